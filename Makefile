@@ -1,0 +1,112 @@
+# Every target sets up what it needs: a virtual environment in .venv, the release build of the
+# native module in it, and for tests the packages that they compare with. What is up to date is
+# not made again. `make help` lists the targets.
+
+PYTHON ?= python3
+CARGO ?= cargo
+# Text to measure on (make bench); by default the source of Python's standard library.
+CORPUS ?=
+# How long make fuzz goes on: random cases per Rust property, examples per Python property,
+# seconds per cargo-fuzz target.
+FUZZ_CASES ?= 200000
+FUZZ_EXAMPLES ?= 5000
+FUZZ_SECONDS ?= 60
+
+VENV := .venv
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
+PY := $(BIN)/python
+PIP := $(PY) -m pip --quiet --disable-pip-version-check --no-input
+
+RUST_FILES := $(shell find src -type f) $(wildcard build.rs Cargo.lock) Cargo.toml
+FUZZ_TARGETS := $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
+
+# PyO3 must see the same interpreter in every build, or it is compiled again.
+export PYO3_PYTHON := $(CURDIR)/$(PY)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test check-format lint types test-rust test-python format bench fuzz wheel clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.native ## learn a tokenizer from Python's own source and show what it does
+	@$(BIN)/bytemill demo
+
+test: check-format lint types test-rust test-python ## everything that must hold: run before each commit
+
+check-format: $(VENV)/.dev ## formatting, without changing files
+	$(CARGO) fmt --check
+	$(BIN)/ruff format --check --quiet .
+
+lint: $(VENV)/.dev ## ruff and clippy, warnings as errors
+	$(BIN)/ruff check --quiet .
+	$(CARGO) clippy --quiet --all-targets -- --deny warnings
+	$(CARGO) clippy --quiet --all-targets --features python -- --deny warnings
+
+types: $(VENV)/.native $(VENV)/.dev ## mypy on the package, and the native module against its stub
+	$(BIN)/mypy --no-error-summary
+	MYPYPATH=python $(BIN)/stubtest bytemill._native --allowlist tests/stubtest-allowlist.txt
+
+test-rust: ## the Rust tests, which need no Python
+	$(CARGO) test --quiet
+
+test-python: $(VENV)/.native $(VENV)/.dev ## the Python tests, doctests and the README's examples
+	$(BIN)/pytest --quiet
+
+format: $(VENV)/.dev ## format all code
+	$(CARGO) fmt
+	$(BIN)/ruff format --quiet .
+	$(BIN)/ruff check --quiet --fix .
+
+bench: $(VENV)/.native $(VENV)/.dev ## our own benchmarks, then a comparison with others (CORPUS=file)
+	$(CARGO) bench --quiet --manifest-path benches/Cargo.toml --target-dir target/benches
+	$(PY) benchmarks/compare.py $(CORPUS)
+
+fuzz: $(VENV)/.native $(VENV)/.dev ## many random cases; cargo-fuzz too where it is installed
+	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --release --quiet
+	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest --quiet -m hypothesis --timeout 0
+	@if $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then set -e; \
+	    for target in $(FUZZ_TARGETS); do \
+	        $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS); \
+	    done; \
+	else \
+	    echo "cargo-fuzz needs a nightly toolchain and 'cargo install cargo-fuzz': left out"; \
+	fi
+
+wheel: $(VENV)/.maturin ## a wheel and a source distribution in dist/
+	$(BIN)/maturin build --release --sdist --out dist
+
+clean: ## remove everything that was made
+	rm -rf $(VENV) target fuzz/target dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f python/bytemill/_native*.so python/bytemill/_native*.pyd
+	find python tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# --- set-up: each stamp is newer than what it was made from -----------------------------------
+
+$(VENV)/.maturin:
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not installed" >&2; \
+	    echo "hint: install Python 3.10 or newer, or name one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	    echo "error: $$($(PYTHON) --version) is too old: bytemill needs Python 3.10" >&2; \
+	    echo "hint: name a newer one: make PYTHON=python3.12" >&2; exit 1; }
+	@command -v $(CARGO) >/dev/null || { echo "error: cargo is not installed" >&2; \
+	    echo "hint: install Rust as https://www.rust-lang.org/tools/install says" >&2; exit 1; }
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv --clear $(VENV) || { \
+	    echo "hint: on Debian and Ubuntu, venv is a package: python3-venv" >&2; exit 1; }
+	@$(PIP) install --upgrade 'pip>=25.1' 'maturin>=1.9.4,<2'
+	@touch $@
+
+# maturin builds the module, puts it beside the Python files, and installs the package editable
+# with what it needs at run time. Changed Python files therefore need nothing.
+$(VENV)/.native: $(VENV)/.maturin pyproject.toml $(RUST_FILES)
+	@echo "building the native module (the first time takes some minutes)"
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --quiet
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.maturin pyproject.toml
+	@echo "installing what the tests need"
+	@$(PIP) install --group dev
+	@touch $@

@@ -1,0 +1,29 @@
+"""From raw text to a language model of your own.
+
+>>> import bytemill
+>>> tokenizer = bytemill.train_tokenizer(iter(["the cat sat on the mat"]), vocab_size=260)
+>>> tokenizer.decode(tokenizer.encode("the hat"))
+'the hat'
+"""
+
+from ._native import UNICODE_VERSION, __version__
+from .errors import BytemillError, ConfigError, CorpusError, TokenizerError
+from .progress import ProgressEvent
+from .tokenizer import Batch, Decoder, Offsets, Tokenizer
+from .training import train_bpe, train_tokenizer
+
+__all__ = [
+    "UNICODE_VERSION",
+    "Batch",
+    "BytemillError",
+    "ConfigError",
+    "CorpusError",
+    "Decoder",
+    "Offsets",
+    "ProgressEvent",
+    "Tokenizer",
+    "TokenizerError",
+    "__version__",
+    "train_bpe",
+    "train_tokenizer",
+]

@@ -1,0 +1,106 @@
+"""The command line: arguments → one library call.
+
+Stdout carries data, stderr the rest. Exit codes: 0, 1 for a failure that was foreseen, 2 for wrong
+usage, 130 when interrupted. A reader that closes the pipe is not a failure.
+
+click and nothing larger: `bytemill --help` must be there at once. (Measured on the machine this
+was written on, a program with two commands: argparse 0.03 s, click 0.08 s, typer 0.11 s.)
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from .. import __version__
+from ..errors import BytemillError
+from . import streams
+from .compare import compare
+from .convert import convert
+from .demo import demo
+from .encode import decode, encode
+from .inspect import inspect
+from .train_tokenizer import train_tokenizer
+
+__all__ = ["app", "main"]
+
+EXAMPLES = """\b
+examples:
+  bytemill demo
+  bytemill train-tokenizer corpus.txt -o tokenizer.json --vocab-size 32000
+  bytemill inspect tokenizer.json "Hello, world"
+  bytemill encode -t tokenizer.json < corpus.txt > ids.txt
+
+Each command explains itself: bytemill encode --help
+"""
+
+
+class _Root(click.Group):
+    """The group of all commands, which turns what they raise into messages and exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)  # in the order of work, not of the alphabet
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = lambda message, *_args, **_more: streams.note(ctx, str(message))
+            try:
+                result = super().invoke(ctx)
+                sys.stdout.flush()
+                return result
+            except (BytemillError, OSError, MemoryError) as error:
+                if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                    _forget_stdout()
+                    ctx.exit(0)
+                streams.fail(ctx, error)
+                ctx.exit(1)
+            except KeyboardInterrupt:
+                streams.interrupted(ctx)
+                ctx.exit(130)
+
+
+def _forget_stdout() -> None:
+    """Nobody reads any more; what is still buffered must not fail once more at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+@click.group(
+    cls=_Root,
+    epilog=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    invoke_without_command=True,
+)
+@click.version_option(__version__, "-V", "--version", message="bytemill %(version)s")
+@click.pass_context
+def app(ctx: click.Context) -> None:
+    """Learn a byte-level BPE tokenizer from your own text, look at it, and encode with it."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(2)
+
+
+for _command in (train_tokenizer, encode, decode, inspect, compare, convert, demo):
+    app.add_command(_command)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line on `argv` (None: that of the process) and gives the exit code."""
+    streams.prepare()
+    try:
+        code = app.main(argv, prog_name="bytemill", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        streams.usage(error)
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        # Before any command began; while one runs, the group above sees it first.
+        return 130

@@ -1,0 +1,63 @@
+"""`bytemill convert`: a tokenizer file into another format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..conversion import Format
+from ..conversion import convert as convert_tokenizer
+from . import options, streams
+from .train_tokenizer import inspect_command
+
+EXAMPLES = """\b
+examples:
+  bytemill convert tokenizer.json --to tiktoken -o mine.tiktoken
+  bytemill convert tokenizer.json --to gpt2 -o gpt2/
+  bytemill convert cl100k_base.tiktoken --pattern cl100k --to huggingface -o cl100k.json
+"""
+
+
+@click.command(short_help="Into another file format.", epilog=EXAMPLES)
+@click.argument("tokenizer", metavar="TOKENIZER")
+@click.option("--to", "format", type=options.FORMATS, required=True, help="The new format.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Where it goes; a directory for gpt2 (vocab.json and merges.txt).",
+)
+@options.load_options
+@options.overwrite_option
+@options.quiet_option
+@streams.json_option
+def convert(
+    tokenizer: str,
+    format: Format,
+    output: Path,
+    pattern: tuple[str, ...],
+    special_token: tuple[str, ...],
+    overwrite: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Write TOKENIZER in another format, once its ids are checked to come out the same."""
+    options.check_output(output, format, overwrite)
+    loaded = options.load(tokenizer, pattern, special_token)
+    done = convert_tokenizer(loaded, output, format=format, overwrite=overwrite)
+    if as_json:
+        streams.put_json(
+            {
+                "tokenizer": str(done.path),
+                "format": done.format,
+                "ids_compared": done.n_ids,
+                "to_give": done.to_give,
+            }
+        )
+    elif not quiet:
+        streams.say(f"saved   {output} ({format}); {done.n_ids:,} ids compared, all equal")
+        if done.to_give:
+            streams.say(f"note: this format does not carry the {' or the '.join(done.to_give)}")
+        streams.say(f"next    {inspect_command(loaded, output, format)} 'any text'")

@@ -1,0 +1,197 @@
+"""`bytemill encode` and `bytemill decode`: text ↔ ids, in constant memory."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+import click
+
+from ..errors import ConfigError, TokenizerError
+from ..tokenizer import Tokenizer
+from . import options, streams
+
+ENCODE_EXAMPLES = """\b
+examples:
+  echo "Hello, world" | bytemill encode -t tokenizer.json
+  bytemill encode -t tokenizer.json corpus.txt --format u16 > corpus.bin
+  bytemill encode -t cl100k_base.tiktoken --pattern cl100k --special none comment.txt
+"""
+DECODE_EXAMPLES = """\b
+examples:
+  echo 72 101 108 108 111 | bytemill decode -t tokenizer.json
+  bytemill decode -t tokenizer.json corpus.bin --format u16 > corpus.txt
+"""
+
+# struct's letter for a little-endian id, and its size.
+BINARY = {"u16": ("H", 2), "u32": ("I", 4)}
+# No id is longer; a longer word is garbage, and must not fill the memory.
+LONGEST_WORD = 100
+
+file_argument = click.argument("file", default="-", metavar="[FILE]")
+format_option = click.option(
+    "--format",
+    type=click.Choice(["ids", "json", "u16", "u32"]),
+    default="ids",
+    show_default=True,
+    help="ids: numbers and spaces; json: an array; u16, u32: binary, little-endian.",
+)
+
+
+@click.command(short_help="Text → ids.", epilog=ENCODE_EXAMPLES)
+@file_argument
+@options.tokenizer_option
+@format_option
+@options.special_option
+@options.load_options
+def encode(
+    file: str,
+    tokenizer: str,
+    format: str,
+    special: str,
+    pattern: tuple[str, ...],
+    special_token: tuple[str, ...],
+) -> None:
+    """Encode FILE (default: stdin) as one text; write its ids to stdout."""
+    loaded = options.load(tokenizer, pattern, special_token)
+    if format == "u16" and loaded.max_id > 0xFFFF:
+        raise ConfigError(f"ids up to {loaded.max_id} do not fit in u16", "use --format u32")
+    if format in BINARY and sys.stdout.isatty():
+        raise click.UsageError(f"--format {format} is binary: send it to a file or a pipe")
+    write = sys.stdout.buffer.write
+    with streams.open_input(file) as source:
+        for part in _written(_encoded(loaded, source, special), format):
+            write(part)
+
+
+def _encoded(tokenizer: Tokenizer, source: BinaryIO, special: str) -> Iterator[list[int]]:
+    stream = tokenizer.stream(special)
+    for block in streams.blocks(source):
+        yield stream.push(block)
+    yield stream.finish()
+
+
+def _written(groups: Iterator[list[int]], format: str) -> Iterator[bytes]:
+    """Ids in the form that `format` asks for."""
+    if format in BINARY:
+        letter, _ = BINARY[format]
+        for ids in groups:
+            yield struct.pack(f"<{len(ids)}{letter}", *ids)
+        return
+    before, between, after = ("[", ", ", "]\n") if format == "json" else ("", " ", "\n")
+    yield before.encode()
+    first = True
+    for ids in groups:
+        if ids:
+            yield (("" if first else between) + between.join(map(str, ids))).encode()
+            first = False
+    yield after.encode()
+
+
+@click.command(short_help="Ids → text.", epilog=DECODE_EXAMPLES)
+@file_argument
+@options.tokenizer_option
+@format_option
+@options.load_options
+def decode(
+    file: str,
+    tokenizer: str,
+    format: str,
+    pattern: tuple[str, ...],
+    special_token: tuple[str, ...],
+) -> None:
+    """Decode the ids in FILE (default: stdin); write their exact bytes to stdout."""
+    loaded = options.load(tokenizer, pattern, special_token)
+    name = "stdin" if file == "-" else file
+    read: Callable[[BinaryIO, str], Iterator[list[int]]] = _read_words
+    if format == "json":
+        read = _read_json
+    elif format in BINARY:
+        letter, width = BINARY[format]
+        read = lambda source, name: _read_binary(source, name, letter, width)  # noqa: E731
+    n_before = 0
+    with streams.open_input(file) as source:
+        for ids in read(source, name):
+            try:
+                sys.stdout.buffer.write(loaded.decode_bytes(ids))
+            except (TokenizerError, OverflowError):
+                raise _unknown_id(loaded, ids, name, n_before) from None
+            n_before += len(ids)
+
+
+def _unknown_id(tokenizer: Tokenizer, ids: list[int], name: str, n_before: int) -> TokenizerError:
+    """Which id it was, and its number in the whole input."""
+    known = tokenizer.vocab.keys() | set(tokenizer.special_tokens.values())
+    number, id = next((n, id) for n, id in enumerate(ids) if id not in known)
+    return TokenizerError(
+        f"{name}: {id}, the id number {n_before + number} (from 0), is not in the vocabulary",
+        f"ids of this tokenizer go up to {tokenizer.max_id}; was another one used to encode?",
+    )
+
+
+def _read_words(source: BinaryIO, name: str) -> Iterator[list[int]]:
+    offset, rest = 0, b""
+    for block in streams.blocks(source):
+        data = rest + block
+        # The last word may go on in the next block.
+        end = max(data.rfind(bytes([space])) for space in b" \n\t\r\v\f") + 1
+        if len(data) - end > LONGEST_WORD:
+            raise _not_an_id(data[end:], name, offset + end)
+        yield _numbers(data[:end], name, offset)
+        offset, rest = offset + end, data[end:]
+    yield _numbers(rest, name, offset)
+
+
+def _numbers(data: bytes, name: str, offset: int) -> list[int]:
+    # int() alone would take "-1", "+1" and "1_000" too.
+    if data.translate(None, b"0123456789 \n\t\r\v\f"):
+        place = 0
+        for word in data.split():
+            place = data.index(word, place)
+            if not word.isdigit():
+                raise _not_an_id(word, name, offset + place)
+            place += len(word)
+    words = data.split()
+    longest = max(words, key=len, default=b"")
+    if len(longest) > LONGEST_WORD:
+        raise _not_an_id(longest, name, offset + data.index(longest))
+    return list(map(int, words))
+
+
+def _not_an_id(word: bytes, name: str, offset: int) -> TokenizerError:
+    shown = word[:20].decode("utf-8", "replace") + ("…" if len(word) > 20 else "")
+    return TokenizerError(
+        f"{name}: {shown!r} at byte {offset} is not an id",
+        "ids are whole numbers between white space; binary files need --format u16 or u32",
+    )
+
+
+def _read_json(source: BinaryIO, name: str) -> Iterator[list[int]]:
+    """An array has its end last, so this form, unlike the others, is read whole."""
+    try:
+        ids = json.load(source)
+    except ValueError as error:
+        raise TokenizerError(f"{name}: not JSON: {error}") from None
+    if not isinstance(ids, list):
+        raise TokenizerError(f"{name}: the JSON is not an array of ids")
+    for number, id in enumerate(ids):
+        if type(id) is not int or id < 0:
+            raise TokenizerError(f"{name}: element {number} of the array, {id!r}, is not an id")
+    yield ids
+
+
+def _read_binary(source: BinaryIO, name: str, letter: str, width: int) -> Iterator[list[int]]:
+    offset, rest = 0, b""
+    for block in streams.blocks(source):
+        data = rest + block
+        n = len(data) // width
+        yield list(struct.unpack(f"<{n}{letter}", data[: n * width]))
+        offset, rest = offset + n * width, data[n * width :]
+    if rest:
+        raise TokenizerError(
+            f"{name}: ends inside an id, at byte {offset}: {len(rest)} of {width} bytes",
+            "the file is cut short, or its ids have another width",
+        )

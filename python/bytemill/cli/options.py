@@ -1,0 +1,146 @@
+"""Options that several commands share, and what they mean to the library."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ..conversion import Format
+from ..errors import ConfigError
+from ..tokenizer import Tokenizer
+from . import streams
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+FORMATS = click.Choice(["huggingface", "gpt2", "tiktoken", "minbpe"])
+
+overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what is already there.")
+quiet_option = click.option(
+    "-q", "--quiet", is_flag=True, help="No progress and no summary; only notes and errors."
+)
+tokenizer_option = click.option(
+    "-t",
+    "--tokenizer",
+    required=True,
+    metavar="FILE",
+    help="Tokenizer file of any known format, or a directory with one.",
+)
+special_option = click.option(
+    "--special",
+    type=click.Choice(["all", "none", "error"]),
+    default="all",
+    show_default=True,
+    help="Special tokens in the text: as themselves, as plain text (for text of unknown origin), "
+    "or an error.",
+)
+
+
+def load_options(function: Function) -> Function:
+    """Adds what must be said of formats that do not carry it: `pattern`, `special_token`."""
+    pattern = click.option(
+        "--pattern",
+        multiple=True,
+        metavar="NAME|REGEX",
+        help="Split pattern, for files that do not carry one (tiktoken, GPT-2): gpt2, cl100k, "
+        "o200k or a regular expression; repeated for several stages.",
+    )
+    special = click.option(
+        "--special-token",
+        multiple=True,
+        metavar="TEXT[=ID]",
+        help="Special token, for files that do not carry them; may be repeated.",
+    )
+    return pattern(special(function))
+
+
+def stages(pattern: Sequence[str]) -> str | list[str] | None:
+    """The library's form of a repeatable `--pattern`."""
+    return None if not pattern else pattern[0] if len(pattern) == 1 else list(pattern)
+
+
+def special_tokens(texts: Sequence[str]) -> list[str] | dict[str, int] | None:
+    """The library's form of a repeatable `--special-token`."""
+    if not texts:
+        return None
+    # The last "=" counts, and only before a number: "<a=b>" is a token without an id.
+    parted = [text.rpartition("=") for text in texts]
+    with_id = [bool(text) and id.isascii() and id.isdigit() for text, _, id in parted]
+    if not any(with_id):
+        return list(texts)
+    if not all(with_id):
+        raise click.UsageError("--special-token: give all of them an id, or none")
+    return {text: int(id) for text, _, id in parted}
+
+
+def load(path: str, pattern: Sequence[str] = (), special_token: Sequence[str] = ()) -> Tokenizer:
+    """Loads a tokenizer as the options say."""
+    return Tokenizer.load(
+        path, pattern=stages(pattern), special_tokens=special_tokens(special_token)
+    )
+
+
+def load_mixed(path: str, pattern: Sequence[str], special_token: Sequence[str]) -> Tokenizer:
+    """Loads one of several tokenizers: the options are for those that need them."""
+    try:
+        return load(path, pattern, special_token)
+    except ConfigError as error:
+        try:
+            return load(path)
+        except ConfigError:
+            raise error from None
+
+
+def check_output(path: Path, format: Format, overwrite: bool) -> None:
+    """Raises now what writing the tokenizer would raise after all the work."""
+    if format != "gpt2":
+        check_file(path, overwrite)
+        return
+    # This format makes its directory, so what must be there is the nearest one above.
+    above = next(p for p in (path, *path.absolute().parents) if p.exists())
+    if above != path:
+        check_file(above / path.name, overwrite)
+        return
+    check_file(path / "vocab.json", overwrite)
+    check_file(path / "merges.txt", overwrite)
+
+
+def check_file(path: Path, overwrite: bool) -> None:
+    """Raises now what writing this file would raise later."""
+    if path.is_dir():
+        raise _os_error(errno.EISDIR, path)
+    if path.exists() and not overwrite:
+        raise _os_error(errno.EEXIST, path)
+    if not path.parent.is_dir():
+        raise _os_error(errno.ENOTDIR if path.parent.exists() else errno.ENOENT, path.parent)
+    if not os.access(path.parent, os.W_OK):
+        raise _os_error(errno.EACCES, path.parent)
+
+
+def _os_error(code: int, path: Path) -> OSError:
+    # OSError picks its own subclass by the code: FileExistsError and so on.
+    return OSError(code, os.strerror(code), str(path))
+
+
+@contextlib.contextmanager
+def corpus_files(names: Sequence[str]) -> Iterator[list[str]]:
+    """The corpus arguments as paths; what comes by stdin (`-`) is a temporary file meanwhile.
+
+    The core maps files into memory and cuts them where no piece is split; for a stream to have
+    that, it must lie on disk first.
+    """
+    if "-" not in names:
+        yield list(names)
+        return
+    with tempfile.TemporaryDirectory(prefix="bytemill-") as directory:
+        copy = os.path.join(directory, "stdin")
+        with streams.open_input("-") as source, open(copy, "wb") as target:
+            shutil.copyfileobj(source, target, streams.BLOCK_SIZE)
+        yield [copy if name == "-" else name for name in names]

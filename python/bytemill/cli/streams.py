@@ -1,0 +1,210 @@
+"""What is written to the two streams: data to stdout, everything else to stderr.
+
+With `--json`, whatever a command writes to stderr is JSON lines too: objects with `"event"`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, TextIO, TypeVar
+
+import click
+
+from ..errors import BytemillError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Large enough that a call into the core costs nothing, small enough not to matter for memory.
+BLOCK_SIZE = 1 << 20
+
+
+def prepare() -> None:
+    """Makes the streams able to carry any text.
+
+    A stream in a narrow encoding (a redirected one on Windows, or LC_ALL=C) would raise on the
+    first sign it lacks; a question mark in its place does no harm.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+# --- stderr -----------------------------------------------------------------------------------
+
+
+def json_option(function: Function) -> Function:
+    """Adds `--json`; the command gets `as_json`, and failures are told as JSON too."""
+
+    def remember(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
+        ctx.meta["json"] = value
+        return value
+
+    option = click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        callback=remember,
+        is_eager=True,  # before options that may fail
+        help="Results as JSON on stdout; what goes to stderr as JSON lines.",
+    )
+    return option(function)
+
+
+def say(text: str) -> None:
+    """A line for the person at the terminal."""
+    click.echo(text, err=True)
+
+
+def note(ctx: click.Context, message: str) -> None:
+    """Something the user should know that is not a failure."""
+    _event(ctx, "note", message, None, "yellow")
+
+
+def fail(ctx: click.Context, error: BaseException) -> None:
+    """What went wrong and, where there is one, the remedy."""
+    message, hint = explain(error)
+    _event(ctx, "error", message, hint, "red")
+
+
+def interrupted(ctx: click.Context) -> None:
+    """Ctrl-C."""
+    if ctx.meta.get("json"):
+        say(json.dumps({"event": "interrupted"}))
+    else:
+        say("interrupted")
+
+
+def usage(error: click.ClickException) -> None:
+    """A command line that makes no sense."""
+    ctx = getattr(error, "ctx", None)
+    command = ctx.command_path if ctx is not None else "bytemill"
+    _print("error", error.format_message(), f"see {command} --help", "red")
+
+
+def _event(ctx: click.Context, kind: str, message: str, hint: str | None, color: str) -> None:
+    if ctx.meta.get("json"):
+        fields = {"event": kind, "message": message}
+        say(json.dumps(fields if hint is None else fields | {"hint": hint}))
+    else:
+        _print(kind, message, hint, color)
+
+
+def _print(kind: str, message: str, hint: str | None, color: str) -> None:
+    plain = not use_color(sys.stderr)
+    say(f"{kind if plain else click.style(kind, fg=color, bold=True)}: {message}")
+    if hint is not None:
+        say(f"{'hint' if plain else click.style('hint', fg='cyan', bold=True)}: {hint}")
+
+
+def explain(error: BaseException) -> tuple[str, str | None]:
+    """Message and remedy of a failure that was foreseen."""
+    if isinstance(error, BytemillError):
+        return error.message, error.hint
+    if isinstance(error, MemoryError):
+        return "out of memory", None
+    hint = None
+    if isinstance(error, FileNotFoundError):
+        hint = f"the path is relative to {os.getcwd()}" if _relative(error) else "check the path"
+    elif isinstance(error, FileExistsError):
+        hint = "--overwrite replaces it"
+    elif isinstance(error, IsADirectoryError):
+        hint = "name a file in it"
+    elif isinstance(error, PermissionError):
+        hint = "check who may read or write it: ls -l"
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error), hint
+    # The system's words come with a capital, and the name in quotes after them.
+    words = error.strerror[:1].lower() + error.strerror[1:]
+    return words if error.filename is None else f"{_name(error)}: {words}", hint
+
+
+def _name(error: OSError) -> str:
+    return os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
+
+
+def _relative(error: OSError) -> bool:
+    return error.filename is not None and not os.path.isabs(_name(error))
+
+
+# --- stdout -----------------------------------------------------------------------------------
+
+
+def use_color(stream: TextIO) -> bool:
+    """Whether colours are welcome there: a terminal, and not declined (https://no-color.org)."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
+
+
+def put(parts: Iterable[str], *, color: bool | None = None) -> None:
+    """Writes text to stdout, part by part."""
+    for part in parts:
+        click.echo(part, nl=False, color=color)
+
+
+def put_json(value: object) -> None:
+    """Writes a value to stdout as JSON."""
+    click.echo(json.dumps(value, indent=2))
+
+
+def table(align: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns under a head, each flush as its letter in `align` says: `l` left, `r` right."""
+    lines = [head, *rows]
+    widths = [max(map(columns, cells)) for cells in zip(*lines)]
+    text = ""
+    for line in lines:
+        cells = []
+        for side, cell, width in zip(align, line, widths):
+            space = " " * (width - columns(cell))
+            cells.append(cell + space if side == "l" else space + cell)
+        text += "  ".join(cells).rstrip() + "\n"
+    return text
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal `text` takes."""
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+def shorten(text: str, width: int) -> str:
+    """`text`, or its beginning with an ellipsis, in at most `width` columns."""
+    if columns(text) <= width:
+        return text
+    used = 0
+    for number, char in enumerate(text):
+        used += columns(char)
+        if used > width - 1:
+            return text[:number] + "…"
+    return text
+
+
+# --- stdin ------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def open_input(name: str) -> Iterator[BinaryIO]:
+    """The file of that name; for `-`, stdin."""
+    if name != "-":
+        with open(name, "rb") as file:
+            yield file
+        return
+    if sys.stdin.isatty():
+        say("reading from the terminal; end with Ctrl-D (Windows: Ctrl-Z, Enter)")
+    yield sys.stdin.buffer
+
+
+def blocks(file: BinaryIO) -> Iterator[bytes]:
+    """What is left of a file, in blocks."""
+    # read1 hands over what is there already, so that a slow writer's text is not held up.
+    read = getattr(file, "read1", file.read)
+    while block := read(BLOCK_SIZE):
+        yield block

@@ -1,0 +1,181 @@
+"""The whole path on text that every machine has: the source of Python's own standard library."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shlex
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import BytemillError, CorpusError
+from .formats import write_atomically
+from .inspection import Span, spans, statistics
+from .progress import ProgressOption
+from .rendering import to_html
+from .tokenizer import Tokenizer
+from .training import train_tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ids = npt.NDArray[np.uint32]
+
+__all__ = ["Demo", "library_files", "run"]
+
+# Others' packages live below the library on some systems; they are not part of it.
+SKIPPED = frozenset(("site-packages", "dist-packages", "__pycache__"))
+# A well-known file with a bit of everything: prose, code, numbers, deep indentation.
+SAMPLE = "textwrap.py"
+# The file that makes a directory recognisable as a demo of ours, to be replaced without asking.
+MARK = "demo.json"
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What `run` made and measured.
+
+    Attributes:
+        tokenizer: what was learnt.
+        n_files: how many files it was learnt from.
+        n_bytes: how much text they hold.
+        n_tokens: how many tokens that is.
+        learn_seconds: how long learning took.
+        encode_seconds: how long encoding took.
+        longest: the longest tokens.
+        sample: some lines, cut into tokens.
+        written: file → what it is.
+        next_commands: what to type next.
+    """
+
+    tokenizer: Tokenizer
+    n_files: int
+    n_bytes: int
+    n_tokens: int
+    learn_seconds: float
+    encode_seconds: float
+    longest: list[bytes]
+    sample: list[Span]
+    written: dict[Path, str]
+    next_commands: list[str]
+
+
+def run(
+    out: str | os.PathLike[str], *, vocab_size: int = 8192, progress: ProgressOption = None
+) -> Demo:
+    """Learns a tokenizer from Python's library, encodes that, checks it, and writes to `out`.
+
+    A directory that holds an earlier demo is replaced; another is FileExistsError.
+    """
+    directory = Path(out)
+    if directory.exists() and not (directory / MARK).exists() and any(directory.iterdir()):
+        raise FileExistsError(
+            errno.EEXIST, "the directory holds something that is not a demo", str(directory)
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    files = library_files()
+    began = time.perf_counter()
+    tokenizer = train_tokenizer(
+        [str(path) for path in files], vocab_size=vocab_size, progress=progress
+    )
+    learnt = time.perf_counter()
+    texts = [path.read_bytes() for path in files]
+    read = time.perf_counter()
+    batch = tokenizer.encode_batch(texts)
+    encoded = time.perf_counter()
+    if tokenizer.decode_bytes(batch.ids) != b"".join(texts):
+        # Never seen; a demo that does not look would be worth nothing.
+        raise BytemillError("decoding did not give the text back; please report this")
+    sample = next((text for path, text in zip(files, texts) if path.name == SAMPLE), texts[0])
+    shown = _lines(sample, after=b"def wrap", n=6)
+    written = _write(directory, tokenizer, batch.ids, sample)
+    facts = {
+        "python": sys.version.split()[0],
+        "files": len(files),
+        "bytes": sum(map(len, texts)),
+        "tokens": len(batch.ids),
+        "vocab_size": len(tokenizer),
+        "fingerprint": tokenizer.fingerprint,
+        "learn_seconds": round(learnt - began, 3),
+        "encode_seconds": round(encoded - read, 3),
+    }
+    write_atomically(directory / MARK, json.dumps(facts, indent=2).encode() + b"\n")
+    return Demo(
+        tokenizer=tokenizer,
+        n_files=len(files),
+        n_bytes=sum(map(len, texts)),
+        n_tokens=len(batch.ids),
+        learn_seconds=learnt - began,
+        encode_seconds=encoded - read,
+        longest=[token for _, token in statistics(tokenizer, n_longest=5).longest],
+        sample=spans(tokenizer, shown),
+        written=written | {directory / MARK: "these figures"},
+        next_commands=_next_commands(directory, written),
+    )
+
+
+def library_files() -> list[Path]:
+    """The Python files of the standard library that are UTF-8, in order."""
+    root = sysconfig.get_path("stdlib")
+    found = [path for path in _python_files(root) if _is_utf8(path)]
+    if not found:
+        raise CorpusError(
+            f"{root}: no source of Python's standard library here",
+            "use any text of yours: bytemill train-tokenizer corpus.txt -o tokenizer.json",
+        )
+    return found
+
+
+def _python_files(root: str) -> Iterator[Path]:
+    for directory, below, names in os.walk(root):
+        below[:] = sorted(set(below) - SKIPPED)
+        for name in sorted(names):
+            if name.endswith(".py"):
+                yield Path(directory, name)
+
+
+def _is_utf8(path: Path) -> bool:
+    # A few test files are in other encodings on purpose, and some hold bytes that are not text.
+    try:
+        return "\0" not in path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _lines(text: bytes, after: bytes, n: int) -> bytes:
+    """`n` lines from the one that holds `after`; without such a line, the first."""
+    lines = text.splitlines(keepends=True)
+    start = next((number for number, line in enumerate(lines) if after in line), 0)
+    return b"".join(lines[start : start + n])
+
+
+def _write(directory: Path, tokenizer: Tokenizer, ids: Ids, sample: bytes) -> dict[Path, str]:
+    tokenizer.save(directory / "tokenizer.json", overwrite=True)
+    width = "u16" if tokenizer.max_id <= 0xFFFF else "u32"
+    tokens = directory / f"tokens.{width}"
+    write_atomically(tokens, ids.astype("<u2" if width == "u16" else "<u4").tobytes())
+    page = directory / "sample.html"
+    parts = to_html(tokenizer, spans(tokenizer, sample), title=SAMPLE)
+    write_atomically(page, "".join(parts).encode())
+    return {
+        directory / "tokenizer.json": "the tokenizer; the tokenizers library loads it too",
+        tokens: "the library as ids",
+        page: f"{SAMPLE} in colour, for the browser",
+    }
+
+
+def _next_commands(directory: Path, written: dict[Path, str]) -> list[str]:
+    tokenizer, tokens, _ = map(str, written)
+    kind = tokens.rpartition(".")[2]
+    return [
+        shlex.join(["bytemill", "inspect", tokenizer, "def main(): return 42", "--ids"]),
+        shlex.join(["bytemill", "decode", "-t", tokenizer, "--format", kind, tokens]) + " | head",
+        "bytemill train-tokenizer your-text.txt -o tokenizer.json --vocab-size 32000",
+    ]

@@ -1,0 +1,42 @@
+"""What can go wrong, as one family of exceptions.
+
+    BytemillError
+    ├── ConfigError(ValueError)      an impossible option
+    ├── CorpusError                  unreadable, empty, not text, wrong format
+    └── TokenizerError(ValueError)   malformed file, invalid vocabulary, unknown id,
+                                     special token refused
+
+``FileNotFoundError``, ``PermissionError`` and ``TypeError`` stay Python's own.
+"""
+
+from __future__ import annotations
+
+__all__ = ["BytemillError", "ConfigError", "CorpusError", "TokenizerError"]
+
+
+class BytemillError(Exception):
+    """Any failure that bytemill foresees.
+
+    ``str(error)`` is the message and, on a line of its own, ``hint: …`` with the remedy where
+    there is one; ``error.hint`` is the remedy alone.
+    """
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\nhint: {self.hint}"
+
+
+class ConfigError(BytemillError, ValueError):
+    """An option, or a combination of options, that cannot be."""
+
+
+class CorpusError(BytemillError):
+    """A corpus that is unreadable, empty, not text or in the wrong format."""
+
+
+class TokenizerError(BytemillError, ValueError):
+    """A malformed tokenizer file, an invalid vocabulary, an unknown id, a refused special token."""

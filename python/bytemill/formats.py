@@ -1,0 +1,173 @@
+"""Tokenizer files: which one it is, where its parts lie, and how it is put in place.
+
+Rust parses and prints the formats; this module finds the files, names them in errors and makes
+sure that a file appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import _native
+from ._native import Core
+from .errors import ConfigError, TokenizerError
+
+KINDS = ("huggingface", "gpt2", "tiktoken", "minbpe")
+# In a directory, the first of these that is there is read.
+NAMES = ("tokenizer.json", "vocab.json", "tokenizer.model", "merges.txt")
+
+
+def stages(pattern: str | Sequence[str]) -> list[str]:
+    """A pattern as the core wants it."""
+    return [pattern] if isinstance(pattern, str) else list(pattern)
+
+
+def special_pairs(
+    special_tokens: Iterable[str] | Mapping[str, int] | None,
+) -> list[tuple[str, int | None]]:
+    """Special tokens as (text, id or None for the next free one)."""
+    if special_tokens is None:
+        return []
+    if isinstance(special_tokens, str):
+        raise TypeError(
+            f"special_tokens must be a list of strings, not the string {special_tokens!r}"
+        )
+    if isinstance(special_tokens, Mapping):
+        return list(special_tokens.items())
+    return [(text, None) for text in special_tokens]
+
+
+def read(
+    path: Path,
+    pattern: str | Sequence[str] | None,
+    special_tokens: Iterable[str] | Mapping[str, int] | None,
+) -> Core:
+    """Reads a tokenizer file of any kind."""
+    if path.is_dir():
+        path = _in_directory(path)
+    data = path.read_bytes()
+    kind = _native.recognise(data)
+    files = [(str(path), data)]
+    if kind is None:
+        raise TokenizerError(
+            f"{path}: not a tokenizer file of a known kind",
+            "known are tokenizer.json, GPT-2's vocab.json and merges.txt, tiktoken ranks, "
+            "minbpe .model",
+        )
+    if kind in ("gpt2-vocab", "gpt2-merges"):
+        wanted = "merges.txt" if kind == "gpt2-vocab" else "vocab.json"
+        other = _sibling(path, wanted)
+        files = [files[0], (str(other), other.read_bytes())]
+        if kind == "gpt2-merges":
+            files.reverse()
+        kind = "gpt2"
+    if kind in ("huggingface", "minbpe"):
+        for name, value in (("pattern", pattern), ("special_tokens", special_tokens)):
+            if value is not None:
+                raise ConfigError(
+                    f"{path}: {name} was given, but this format carries its own",
+                    f"leave {name} out",
+                )
+    if kind == "tiktoken" and pattern is None:
+        raise ConfigError(
+            f"{path}: a tiktoken rank file does not say which pattern goes with it",
+            'give one: pattern="gpt2" for r50k and p50k, "cl100k", "o200k", or a regular expression',
+        )
+    return Core.read(
+        kind, files, stages("gpt2" if pattern is None else pattern), special_pairs(special_tokens)
+    )
+
+
+def _in_directory(directory: Path) -> Path:
+    for name in NAMES:
+        if (directory / name).is_file():
+            return directory / name
+    candidates = [p for end in ("*.tiktoken", "*.model") for p in sorted(directory.glob(end))]
+    if len(candidates) == 1:
+        return candidates[0]
+    raise TokenizerError(
+        f"{directory}: no tokenizer file in this directory",
+        f"looked for {', '.join(NAMES)}, one *.tiktoken or one *.model",
+    )
+
+
+def _sibling(path: Path, wanted: str) -> Path:
+    """`merges.txt` beside `vocab.json`, or `gpt2_merges.txt` beside `gpt2_vocab.json`."""
+    here = "vocab" if wanted == "merges.txt" else "merges"
+    there, suffix = wanted.split(".")
+    names = [wanted]
+    if here in path.stem:
+        names.insert(0, path.stem.replace(here, there) + "." + suffix)
+    for name in names:
+        if (path.parent / name).is_file():
+            return path.parent / name
+    raise TokenizerError(
+        f"{path}: {wanted} is missing beside it",
+        "the GPT-2 format is two files, vocab.json and merges.txt, in one directory",
+    )
+
+
+def write(core: Core, path: Path, kind: str, overwrite: bool) -> None:
+    """Writes a tokenizer file of the given kind."""
+    if kind not in KINDS:
+        raise ConfigError(f"unknown tokenizer format {kind!r}", f"known are {', '.join(KINDS)}")
+    parts = core.write(kind)
+    if kind == "gpt2":
+        targets = [path / "vocab.json", path / "merges.txt"]
+    else:
+        targets = [path]
+    if not overwrite:
+        for target in targets:
+            if target.exists():
+                raise FileExistsError(f"{target} exists already (overwrite=True replaces it)")
+    if kind == "gpt2":
+        path.mkdir(parents=True, exist_ok=True)
+    for target, data in zip(targets, parts):
+        write_atomically(target, data)
+
+
+def write_atomically(target: Path, data: bytes) -> None:
+    """Puts `data` at `target` so that a reader sees all of it or what was there before."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes the file private; give it the permissions any new file would have.
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def from_tiktoken(encoding: Any) -> Core:
+    """The core of a live `tiktoken.Encoding`."""
+    # tiktoken has no public way to its ranks and pattern; its own pickling uses these names.
+    ranks: dict[bytes, int] = encoding._mergeable_ranks
+    return Core.build(
+        ((rank, token) for token, rank in ranks.items()),
+        None,
+        list(encoding._special_tokens.items()),
+        [encoding._pat_str],
+        True,
+    )
+
+
+def from_huggingface(tokenizer: Any) -> Core:
+    """The core of a live `tokenizers.Tokenizer` or `transformers` fast tokenizer."""
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if not hasattr(backend, "to_str"):
+        raise TypeError(
+            f"expected a tokenizers.Tokenizer or a fast transformers tokenizer, "
+            f"not {type(tokenizer).__name__}"
+        )
+    data = backend.to_str().encode()
+    return Core.read("huggingface", [(type(tokenizer).__name__, data)], [], [])

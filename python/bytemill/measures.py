@@ -1,0 +1,112 @@
+"""Sizes and durations, measured and written for people; sizes also read from them."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+from .errors import ConfigError
+
+__all__ = ["duration", "parse_size", "resident_memory", "size"]
+
+UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
+
+
+def size(n: float) -> str:
+    """A number of bytes with three digits or so: powers of 1000, as disks and networks count.
+
+    >>> size(999), size(1234), size(56_789_000)
+    ('999 bytes', '1.23 kB', '56.8 MB')
+    """
+    value, unit = float(n), 0
+    # 999.5 would be written as 1000 of its unit.
+    while value >= 999.5 and unit < len(UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    if unit == 0:
+        return f"{value:.0f} bytes"
+    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{digits}f} {UNITS[unit]}"
+
+
+def duration(seconds: float) -> str:
+    """A time span: tenths of a second below a minute, then a clock.
+
+    >>> duration(0.042), duration(75), duration(7384)
+    ('0.04 s', '1:15', '2:03:04')
+    """
+    if seconds < 0.995:
+        return f"{seconds:.2f} s"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def parse_size(text: str) -> int:
+    """The bytes that `100MB`, `1.5 GB`, `64k` or `4096` mean.
+
+    `MiB` and its like are powers of 1024.
+
+    >>> parse_size("100MB"), parse_size("1.5k"), parse_size("2MiB")
+    (100000000, 1500, 2097152)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgtp]?)(i?)b?\s*", text, re.IGNORECASE)
+    if found is None:
+        raise ConfigError(f"{text!r} is not a size", "write 100MB, 1.5GB, 64KiB or a number")
+    number, letter, binary = found.groups()
+    power = " kmgtp".index(letter.lower() or " ")
+    unit: int = (1024 if binary else 1000) ** power
+    return round(float(number) * unit)
+
+
+def resident_memory() -> int:
+    """The bytes of memory this process holds, or 0 if the system does not say.
+
+    On macOS, where the present size needs a foreign library, it is the greatest so far.
+    """
+    # Progress must never be what fails, whatever a sandbox or a rare system does here.
+    try:
+        return _system_memory()
+    except Exception:
+        return 0
+
+
+if sys.platform != "win32":
+
+    def _system_memory() -> int:
+        if os.path.exists("/proc/self/statm"):
+            with open("/proc/self/statm", "rb") as file:
+                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        # macOS counts bytes here, the other systems kilobytes.
+        return peak * (1 if sys.platform == "darwin" else 1024)
+
+else:
+
+    def _system_memory() -> int:
+        import ctypes
+        from ctypes import wintypes
+
+        # PROCESS_MEMORY_COUNTERS: two 32-bit fields, then eight of pointer size, of which the
+        # second is the working set.
+        class Counters(ctypes.Structure):
+            _fields_ = [
+                ("size", wintypes.DWORD),
+                ("page_faults", wintypes.DWORD),
+                ("fields", ctypes.c_size_t * 8),
+            ]
+
+        counters = Counters()
+        counters.size = ctypes.sizeof(counters)
+        kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+        process = kernel.GetCurrentProcess
+        process.restype = wintypes.HANDLE
+        query = kernel.K32GetProcessMemoryInfo
+        query.argtypes = [wintypes.HANDLE, ctypes.POINTER(Counters), wintypes.DWORD]
+        if not query(process(), ctypes.byref(counters), counters.size):
+            return 0
+        return int(counters.fields[1])

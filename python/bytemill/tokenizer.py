@@ -1,0 +1,260 @@
+"""A tokenizer: ids ↔ bytes.
+
+The class is a thin face over the Rust core, which holds the tables and the loops; here are the
+shapes in which people hand things over.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+
+from . import formats
+from ._native import Core
+from .errors import TokenizerError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from ._native import Special
+
+__all__ = ["Batch", "Decoder", "Offsets", "Tokenizer"]
+
+
+class Batch(NamedTuple):
+    """Several encoded texts, end to end: text `i` is `ids[offsets[i]:offsets[i + 1]]`."""
+
+    ids: npt.NDArray[np.uint32]
+    offsets: npt.NDArray[np.uint64]
+
+
+class Offsets(NamedTuple):
+    """Ids with the place of each in the text, as half-open spans."""
+
+    ids: list[int]
+    bytes: list[tuple[int, int]]
+    chars: list[tuple[int, int]]
+
+
+class Tokenizer(Core):
+    """A byte-level BPE tokenizer.
+
+    Made by [`train_tokenizer`][bytemill.train_tokenizer], by `Tokenizer.load`, or from a
+    vocabulary, merges and special tokens as the CS336 course shapes them. Ids may be any; a
+    special token that is not in the vocabulary gets the next free id.
+
+    Immutable; may be used from many threads at once, after a fork, and pickled.
+
+    >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"he", 257: b"llo", 258: b"ll"}
+    >>> merges = [(b"h", b"e"), (b"l", b"l"), (b"ll", b"o")]
+    >>> tokenizer = Tokenizer(vocab, merges, ["<|endoftext|>"])
+    >>> tokenizer.encode("hello<|endoftext|>")
+    [256, 257, 259]
+    >>> tokenizer.decode([256, 257])
+    'hello'
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        vocab: Mapping[int, bytes],
+        merges: Iterable[tuple[bytes, bytes]] | None,
+        special_tokens: Iterable[str] | Mapping[str, int] | None = None,
+        *,
+        pattern: str | Sequence[str] = "gpt2",
+        ignore_merges: bool = False,
+    ) -> Tokenizer:
+        return cls._of(
+            Core.build(
+                vocab.items(),
+                merges,
+                formats.special_pairs(special_tokens),
+                formats.stages(pattern),
+                ignore_merges,
+            )
+        )
+
+    @classmethod
+    def _of(cls, core: Core) -> Tokenizer:
+        # Core's constructor shares the tables of the core it is given.
+        return Core.__new__(cls, core)  # type: ignore[return-value]
+
+    # --- from elsewhere -----------------------------------------------------------------------
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        pattern: str | Sequence[str] | None = None,
+        special_tokens: Iterable[str] | Mapping[str, int] | None = None,
+    ) -> Tokenizer:
+        """Reads a tokenizer file, recognising its format by what is in it.
+
+        `path` is a `tokenizer.json`, a GPT-2 `vocab.json` (with `merges.txt` beside it) or
+        `merges.txt`, a tiktoken rank file, a minbpe `.model`, or a directory with one of these.
+        `pattern` and `special_tokens` are for the formats that do not carry them (GPT-2's and
+        tiktoken's) and an error with the others.
+        """
+        return cls._of(formats.read(Path(path), pattern, special_tokens))
+
+    @classmethod
+    def from_tiktoken(cls, encoding: Any) -> Tokenizer:
+        """The tokenizer of a live `tiktoken.Encoding`."""
+        return cls._of(formats.from_tiktoken(encoding))
+
+    @classmethod
+    def from_huggingface(cls, tokenizer: Any) -> Tokenizer:
+        """The tokenizer of a live `tokenizers.Tokenizer`, or of a `transformers` fast tokenizer."""
+        return cls._of(formats.from_huggingface(tokenizer))
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: Literal["huggingface", "gpt2", "tiktoken", "minbpe"] = "huggingface",
+        overwrite: bool = False,
+    ) -> None:
+        """Writes the tokenizer; an existing file is replaced only with `overwrite`.
+
+        `huggingface` is our own format (`tokenizer.json`); `gpt2` makes a directory with
+        `vocab.json` and `merges.txt`. The file appears whole or not at all.
+        """
+        formats.write(self, Path(path), format, overwrite)
+
+    def truncate(self, vocab_size: int) -> Tokenizer:
+        """The tokenizer that training with this smaller `vocab_size` would have given."""
+        return type(self)._of(self.truncate_core(vocab_size))
+
+    # --- encoding -----------------------------------------------------------------------------
+
+    @overload
+    def encode_batch(
+        self,
+        texts: Sequence[str | bytes],
+        *,
+        special: Special = ...,
+        threads: int | None = ...,
+        lists: Literal[False] = ...,
+    ) -> Batch: ...
+    @overload
+    def encode_batch(
+        self,
+        texts: Sequence[str | bytes],
+        *,
+        special: Special = ...,
+        threads: int | None = ...,
+        lists: Literal[True],
+    ) -> list[list[int]]: ...
+    def encode_batch(
+        self,
+        texts: Sequence[str | bytes],
+        *,
+        special: Special = "all",
+        threads: int | None = None,
+        lists: bool = False,
+    ) -> Batch | list[list[int]]:
+        """Encodes many texts on several threads.
+
+        The result is flat, `Batch(ids, offsets)`, or with `lists` a list of lists.
+        """
+        ids, offsets = self.encode_flat(texts, special, threads)
+        if not lists:
+            return Batch(ids, offsets)
+        ends = offsets.tolist()
+        return [ids[a:b].tolist() for a, b in zip(ends, ends[1:])]
+
+    def encode_iterable(
+        self, iterable: Iterable[str | bytes], special: Special = "all"
+    ) -> Iterator[int]:
+        """The ids of a text that comes in parts, lazily, as if it were one text.
+
+        Memory does not grow with the text: what cannot change any more is handed out.
+        """
+        stream = self.stream(special)
+        for part in iterable:
+            yield from stream.push(part)
+        yield from stream.finish()
+
+    def encode_with_offsets(self, text: str | bytes, special: Special = "all") -> Offsets:
+        """The ids of `text` and where each stands, in bytes and in characters.
+
+        A token that holds part of a character spans that whole character. Bytes that are not
+        UTF-8 count as one character each.
+        """
+        ids, spans = self.encode_spans(text, special)
+        byte_spans, char_spans = spans[:, :2].tolist(), spans[:, 2:].tolist()
+        return Offsets(
+            ids.tolist(), [(a, b) for a, b in byte_spans], [(a, b) for a, b in char_spans]
+        )
+
+    # --- decoding -----------------------------------------------------------------------------
+
+    def decode_batch(self, batch: Iterable[Iterable[int]] | Batch) -> list[str]:
+        """The texts of several lists of ids, or of a `Batch`."""
+        if isinstance(batch, Batch):
+            ends = batch.offsets.tolist()
+            return [self.decode(batch.ids[a:b]) for a, b in zip(ends, ends[1:])]
+        return [self.decode(ids) for ids in batch]
+
+    def decoder(self) -> Decoder:
+        """A decoder for ids that come one by one, as in generation."""
+        return Decoder(self)
+
+    # --- the object ---------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Core):
+            return NotImplemented
+        return self.fingerprint == other.fingerprint and self.vocab == other.vocab
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __repr__(self) -> str:
+        pattern = self.pattern
+        shown = pattern if isinstance(pattern, str) and len(pattern) < 24 else "…"
+        specials = list(self.special_tokens)
+        listed = repr(specials) if len(specials) <= 3 else f"{len(specials)}"
+        return (
+            f"Tokenizer(vocab_size={len(self)}, pattern={shown!r}, special_tokens={listed}, "
+            f"fingerprint={self.fingerprint[:12]!r})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _from_pickle, (type(self), self.write("huggingface")[0])
+
+
+def _from_pickle(cls: type[Tokenizer], data: bytes) -> Tokenizer:
+    return cls._of(Core.read("huggingface", [("pickled tokenizer", data)], [], []))
+
+
+class Decoder:
+    """Turns ids into text as they come, holding back characters that are not whole yet.
+
+    >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
+    >>> decoder = tokenizer.decoder()
+    >>> [decoder.push(id) for id in "né".encode()]
+    ['n', '', 'é']
+    >>> decoder.finish()
+    ''
+    """
+
+    def __init__(self, tokenizer: Core) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, id: int) -> str:
+        """The text that this id completes; `""` while a character is unfinished."""
+        return self._decoder.decode(self._tokenizer.token_bytes(id))
+
+    def finish(self) -> str:
+        """What was held back, as U+FFFD if it is not a character; the decoder starts afresh."""
+        rest = self._decoder.decode(b"", True)
+        self._decoder.reset()
+        return rest

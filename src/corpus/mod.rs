@@ -1,0 +1,64 @@
+//! Files → chunks of text that can be worked on apart.
+//!
+//! A chunk ends where no piece and no special token can stand across the cut, so that the pieces
+//! of the chunks are the pieces of the whole. Files are read by position into a buffer that each
+//! worker keeps: a file that shrinks while it is read is then an error, where a memory map would
+//! end the process.
+
+mod reader;
+mod text;
+
+pub use reader::{Chunk, Reader};
+
+use crate::error::Result;
+use crate::pattern::Pattern;
+use crate::specials::Specials;
+
+/// What cuts a corpus into documents and pieces.
+#[derive(Debug, Clone)]
+pub struct Cutter {
+    /// Documents end at these.
+    pub specials: Specials,
+    /// Pieces are cut by this.
+    pub pattern: Pattern,
+}
+
+impl Cutter {
+    /// A cutter for this pattern and these special tokens.
+    pub fn new<S: AsRef<str>, T: AsRef<str>>(pattern: &[S], specials: &[T]) -> Result<Self> {
+        Ok(Cutter { specials: Specials::new(specials)?, pattern: Pattern::new(pattern)? })
+    }
+
+    /// The first position ≥ `from` (and > 0) at which `text` may be cut: what stands before and
+    /// what stands behind have the pieces and special tokens of the whole. `whole` says that the
+    /// text ends where it ends; otherwise more follows, and only positions that no continuation
+    /// can take back are given.
+    pub fn cut_after(&self, text: &[u8], from: usize, whole: bool) -> Option<usize> {
+        let reach = self.specials.longest().saturating_sub(1);
+        let certain = if whole { text.len() } else { text.len().saturating_sub(reach) };
+        let mut from = from.max(1);
+        while let Some(at) = self.pattern.safe_cut_after(text, from) {
+            if at > certain {
+                break;
+            }
+            if !self.specials.straddle(text, at) {
+                return Some(at);
+            }
+            from = at + 1;
+        }
+        self.specials.start_after(text, from).filter(|&at| at <= certain)
+    }
+
+    /// The last position up to which `text` is settled whatever text follows it.
+    pub fn cut_before(&self, text: &[u8]) -> Option<usize> {
+        let reach = self.specials.longest().saturating_sub(1);
+        let mut upto = text.len().checked_sub(reach)?;
+        while let Some(at) = self.pattern.safe_cut_before(text, upto) {
+            if !self.specials.straddle(text, at) {
+                return Some(at);
+            }
+            upto = at - 1;
+        }
+        None
+    }
+}

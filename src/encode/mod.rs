@@ -1,0 +1,411 @@
+//! Documents → ids.
+//!
+//! A [`Tokenizer`] is immutable and shared by all threads. What encoding reuses (buffers, the
+//! cache of pieces) is in a [`Worker`]; a call takes one from a small pool and puts it back, and
+//! makes a new one rather than wait, so that neither threads nor a fork can block each other.
+
+mod batch;
+mod cache;
+mod spans;
+mod stream;
+
+pub use spans::{Span, char_spans};
+pub use stream::Stream;
+
+use std::sync::Mutex;
+
+use sha2::{Digest, Sha256};
+
+use crate::bpe::{self, Rule, Scratch};
+use crate::corpus::Cutter;
+use crate::error::{Error, Result};
+use crate::job::Job;
+use crate::pattern::Pattern;
+use crate::pieces::{self, SHORT};
+use crate::spec::{MergeRule, Spec};
+use crate::specials::{Segment, Specials};
+use crate::vocab::{PairRanks, Vocab};
+use cache::Cache;
+
+/// Workers that wait for the next call.
+const POOLED: usize = 16;
+/// Bytes of a long text between two looks at whether to stop.
+const STEP: usize = 1 << 20;
+/// Pieces cut at a time.
+const BATCH: usize = 256;
+
+/// A tokenizer: text ↔ ids.
+#[derive(Debug)]
+pub struct Tokenizer {
+    vocab: Vocab,
+    /// Cuts at every special token.
+    cutter: Cutter,
+    ignore_merges: bool,
+    fingerprint: String,
+    pool: Mutex<Vec<Worker>>,
+}
+
+/// Which special tokens are recognised in text.
+#[derive(Debug, Clone)]
+pub enum Recognise {
+    /// All of them.
+    All,
+    /// None: they are plain text.
+    Nothing,
+    /// Any of them in the text is an error.
+    Refuse,
+    /// Those that this finds, by number in [`Vocab::specials`].
+    Some(Subset),
+}
+
+/// Some of the special tokens.
+#[derive(Debug, Clone)]
+pub struct Subset {
+    finder: Specials,
+    numbers: Vec<usize>,
+}
+
+/// What encoding reuses from piece to piece and from call to call.
+#[derive(Debug)]
+pub struct Worker {
+    ends: Vec<usize>,
+    tokens: Vec<u32>,
+    scratch: Scratch,
+    cache: Cache,
+}
+
+impl Worker {
+    /// A worker whose cache has room for `2^log_entries` pieces.
+    fn new(log_entries: u32) -> Self {
+        Worker {
+            ends: Vec::new(),
+            tokens: Vec::new(),
+            scratch: Scratch::default(),
+            cache: Cache::new(log_entries),
+        }
+    }
+}
+
+/// Merges are looked up by ranks, and a rank is what its merge makes.
+struct ByRank<'a>(&'a PairRanks);
+
+impl Rule for ByRank<'_> {
+    #[inline]
+    fn rank(&self, left: u32, right: u32) -> u32 {
+        self.0.get(left, right)
+    }
+
+    #[inline]
+    fn result(&self, rank: u32) -> u32 {
+        rank
+    }
+}
+
+impl Tokenizer {
+    /// A tokenizer from plain data, checked.
+    pub fn new(spec: &Spec) -> Result<Self> {
+        let vocab = Vocab::new(spec)?;
+        let texts: Vec<&str> = vocab.specials().iter().map(|s| s.text.as_str()).collect();
+        let cutter =
+            Cutter { specials: Specials::new(&texts)?, pattern: Pattern::new(&spec.pattern)? };
+        let mut hasher = Sha256::new();
+        hasher.update(b"bytemill tokenizer 1\0");
+        for stage in cutter.pattern.stages() {
+            hasher.update((stage.len() as u64).to_le_bytes());
+            hasher.update(stage);
+        }
+        hasher.update([u8::from(spec.ignore_merges)]);
+        vocab.digest(&mut hasher);
+        let fingerprint = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Tokenizer {
+            vocab,
+            cutter,
+            ignore_merges: spec.ignore_merges,
+            fingerprint,
+            pool: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// The tokenizer as plain data.
+    pub fn spec(&self) -> Spec {
+        Spec {
+            pattern: self.cutter.pattern.stages().to_vec(),
+            tokens: self.vocab.token_list(),
+            merges: self.vocab.merge_rule(),
+            specials: self.vocab.specials().to_vec(),
+            ignore_merges: self.ignore_merges,
+        }
+    }
+
+    /// Its tokens.
+    pub fn vocab(&self) -> &Vocab {
+        &self.vocab
+    }
+
+    /// Its pattern and special tokens.
+    pub fn cutter(&self) -> &Cutter {
+        &self.cutter
+    }
+
+    /// Whether a piece that is a token is that token whatever the merges say.
+    pub fn ignore_merges(&self) -> bool {
+        self.ignore_merges
+    }
+
+    /// SHA-256 over all that decides which ids a text gets, in hexadecimal.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// Recognises only these special tokens.
+    pub fn recognise_some<S: AsRef<str>>(&self, texts: &[S]) -> Result<Recognise> {
+        let mut numbers = Vec::with_capacity(texts.len());
+        for text in texts {
+            let text = text.as_ref();
+            let number = self.vocab.specials().iter().position(|special| special.text == text);
+            numbers.push(number.ok_or_else(|| {
+                Error::tokenizer(format!("{text:?} is not a special token of this tokenizer"))
+            })?);
+        }
+        Ok(Recognise::Some(Subset { finder: Specials::new(texts)?, numbers }))
+    }
+
+    /// Appends the ids of `text` to `ids`.
+    pub fn encode(&self, text: &[u8], recognise: &Recognise, ids: &mut Vec<u32>) -> Result<()> {
+        let mut worker = self.worker();
+        let result = self.encode_with(&mut worker, text, recognise, ids);
+        self.give_back(worker);
+        result
+    }
+
+    /// Appends the ids of a long text to `ids`, looking now and then whether to stop.
+    pub fn encode_job(
+        &self,
+        text: &[u8],
+        recognise: &Recognise,
+        ids: &mut Vec<u32>,
+        job: &Job,
+    ) -> Result<()> {
+        let mut worker = self.worker();
+        let result = self.segments(text, recognise, |segment| match segment {
+            Segment::Plain(_, plain) => {
+                job.check()?;
+                let mut rest = plain;
+                // Parts that end at a cut are the same text in smaller steps.
+                while rest.len() > STEP
+                    && let Some(cut) = self.cutter.pattern.safe_cut_after(rest, STEP)
+                {
+                    self.encode_plain(&mut worker, &rest[..cut], ids)?;
+                    job.check()?;
+                    rest = &rest[cut..];
+                }
+                self.encode_plain(&mut worker, rest, ids)
+            }
+            Segment::Special(found) => {
+                ids.push(self.vocab.specials()[found.index].id);
+                Ok(())
+            }
+        });
+        self.give_back(worker);
+        result
+    }
+
+    fn worker(&self) -> Worker {
+        let pooled = self.pool.try_lock().ok().and_then(|mut pool| pool.pop());
+        pooled.unwrap_or_else(|| Worker::new(cache::USUAL))
+    }
+
+    fn give_back(&self, mut worker: Worker) {
+        worker.scratch.trim();
+        if let Ok(mut pool) = self.pool.try_lock()
+            && pool.len() < POOLED
+        {
+            pool.push(worker);
+        }
+    }
+
+    /// The special tokens of `text` that are recognised, and the plain stretches between them.
+    fn segments<'t>(
+        &self,
+        text: &'t [u8],
+        recognise: &Recognise,
+        mut emit: impl FnMut(Segment<'t>) -> Result<()>,
+    ) -> Result<()> {
+        match recognise {
+            Recognise::All => self.cutter.specials.segments(text, emit),
+            Recognise::Nothing if text.is_empty() => Ok(()),
+            Recognise::Nothing => emit(Segment::Plain(0, text)),
+            Recognise::Refuse => match self.cutter.specials.find(text, 0) {
+                None if text.is_empty() => Ok(()),
+                None => emit(Segment::Plain(0, text)),
+                Some(found) => Err(self.refused(found.index, found.start)),
+            },
+            Recognise::Some(subset) => subset.finder.segments(text, |segment| {
+                emit(match segment {
+                    Segment::Special(mut found) => {
+                        found.index = subset.numbers[found.index];
+                        Segment::Special(found)
+                    }
+                    plain => plain,
+                })
+            }),
+        }
+    }
+
+    fn refused(&self, number: usize, at: usize) -> Error {
+        let text = &self.vocab.specials()[number].text;
+        Error::tokenizer(format!("the text holds the special token {text:?} at byte {at}"))
+            .with_hint(
+                "special=\"all\" encodes it as the special token, special=\"none\" as plain text",
+            )
+    }
+
+    fn encode_with(
+        &self,
+        worker: &mut Worker,
+        text: &[u8],
+        recognise: &Recognise,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        self.segments(text, recognise, |segment| match segment {
+            Segment::Plain(_, plain) => self.encode_plain(worker, plain, ids),
+            Segment::Special(found) => {
+                ids.push(self.vocab.specials()[found.index].id);
+                Ok(())
+            }
+        })
+    }
+
+    /// Encodes text in which nothing is special.
+    fn encode_plain(&self, worker: &mut Worker, text: &[u8], ids: &mut Vec<u32>) -> Result<()> {
+        let mut from = 0;
+        let mut ends = std::mem::take(&mut worker.ends);
+        while from < text.len() {
+            let mut start = from;
+            ends.clear();
+            from = self.cutter.pattern.scan(text, from, BATCH, &mut ends)?;
+            for &end in &ends {
+                self.encode_piece(worker, text, start, end, ids)?;
+                start = end;
+            }
+        }
+        worker.ends = ends;
+        Ok(())
+    }
+
+    #[inline]
+    fn encode_piece(
+        &self,
+        worker: &mut Worker,
+        text: &[u8],
+        start: usize,
+        end: usize,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        if end - start > SHORT {
+            self.merge_piece(worker, &text[start..end])?;
+            ids.extend(worker.tokens.iter().map(|&rank| self.vocab.rank_id(rank)));
+            return Ok(());
+        }
+        let key = pieces::key(text, start, end);
+        let hash = pieces::hash(key);
+        if let Some(found) = worker.cache.get(key, hash) {
+            ids.extend_from_slice(found);
+            return Ok(());
+        }
+        self.merge_piece(worker, &text[start..end])?;
+        let first = ids.len();
+        ids.extend(worker.tokens.iter().map(|&rank| self.vocab.rank_id(rank)));
+        worker.cache.put(key, hash, &ids[first..]);
+        Ok(())
+    }
+
+    /// Leaves the ranks of one piece in `worker.tokens`.
+    fn merge_piece(&self, worker: &mut Worker, piece: &[u8]) -> Result<()> {
+        worker.tokens.clear();
+        if self.ignore_merges
+            && let Some(rank) = self.vocab.rank_of(piece)
+        {
+            worker.tokens.push(rank);
+            return Ok(());
+        }
+        if piece.len() >= bpe::NONE as usize {
+            return Err(Error::tokenizer(format!(
+                "a piece of {} bytes is too long; less than 4 GiB can be encoded",
+                piece.len()
+            )));
+        }
+        worker.tokens.extend(piece.iter().map(|&byte| u32::from(byte)));
+        bpe::merge(&mut worker.tokens, &ByRank(self.vocab.pairs()), &mut worker.scratch);
+        Ok(())
+    }
+
+    /// Writes the ranks of a piece: for learning further merges on top.
+    pub fn piece_ranks(&self, piece: &[u8], out: &mut Vec<u32>) -> Result<()> {
+        let mut worker = self.worker();
+        let result = self.merge_piece(&mut worker, piece);
+        out.extend_from_slice(&worker.tokens);
+        self.give_back(worker);
+        result
+    }
+
+    /// The ids of tokens that no text can give: their bytes do not merge into them.
+    pub fn unreachable(&self) -> Vec<u32> {
+        if self.ignore_merges {
+            return Vec::new();
+        }
+        let mut worker = self.worker();
+        let mut ids = Vec::new();
+        for rank in 0..self.vocab.n_ranks() as u32 {
+            let reached = self.merge_piece(&mut worker, self.vocab.rank_bytes(rank)).is_ok()
+                && worker.tokens == [rank];
+            if !reached {
+                ids.push(self.vocab.rank_id(rank));
+            }
+        }
+        self.give_back(worker);
+        ids
+    }
+
+    /// The tokenizer that learning fewer merges would have given.
+    pub fn truncate(&self, vocab_size: usize) -> Result<Self> {
+        let n_specials = self.vocab.specials().len();
+        let canonical = (0..self.vocab.n_ranks() as u32)
+            .all(|rank| self.vocab.rank_id(rank) == rank)
+            && self.vocab.merges().len() + 256 == self.vocab.n_ranks();
+        if !canonical {
+            return Err(Error::tokenizer(
+                "only a tokenizer whose ids are the bytes and then the merges in order can be \
+                 truncated",
+            )
+            .with_hint("one learned by bytemill is such a tokenizer"));
+        }
+        let least = 256 + n_specials;
+        if vocab_size < least || vocab_size > self.vocab.len() {
+            return Err(Error::config(format!(
+                "vocab_size={vocab_size} is not between {least} (256 bytes and {n_specials} \
+                 special tokens) and {} (the present size)",
+                self.vocab.len()
+            )));
+        }
+        let n_tokens = vocab_size - n_specials;
+        let mut spec = self.spec();
+        let mut tokens = crate::spec::TokenList::with_capacity(n_tokens);
+        for (id, token) in spec.tokens.iter().take(n_tokens) {
+            tokens.push(id, token);
+        }
+        spec.tokens = tokens;
+        if let MergeRule::List(merges) = &mut spec.merges {
+            merges.truncate(n_tokens - 256);
+        }
+        // Special tokens come last and keep their order.
+        spec.specials.sort_by_key(|special| special.id);
+        for (special, id) in spec.specials.iter_mut().zip(n_tokens as u32..) {
+            special.id = id;
+        }
+        Tokenizer::new(&spec)
+    }
+}
+
+#[cfg(test)]
+mod tests;

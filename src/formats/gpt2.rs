@@ -1,0 +1,131 @@
+//! GPT-2's pair of files: `vocab.json`, an object from token to id, and `merges.txt`, one merge a
+//! line, both spelled in the byte alphabet.
+//!
+//! The files know neither the split pattern nor which tokens are special: the caller does.
+
+use std::collections::HashSet;
+
+use super::check::{check_ids, place_specials, shown, utf8};
+use super::index::TokenIndex;
+use super::merge_names::MergeNames;
+use super::spelled::{Spelled, listed};
+use super::vocabulary::Vocabulary;
+use super::{by_rank, byte_alphabet, canonical_pattern, json};
+use crate::error::{Error, Result};
+use crate::spec::{Merge, MergeRule, Spec};
+
+/// Reads `vocab.json` and `merges.txt`.
+///
+/// A special token takes the id that the vocabulary has for its text, or the one given, or the
+/// next free one. Where no special tokens are given, the entries that look like one (`<|…|>`,
+/// `<s>`, `</s>`, `<pad>`, `<unk>`, `<mask>`) and that no merge makes are taken for special; other
+/// tokens that no merge makes stay ordinary ones.
+pub fn read_gpt2(
+    vocab_json: &[u8],
+    merges_txt: &[u8],
+    pattern: &[String],
+    specials: &[(String, Option<u32>)],
+) -> Result<Spec> {
+    let vocabulary: Vocabulary = json::parse(vocab_json)?;
+    let index = TokenIndex::new(&vocabulary.tokens)?;
+    let merges = read_merges(merges_txt, &index)?;
+
+    let found;
+    let requested = if specials.is_empty() {
+        found = find_specials(&vocabulary, &merges);
+        &found
+    } else {
+        specials
+    };
+    let id_of = |text: &str| vocabulary.id_of_key(&index, text);
+    let specials = place_specials(requested, &vocabulary, id_of)?;
+    let mut among_tokens = Vec::new();
+    for special in &specials {
+        match id_of(&special.text) {
+            Some(id) if id == special.id => among_tokens.push(id),
+            Some(id) => {
+                return Err(Error::tokenizer(format!(
+                    "the special token {} is to have the id {}, but has {id} in the vocabulary",
+                    shown(&special.text),
+                    special.id
+                ))
+                .with_hint("leave its id out to take the vocabulary's"));
+            }
+            None => {}
+        }
+    }
+    drop(index);
+    let tokens = vocabulary.ordinary(&among_tokens)?;
+    check_ids(&tokens, &merges, &specials)?;
+    Ok(Spec {
+        pattern: canonical_pattern(pattern),
+        tokens,
+        merges: MergeRule::List(merges),
+        specials,
+        ignore_merges: false,
+    })
+}
+
+/// Reads the lines of `merges.txt`: a first line `#version…` is no merge, empty lines are none.
+fn read_merges(merges_txt: &[u8], index: &TokenIndex<'_>) -> Result<Vec<Merge>> {
+    let text = utf8(merges_txt)?;
+    let mut names = MergeNames::default();
+    let mut lines = Vec::new();
+    for (i, line) in text.split('\n').enumerate() {
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        if line.is_empty() || i == 0 && line.starts_with("#version") {
+            continue;
+        }
+        names
+            .push_line(line)
+            .map_err(|why| Error::tokenizer(format!("merges, line {}: {why}", i + 1)))?;
+        lines.push(i + 1);
+    }
+    names.resolve(index, |i| format!("merges, line {}", lines[i]))
+}
+
+/// The entries that look like special tokens and that no merge makes or uses.
+fn find_specials(vocabulary: &Vocabulary, merges: &[Merge]) -> Vec<(String, Option<u32>)> {
+    let merged: HashSet<u32> = merges.iter().flat_map(|m| [m.left, m.right, m.result]).collect();
+    let spelled = vocabulary.tokens.iter().filter_map(|(id, token)| {
+        let looks_special = token.first() == Some(&b'<') && token.last() == Some(&b'>');
+        looks_special.then(|| (byte_alphabet::encode(token), id))
+    });
+    spelled
+        .chain(vocabulary.plain.iter().cloned())
+        .filter(|(text, id)| looks_special(text) && !merged.contains(id))
+        .map(|(text, id)| (text, Some(id)))
+        .collect()
+}
+
+fn looks_special(text: &str) -> bool {
+    matches!(text, "<s>" | "</s>" | "<pad>" | "<unk>" | "<mask>")
+        || text.len() >= 4 && text.starts_with("<|") && text.ends_with("|>")
+}
+
+/// Writes `vocab.json`, with the special tokens in it, and `merges.txt`.
+///
+/// The files have no place for `ignore_merges`: where a token would be lost without it, this fails.
+pub fn write_gpt2(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>)> {
+    let merges = listed(spec)?;
+    if spec.ignore_merges {
+        by_rank::check(spec, merges).map_err(|error| {
+            error.with_hint("vocab.json and merges.txt cannot say that whole pieces which are tokens ignore the merges; save a tokenizer.json")
+        })?;
+    }
+    let spelled = Spelled::new(spec)?;
+    let mut vocab_json = String::from("{");
+    for (i, (id, key)) in spelled.entries.iter().enumerate() {
+        let comma = if i == 0 { "" } else { ", " };
+        let key = serde_json::Value::from(key.as_str());
+        vocab_json += &format!("{comma}{key}: {id}");
+    }
+    vocab_json += "}\n";
+
+    let mut merges_txt = String::from("#version: 0.2\n");
+    for line in spelled.merge_lines(merges)? {
+        merges_txt += &line;
+        merges_txt.push('\n');
+    }
+    Ok((vocab_json.into_bytes(), merges_txt.into_bytes()))
+}

@@ -1,0 +1,83 @@
+//! A long piece of work as seen from outside: how far it is, and whether it should stop.
+//!
+//! Workers add to counters, the caller's thread reads them now and then (for a progress line) and
+//! may ask for an end; nothing here blocks.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+
+use crate::error::{Error, Result};
+
+/// What a long job is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Counting pieces; progress is in bytes.
+    Count,
+    /// Learning merges; progress is in merges.
+    Merge,
+    /// Encoding; progress is in bytes.
+    Encode,
+}
+
+impl Phase {
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Count => "count",
+            Phase::Merge => "merge",
+            Phase::Encode => "encode",
+        }
+    }
+}
+
+/// The shared state of a long job.
+#[derive(Debug)]
+pub struct Job {
+    stop: AtomicBool,
+    phase: AtomicU8,
+    done: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Job {
+    /// A job that begins with `phase`, of which `total` is to be done (0: not known).
+    pub fn new(phase: Phase, total: u64) -> Self {
+        Job {
+            stop: AtomicBool::new(false),
+            phase: AtomicU8::new(phase as u8),
+            done: AtomicU64::new(0),
+            total: AtomicU64::new(total),
+        }
+    }
+
+    /// Sets how much there is to do.
+    pub fn set_total(&self, total: u64) {
+        self.total.store(total, Relaxed);
+    }
+
+    /// Notes that `n` more are done.
+    pub fn advance(&self, n: u64) {
+        self.done.fetch_add(n, Relaxed);
+    }
+
+    /// Asks the workers to stop.
+    pub fn stop(&self) {
+        self.stop.store(true, Relaxed);
+    }
+
+    /// An error once [`Job::stop`] was called; workers call this every few milliseconds.
+    pub fn check(&self) -> Result<()> {
+        if self.stop.load(Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// The phase, what is done of it, and of how much (None: not known).
+    pub fn progress(&self) -> (Phase, u64, Option<u64>) {
+        let phase = match self.phase.load(Relaxed) {
+            0 => Phase::Count,
+            1 => Phase::Merge,
+            _ => Phase::Encode,
+        };
+        let total = self.total.load(Relaxed);
+        (phase, self.done.load(Relaxed), (total > 0).then_some(total))
+    }
+}

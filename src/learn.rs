@@ -1,0 +1,123 @@
+//! Counts → tokenizer: merges with ids, in the order that makes a smaller vocabulary a prefix of
+//! a larger one.
+
+use crate::counts::{Counts, PieceList};
+use crate::encode::Tokenizer;
+use crate::error::{Error, Result};
+use crate::job::Job;
+use crate::merges::{self, Base, Bytes, Options};
+use crate::spec::{Merge, MergeRule, Spec, SpecialToken};
+
+/// Learns a tokenizer of `vocab_size` ids: the bytes, the merges, the special tokens last.
+pub fn learn(
+    counts: &mut Counts,
+    vocab_size: usize,
+    special_tokens: &[String],
+    min_piece_count: u64,
+    options: &Options,
+    job: &Job,
+) -> Result<Spec> {
+    let room = room(vocab_size, 256 + special_tokens.len())?;
+    let pieces = pieces(counts, min_piece_count);
+    let options = Options { n_merges: options.n_merges.min(room), ..*options };
+    job.set_total(options.n_merges as u64);
+    let merges = merges::learn(&pieces, &Bytes, &options, job)?;
+    let mut spec = Spec { pattern: counts.pattern(), ..Spec::default() };
+    for byte in 0..=255u8 {
+        spec.tokens.push(u32::from(byte), &[byte]);
+    }
+    add_merges(&mut spec, &merges, |rank| rank, 256);
+    let first = spec.tokens.len() as u32;
+    spec.specials = special_tokens
+        .iter()
+        .zip(first..)
+        .map(|(text, id)| SpecialToken { text: text.clone(), id, control: true })
+        .collect();
+    Ok(spec)
+}
+
+/// Learns further merges on top of a tokenizer. Ordinary tokens keep their ids and the new ones
+/// follow them; special tokens that stood behind the ordinary ones stand behind the new ones.
+pub fn extend(
+    tokenizer: &Tokenizer,
+    counts: &mut Counts,
+    vocab_size: usize,
+    special_tokens: &[String],
+    min_piece_count: u64,
+    options: &Options,
+    job: &Job,
+) -> Result<Spec> {
+    let mut spec = tokenizer.spec();
+    let known = |text: &String| spec.specials.iter().any(|special| special.text == *text);
+    let new: Vec<String> = special_tokens.iter().filter(|text| !known(text)).cloned().collect();
+    let room = room(vocab_size, tokenizer.vocab().len() + new.len())?;
+    let pieces = pieces(counts, min_piece_count);
+    let options = Options { n_merges: options.n_merges.min(room), ..*options };
+    job.set_total(options.n_merges as u64);
+    let merges = merges::learn(&pieces, &Extended(tokenizer), &options, job)?;
+    let vocab = tokenizer.vocab();
+    let next = vocab.rank_ids().iter().max().map_or(0, |id| id + 1);
+    let n_known = vocab.n_ranks() as u32;
+    let id_of = |rank: u32| {
+        if rank < n_known { vocab.rank_id(rank) } else { next + (rank - n_known) }
+    };
+    add_merges(&mut spec, &merges, id_of, n_known);
+    spec.specials.sort_by_key(|special| special.id);
+    let mut free = next + merges.len() as u32;
+    for special in spec.specials.iter_mut().filter(|special| special.id >= next) {
+        special.id = free;
+        free += 1;
+    }
+    for (text, id) in new.into_iter().zip(free..) {
+        spec.specials.push(SpecialToken { text, id, control: true });
+    }
+    Ok(spec)
+}
+
+fn room(vocab_size: usize, taken: usize) -> Result<usize> {
+    vocab_size.checked_sub(taken).ok_or_else(|| {
+        Error::config(format!("vocab_size={vocab_size} is less than the {taken} ids already taken"))
+    })
+}
+
+fn pieces(counts: &mut Counts, min_piece_count: u64) -> PieceList {
+    let mut list = counts.sorted();
+    list.retain(min_piece_count);
+    list
+}
+
+/// Appends merges, given as ranks, and the tokens they make.
+fn add_merges(spec: &mut Spec, merges: &[(u32, u32)], id_of: impl Fn(u32) -> u32, first: u32) {
+    let mut bytes = std::collections::HashMap::new();
+    let mut tokens = std::mem::take(&mut spec.tokens);
+    for (id, token) in tokens.iter() {
+        bytes.insert(id, token.to_vec());
+    }
+    let MergeRule::List(list) = &mut spec.merges else { return };
+    for (&(left, right), rank) in merges.iter().zip(first..) {
+        let merge = Merge { left: id_of(left), right: id_of(right), result: id_of(rank) };
+        let token = [&bytes[&merge.left][..], &bytes[&merge.right]].concat();
+        tokens.push(merge.result, &token);
+        bytes.insert(merge.result, token);
+        list.push(merge);
+    }
+    spec.tokens = tokens;
+}
+
+/// A tokenizer to learn on top of: numbers are its ranks.
+struct Extended<'a>(&'a Tokenizer);
+
+impl Base for Extended<'_> {
+    fn tokens(&self) -> Vec<Vec<u8>> {
+        let vocab = self.0.vocab();
+        (0..vocab.n_ranks() as u32).map(|rank| vocab.rank_bytes(rank).to_vec()).collect()
+    }
+
+    fn segment(&self, piece: &[u8], out: &mut Vec<u32>) -> Result<()> {
+        self.0.piece_ranks(piece, out)
+    }
+
+    fn contains(&self, token: &[u8]) -> bool {
+        self.0.vocab().rank_of(token).is_some()
+    }
+}

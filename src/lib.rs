@@ -1,0 +1,38 @@
+//! From raw text to tokens: learn a byte-level BPE tokenizer, and encode with it.
+//!
+//! ```text
+//! corpus ──► counts ──► merges ──► tokenizer ──► ids
+//!  files     pieces     pairs      ids ↔ bytes
+//! ```
+//!
+//! Each noun is a module, each arrow a function; a module knows only those to its left. Nothing
+//! here knows Python but `python`, which is behind a feature.
+//!
+//! - [`pattern`], [`specials`]: what cuts text into pieces, and documents from each other
+//! - [`corpus`]: files → chunks
+//! - [`pieces`], [`counts`]: chunks → counts
+//! - [`merges`]: counts → merges, and [`learn`] → a tokenizer
+//! - [`spec`], [`formats`]: a tokenizer as plain data ↔ files
+//! - [`vocab`], [`bpe`], [`encode`]: the tokenizer, text ↔ ids
+//! - [`naive`]: the obvious slow versions, for tests
+
+pub mod bpe;
+pub mod corpus;
+pub mod counts;
+pub mod encode;
+pub mod error;
+pub mod formats;
+pub mod job;
+pub mod learn;
+pub mod merges;
+pub mod naive;
+pub mod pattern;
+pub mod pieces;
+#[cfg(feature = "python")]
+mod python;
+pub mod spec;
+pub mod specials;
+pub mod vocab;
+
+pub use encode::Tokenizer;
+pub use error::{Error, Result};

@@ -1,0 +1,111 @@
+//! Pair → count and positions: one flat hash table with open addressing.
+
+/// Two token numbers in one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pair(u64);
+
+impl Pair {
+    /// The pair of `left` and `right`.
+    #[inline]
+    pub fn new(left: u32, right: u32) -> Self {
+        Pair(u64::from(left) << 32 | u64::from(right))
+    }
+
+    /// Its left and right token.
+    #[inline]
+    pub fn ids(self) -> [u32; 2] {
+        [(self.0 >> 32) as u32, self.0 as u32]
+    }
+
+    #[inline]
+    fn hash(self) -> u64 {
+        let mixed = self.0 ^ self.0 >> 32;
+        (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.0).wrapping_mul(0xd6e8_feb8_6659_fd93)
+    }
+}
+
+/// No token has this number, so no pair is this.
+const FREE: Pair = Pair(u64::MAX);
+
+/// What is known of a pair.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// The pair.
+    pub pair: Pair,
+    /// How often it occurs now.
+    pub count: u64,
+    /// Where its positions start.
+    pub start: u64,
+    /// How many positions it has, those that have vanished included.
+    pub n: u32,
+}
+
+/// All pairs.
+#[derive(Debug)]
+pub struct PairTable {
+    entries: Vec<Entry>,
+    len: usize,
+}
+
+impl Default for PairTable {
+    fn default() -> Self {
+        PairTable { entries: vec![EMPTY; 1 << 12], len: 0 }
+    }
+}
+
+const EMPTY: Entry = Entry { pair: FREE, count: 0, start: 0, n: 0 };
+
+impl PairTable {
+    #[inline]
+    fn slot(&self, pair: Pair) -> usize {
+        let mask = self.entries.len() - 1;
+        // The high bits of a product are its best ones.
+        let mut at = (pair.hash() >> 32) as usize & mask;
+        while self.entries[at].pair != pair && self.entries[at].pair != FREE {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    /// The entry of a pair, made if there is none.
+    #[inline]
+    pub fn entry(&mut self, pair: Pair) -> &mut Entry {
+        let mut at = self.slot(pair);
+        if self.entries[at].pair == FREE {
+            if self.len * 2 >= self.entries.len() {
+                self.grow();
+                at = self.slot(pair);
+            }
+            self.entries[at].pair = pair;
+            self.len += 1;
+        }
+        &mut self.entries[at]
+    }
+
+    /// The entry of a pair, if there is one.
+    #[inline]
+    pub fn find(&mut self, pair: Pair) -> Option<&mut Entry> {
+        let at = self.slot(pair);
+        (self.entries[at].pair == pair).then(|| &mut self.entries[at])
+    }
+
+    /// How often a pair occurs now.
+    pub fn count(&self, pair: Pair) -> u64 {
+        self.entries[self.slot(pair)].count
+    }
+
+    /// All entries, in no particular order.
+    pub fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.entries.iter_mut().filter(|entry| entry.pair != FREE)
+    }
+
+    fn grow(&mut self) {
+        let larger = vec![EMPTY; self.entries.len() * 2];
+        for entry in std::mem::replace(&mut self.entries, larger) {
+            if entry.pair != FREE {
+                let at = self.slot(entry.pair);
+                self.entries[at] = entry;
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Safe cuts: apart and together are the same.
+
+use super::scanners::mixture;
+use super::*;
+use proptest::prelude::*;
+
+/// All safe places of a text, found from both ends.
+fn safe_cuts(pattern: &Pattern, text: &[u8]) -> Vec<usize> {
+    let mut forwards = vec![];
+    let mut from = 0;
+    while let Some(at) = pattern.safe_cut_after(text, from) {
+        assert!(at >= from && at > 0 && at < text.len());
+        forwards.push(at);
+        from = at + 1;
+    }
+    let mut backwards = vec![];
+    let mut upto = usize::MAX;
+    while let Some(at) = pattern.safe_cut_before(text, upto) {
+        assert!(at <= upto && at > 0 && at < text.len());
+        backwards.push(at);
+        upto = at - 1;
+    }
+    backwards.reverse();
+    assert_eq!(forwards, backwards);
+    forwards
+}
+
+/// The ends of the parts of a text, scanned apart.
+fn apart(pattern: &Pattern, text: &[u8], cuts: &[usize]) -> Vec<usize> {
+    let mut found = vec![];
+    let mut start = 0;
+    for &cut in cuts.iter().chain([&text.len()]) {
+        found.extend(ends(pattern, &text[start..cut]).iter().map(|end| start + end));
+        start = cut;
+    }
+    found
+}
+
+fn check(text: &[u8], before: &[u8], behind: &[u8]) {
+    for name in NAMES {
+        let pattern = pattern(name);
+        let cuts = safe_cuts(&pattern, text);
+        let whole = ends(&pattern, text);
+        for &cut in &cuts {
+            assert_eq!(
+                apart(&pattern, text, &[cut]),
+                whole,
+                "{name} {} {cut}",
+                text.escape_ascii()
+            );
+        }
+        assert_eq!(apart(&pattern, text, &cuts), whole, "{name} {}", text.escape_ascii());
+        // What stands around changes nothing: not even the rest of a character.
+        let around = [before, text, behind].concat();
+        let cuts: Vec<usize> = cuts.iter().map(|cut| cut + before.len()).collect();
+        let whole = ends(&pattern, &around);
+        assert_eq!(apart(&pattern, &around, &cuts), whole, "{name} {}", around.escape_ascii());
+    }
+}
+
+#[test]
+fn every_pair_in_every_company() {
+    for a in ALPHABET {
+        for b in ALPHABET {
+            let text = [*a, *b].concat();
+            for around in ALPHABET {
+                check(&text, around, around);
+            }
+        }
+    }
+}
+
+#[test]
+fn common_text_has_cuts() {
+    for name in NAMES {
+        let pattern = pattern(name);
+        assert_eq!(safe_cuts(&pattern, b"one two\tthree.\nfour, 5 6."), [3, 7, 13, 19, 20, 22, 24]);
+        assert_eq!(safe_cuts(&pattern, "你好。世界".as_bytes()), [6]);
+        assert_eq!(safe_cuts(&pattern, b"don't"), []);
+        assert_eq!(safe_cuts(&pattern, b""), []);
+        assert_eq!(safe_cuts(&pattern, b" "), []);
+        assert_eq!(pattern.safe_cut_before(b"a b", 0), None);
+        assert_eq!(pattern.safe_cut_after(b"a b", 7), None);
+        // The last character is cut off: it may become anything.
+        assert_eq!(safe_cuts(&pattern, b"a\xe2\x80"), []);
+        assert_eq!(safe_cuts(&pattern, b"a\xe2\x80\x9c"), [1]);
+    }
+    let custom = Pattern::new(&[r"\w+"]).unwrap();
+    assert_eq!(custom.safe_cut_after(b"a b", 0), None);
+    assert_eq!(custom.safe_cut_before(b"a b", 2), None);
+    assert_eq!(Pattern::new(&["gpt2", "gpt2"]).unwrap().safe_cut_after(b"a b", 0), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_text(text in mixture(30), before in mixture(4), behind in mixture(4)) {
+        check(&text, &before, &behind);
+    }
+
+    #[test]
+    fn random_bytes(text in prop::collection::vec(any::<u8>(), 0..40), before in mixture(4), behind in mixture(4)) {
+        check(&text, &before, &behind);
+    }
+
+    #[test]
+    fn random_unicode(text in any::<String>(), before in any::<String>(), behind in any::<String>()) {
+        check(text.as_bytes(), before.as_bytes(), behind.as_bytes());
+    }
+}

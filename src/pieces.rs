@@ -1,0 +1,315 @@
+//! The table that maps pieces to something: counts while learning, ids while encoding.
+//!
+//! Nearly all pieces of real text are short (99.9 % of English is within 15 bytes), so a short
+//! piece *is* its key: up to 15 bytes and their number packed into 128 bits, made with one
+//! unaligned load and a mask. Key and value lie side by side in one 32-byte entry, two to a cache
+//! line, so a look-up touches one line and compares one number. Longer pieces lie in an arena
+//! behind a second table of the same kind.
+
+/// Pieces of up to this many bytes are packed into their key.
+pub const SHORT: usize = 15;
+
+/// A short piece: its bytes from the low end up, its length in the top byte. Never 0.
+pub type Key = u128;
+
+/// The key of `text[start..end]`, which must be 1 to 15 bytes long.
+#[inline]
+pub fn key(text: &[u8], start: usize, end: usize) -> Key {
+    let length = end - start;
+    debug_assert!(0 < length && length <= SHORT);
+    let bytes = match text.get(start..start + 16) {
+        // One load past the piece, then cut to its length.
+        Some(block) => {
+            let mut sixteen = [0; 16];
+            sixteen.copy_from_slice(block);
+            u128::from_le_bytes(sixteen) & (u128::MAX >> (128 - 8 * length))
+        }
+        None => {
+            let mut sixteen = [0; 16];
+            sixteen[..length].copy_from_slice(&text[start..end]);
+            u128::from_le_bytes(sixteen)
+        }
+    };
+    bytes | (length as u128) << 120
+}
+
+/// The bytes of a key.
+pub fn key_bytes(key: Key) -> ([u8; 16], usize) {
+    (key.to_le_bytes(), (key >> 120) as usize)
+}
+
+/// Mixes a key into a hash: two multiplications, folded. Portable, and as good as is needed for
+/// a table that is at most half full.
+#[inline]
+pub fn hash(key: Key) -> u64 {
+    fold(key as u64 ^ 0x9e37_79b9_7f4a_7c15, (key >> 64) as u64 ^ 0xd6e8_feb8_6659_fd93)
+}
+
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    let folded = product as u64 ^ (product >> 64) as u64;
+    // A second round: the first alone is weak where one factor is near zero.
+    let again = u128::from(folded ^ a) * 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835_u128;
+    again as u64 ^ (again >> 64) as u64
+}
+
+/// The hash of a longer piece, 16 bytes at a time.
+pub fn hash_bytes(piece: &[u8]) -> u64 {
+    let mut state = piece.len() as u64;
+    let mut blocks = piece.chunks_exact(16);
+    for block in &mut blocks {
+        let mut sixteen = [0; 16];
+        sixteen.copy_from_slice(block);
+        state = hash(u128::from_le_bytes(sixteen) ^ u128::from(state) << 32 ^ u128::from(state));
+    }
+    let rest = blocks.remainder();
+    if !rest.is_empty() {
+        state = hash(key(rest, 0, rest.len()) ^ u128::from(state) << 32 ^ u128::from(state));
+    }
+    state
+}
+
+#[repr(align(32))]
+#[derive(Debug, Clone, Copy)]
+struct Entry<V> {
+    /// 0: the entry is free.
+    key: Key,
+    value: V,
+}
+
+/// Short pieces and their values.
+#[derive(Debug, Clone)]
+struct ShortTable<V> {
+    entries: Vec<Entry<V>>,
+    len: usize,
+}
+
+/// A longer piece: its full hash, where its bytes lie, its value. A `length` of 0: free.
+#[derive(Debug, Clone, Copy, Default)]
+struct LongEntry<V> {
+    hash: u64,
+    start: usize,
+    length: usize,
+    value: V,
+}
+
+/// Longer pieces and their values.
+#[derive(Debug, Clone)]
+struct LongTable<V> {
+    entries: Vec<LongEntry<V>>,
+    len: usize,
+    arena: Vec<u8>,
+}
+
+/// A map from pieces to values.
+#[derive(Debug, Clone)]
+pub struct PieceMap<V> {
+    short: ShortTable<V>,
+    long: LongTable<V>,
+}
+
+impl<V: Copy + Default> ShortTable<V> {
+    fn new(capacity: usize) -> Self {
+        ShortTable { entries: vec![Entry { key: 0, value: V::default() }; capacity], len: 0 }
+    }
+
+    #[inline]
+    fn slot(&self, key: Key, hash: u64) -> usize {
+        let mask = self.entries.len() - 1;
+        let mut at = hash as usize & mask;
+        // The table is never full, so this ends.
+        while self.entries[at].key != key && self.entries[at].key != 0 {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    fn grow(&mut self) {
+        let mut larger = ShortTable::new(self.entries.len() * 2);
+        for entry in self.entries.iter().filter(|entry| entry.key != 0) {
+            let at = larger.slot(entry.key, hash(entry.key));
+            larger.entries[at] = *entry;
+        }
+        larger.len = self.len;
+        *self = larger;
+    }
+}
+
+impl<V: Copy + Default> LongTable<V> {
+    fn new(capacity: usize) -> Self {
+        LongTable { entries: vec![LongEntry::default(); capacity], len: 0, arena: Vec::new() }
+    }
+
+    fn bytes(&self, entry: &LongEntry<V>) -> &[u8] {
+        &self.arena[entry.start..entry.start + entry.length]
+    }
+
+    fn slot(&self, piece: &[u8], hash: u64) -> usize {
+        let mask = self.entries.len() - 1;
+        let mut at = hash as usize & mask;
+        loop {
+            let entry = &self.entries[at];
+            if entry.length == 0 || (entry.hash == hash && self.bytes(entry) == piece) {
+                return at;
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    fn grow(&mut self) {
+        let larger = vec![LongEntry::default(); self.entries.len() * 2];
+        let mask = larger.len() - 1;
+        for entry in std::mem::replace(&mut self.entries, larger) {
+            if entry.length > 0 {
+                let mut at = entry.hash as usize & mask;
+                while self.entries[at].length > 0 {
+                    at = (at + 1) & mask;
+                }
+                self.entries[at] = entry;
+            }
+        }
+    }
+}
+
+impl<V: Copy + Default> Default for PieceMap<V> {
+    fn default() -> Self {
+        PieceMap { short: ShortTable::new(1 << 10), long: LongTable::new(1 << 6) }
+    }
+}
+
+impl<V: Copy + Default> PieceMap<V> {
+    /// How many pieces there are.
+    pub fn len(&self) -> usize {
+        self.short.len + self.long.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Brings the entry of a short piece closer before it is asked for.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        let at = hash as usize & (self.short.entries.len() - 1);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `at` is inside the table, and prefetching reads nothing.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.short.entries.as_ptr().add(at).cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+
+    /// The value of a piece, if there is one.
+    pub fn get(&self, piece: &[u8]) -> Option<V> {
+        if piece.is_empty() {
+            return None;
+        }
+        if piece.len() <= SHORT {
+            let key = key(piece, 0, piece.len());
+            let entry = &self.short.entries[self.short.slot(key, hash(key))];
+            (entry.key == key).then_some(entry.value)
+        } else {
+            let entry = &self.long.entries[self.long.slot(piece, hash_bytes(piece))];
+            (entry.length > 0).then_some(entry.value)
+        }
+    }
+
+    /// The value of a short piece, made if there is none yet.
+    #[inline]
+    pub fn entry(&mut self, key: Key, hash: u64) -> &mut V {
+        let mut at = self.short.slot(key, hash);
+        if self.short.entries[at].key == 0 {
+            if self.short.len * 2 >= self.short.entries.len() {
+                self.short.grow();
+                at = self.short.slot(key, hash);
+            }
+            self.short.entries[at].key = key;
+            self.short.len += 1;
+        }
+        &mut self.short.entries[at].value
+    }
+
+    /// The value of a longer piece, made if there is none yet.
+    pub fn long_entry(&mut self, piece: &[u8]) -> &mut V {
+        debug_assert!(piece.len() > SHORT);
+        let hash = hash_bytes(piece);
+        let mut at = self.long.slot(piece, hash);
+        if self.long.entries[at].length == 0 {
+            if self.long.len * 2 >= self.long.entries.len() {
+                self.long.grow();
+                at = self.long.slot(piece, hash);
+            }
+            let start = self.long.arena.len();
+            self.long.arena.extend_from_slice(piece);
+            self.long.entries[at] =
+                LongEntry { hash, start, length: piece.len(), value: V::default() };
+            self.long.len += 1;
+        }
+        &mut self.long.entries[at].value
+    }
+
+    /// The value of any piece, made if there is none yet. The empty piece is not a piece.
+    pub fn value_mut(&mut self, piece: &[u8]) -> &mut V {
+        if piece.len() <= SHORT {
+            let key = key(piece, 0, piece.len());
+            self.entry(key, hash(key))
+        } else {
+            self.long_entry(piece)
+        }
+    }
+
+    /// Every piece with its value, in no particular order.
+    pub fn for_each(&self, mut visit: impl FnMut(&[u8], V)) {
+        for entry in self.short.entries.iter().filter(|entry| entry.key != 0) {
+            let (bytes, length) = key_bytes(entry.key);
+            visit(&bytes[..length], entry.value);
+        }
+        for entry in self.long.entries.iter().filter(|entry| entry.length > 0) {
+            visit(self.long.bytes(entry), entry.value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn keys_hold_what_they_were_made_of() {
+        let text: Vec<u8> = (0..40).collect();
+        for start in 0..30 {
+            for length in 1..=SHORT.min(text.len() - start) {
+                let key = key(&text, start, start + length);
+                let (bytes, n) = key_bytes(key);
+                assert_eq!(&bytes[..n], &text[start..start + length]);
+            }
+        }
+        // A zero byte is not the absence of one.
+        assert_ne!(key(b"a\0", 0, 2), key(b"a", 0, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_hash_map(pieces in prop::collection::vec(
+            prop_oneof![prop::collection::vec(0u8..3, 1..6), prop::collection::vec(0u8..2, 14..40)],
+            0..4000,
+        )) {
+            let mut map = PieceMap::<u64>::default();
+            let mut expected = HashMap::<Vec<u8>, u64>::new();
+            for piece in &pieces {
+                *map.value_mut(piece) += 1;
+                *expected.entry(piece.clone()).or_default() += 1;
+            }
+            prop_assert_eq!(map.len(), expected.len());
+            let mut got = HashMap::new();
+            map.for_each(|piece, n| { got.insert(piece.to_vec(), n); });
+            prop_assert_eq!(got, expected);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Arguments from Python: text, ids, special tokens.
+
+use pyo3::exceptions::{PyTypeError, PyUnicodeEncodeError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyInt, PyList, PyString};
+
+use super::gateway::to_python;
+use crate::encode::{Recognise, Tokenizer};
+use crate::error::Error;
+use crate::vocab::Vocab;
+
+/// A `str` or `bytes` argument, borrowed.
+pub enum Text<'py> {
+    /// A string that is UTF-8 inside already or could be made so.
+    Str(Bound<'py, PyString>),
+    /// Bytes, a bytearray among them.
+    Bytes(PyBackedBytes),
+}
+
+impl<'py> Text<'py> {
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            // `of` has seen to it that there is no error.
+            Text::Str(text) => text.to_str().map_or(&[], str::as_bytes),
+            Text::Bytes(bytes) => bytes,
+        }
+    }
+
+    fn of(value: &Bound<'py, PyAny>) -> PyResult<Self> {
+        if let Ok(text) = value.cast::<PyString>() {
+            return match text.to_str() {
+                Ok(_) => Ok(Text::Str(text.clone())),
+                Err(error) if error.is_instance_of::<PyUnicodeEncodeError>(value.py()) => {
+                    without_surrogates(text).map(Text::Str)
+                }
+                Err(error) => Err(error),
+            };
+        }
+        if let Ok(bytes) = value.extract::<PyBackedBytes>() {
+            return Ok(Text::Bytes(bytes));
+        }
+        if let Ok(view) = value.cast::<pyo3::types::PyMemoryView>() {
+            let bytes =
+                PyBytes::new(value.py(), &view.call_method0("tobytes")?.extract::<Vec<u8>>()?);
+            return Ok(Text::Bytes(bytes.extract()?));
+        }
+        Err(PyTypeError::new_err(format!(
+            "text must be str or bytes, not {}",
+            value.get_type().name()?
+        )))
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Text<'py> {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        Text::of(&value)
+    }
+}
+
+/// A string with lone surrogates has no UTF-8. As tiktoken does, pairs of them are taken as the
+/// character they stand for and lone ones as U+FFFD.
+fn without_surrogates<'py>(text: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyString>> {
+    let encoded = text.call_method1("encode", ("utf-16", "surrogatepass"))?;
+    let decoded = encoded.call_method1("decode", ("utf-16", "replace"))?;
+    Ok(decoded.cast_into::<PyString>()?)
+}
+
+/// Which special tokens a call recognises.
+pub fn recognise(tokenizer: &Tokenizer, special: Option<&Bound<'_, PyAny>>) -> PyResult<Recognise> {
+    let Some(special) = special else { return Ok(Recognise::All) };
+    let py = special.py();
+    if let Ok(word) = special.cast::<PyString>() {
+        return match word.to_str()? {
+            "all" => Ok(Recognise::All),
+            "none" => Ok(Recognise::Nothing),
+            "error" => Ok(Recognise::Refuse),
+            other => Err(to_python(
+                py,
+                Error::config(format!("special={other:?} is not \"all\", \"none\" or \"error\""))
+                    .with_hint("to recognise some special tokens only, give a set of them"),
+            )),
+        };
+    }
+    let mut texts = Vec::new();
+    for item in special.try_iter()? {
+        texts.push(item?.extract::<String>()?);
+    }
+    texts.sort_unstable();
+    texts.dedup();
+    tokenizer.recognise_some(&texts).map_err(|error| to_python(py, error))
+}
+
+/// Ids from a list, a numpy array or any other iterable of integers.
+pub fn ids(vocab: &Vocab, value: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+    if let Ok(list) = value.cast::<PyList>() {
+        let mut ids = Vec::with_capacity(list.len());
+        for (at, item) in list.iter().enumerate() {
+            ids.push(id(vocab, &item, at)?);
+        }
+        return Ok(ids);
+    }
+    // An array, told by name: asking numpy would import it where nobody uses it.
+    if value.get_type().name()?.to_string_lossy() == "ndarray" {
+        if let Ok(array) = value.extract::<numpy::PyReadonlyArray1<'_, u32>>() {
+            return Ok(array.as_array().iter().copied().collect());
+        }
+        if let Ok(array) = value.extract::<numpy::PyReadonlyArray1<'_, u16>>() {
+            return Ok(array.as_array().iter().map(|&id| u32::from(id)).collect());
+        }
+        return ids(vocab, &value.call_method0("tolist")?);
+    }
+    let mut ids = Vec::new();
+    for (at, item) in value.try_iter()?.enumerate() {
+        ids.push(id(vocab, &item?, at)?);
+    }
+    Ok(ids)
+}
+
+/// One id.
+pub fn id(vocab: &Vocab, value: &Bound<'_, PyAny>, at: usize) -> PyResult<u32> {
+    if let Ok(id) = value.extract::<u32>() {
+        return Ok(id);
+    }
+    let py = value.py();
+    if value.is_instance_of::<PyInt>() || value.hasattr("__index__")? {
+        let shown = value.extract::<i64>().unwrap_or(i64::MAX);
+        return Err(to_python(py, vocab.unknown_id(shown, at)));
+    }
+    Err(PyTypeError::new_err(format!(
+        "an id must be an integer, not {} (at position {at})",
+        value.get_type().name()?
+    )))
+}

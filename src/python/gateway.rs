@@ -1,0 +1,116 @@
+//! The one way in which long work is done for Python, and the one in which errors get there.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyRuntimeError};
+use pyo3::prelude::*;
+
+use crate::error::{Error, Report, Result};
+use crate::job::Job;
+
+/// How often signals are looked at and progress is reported.
+const BEAT: Duration = Duration::from_millis(50);
+
+/// Work that may take longer than this many bytes at most is done without the gateway.
+pub const QUICK: usize = 1 << 17;
+
+/// Runs `work` on a thread of its own with the interpreter released. Ctrl-C, or an exception of
+/// `progress`, stops the job; the work is always over when this returns.
+pub fn run<T: Send>(
+    py: Python<'_>,
+    job: &Job,
+    progress: Option<&Bound<'_, PyAny>>,
+    work: impl FnOnce(&Job) -> Result<T> + Send,
+) -> PyResult<T> {
+    let done = AtomicBool::new(false);
+    let caller = thread::current();
+    let (outcome, failure) = thread::scope(|scope| {
+        let handle = scope.spawn(|| {
+            // The caller is woken also if the work panics.
+            let _wake = Wake(&done, &caller);
+            work(job)
+        });
+        let mut failure = None;
+        while !done.load(Ordering::Acquire) {
+            py.detach(|| thread::park_timeout(BEAT));
+            if failure.is_none()
+                && let Err(error) = py.check_signals().and_then(|()| report(job, progress))
+            {
+                job.stop();
+                failure = Some(error);
+            }
+        }
+        (py.detach(|| handle.join()), failure)
+    });
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    let value = outcome
+        .map_err(|_| PyRuntimeError::new_err("bytemill failed inside; please report this"))?
+        .map_err(|error| to_python(py, error))?;
+    report(job, progress)?;
+    Ok(value)
+}
+
+struct Wake<'a>(&'a AtomicBool, &'a thread::Thread);
+
+impl Drop for Wake<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+        self.1.unpark();
+    }
+}
+
+fn report(job: &Job, progress: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    if let Some(progress) = progress {
+        let (phase, done, total) = job.progress();
+        progress.call1((phase.name(), done, total))?;
+    }
+    Ok(())
+}
+
+/// An error as the exception of its kind.
+pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
+    let (class, report) = match error {
+        Error::Config(report) => ("ConfigError", report),
+        Error::Corpus(report) => ("CorpusError", report),
+        Error::Tokenizer(report) => ("TokenizerError", report),
+        Error::Interrupted => return PyKeyboardInterrupt::new_err(()),
+        Error::Io { path, source } => {
+            let name = path.display().to_string();
+            // Python picks FileNotFoundError and the like by the number.
+            return match source.raw_os_error() {
+                Some(number) => {
+                    let text = source.to_string();
+                    let text = text.split(" (os error").next().unwrap_or(&text).to_owned();
+                    PyOSError::new_err((number, text, name))
+                }
+                None => PyOSError::new_err(format!("{name}: {source}")),
+            };
+        }
+    };
+    let Report { message, hint } = report;
+    py.import("bytemill.errors")
+        .and_then(|module| module.getattr(class))
+        .and_then(|class| class.call1((message, hint)))
+        .map_or_else(|error| error, PyErr::from_value)
+}
+
+/// The number of threads to use: what is asked for, else `BYTEMILL_THREADS`, else what the
+/// process may use.
+pub fn threads(py: Python<'_>, asked: Option<usize>) -> PyResult<usize> {
+    let refuse = |what: String| to_python(py, Error::config(what).with_hint("use 1 or more"));
+    if let Some(n) = asked {
+        return if n > 0 { Ok(n.min(1024)) } else { Err(refuse("threads=0".into())) };
+    }
+    match std::env::var("BYTEMILL_THREADS") {
+        Ok(text) => match text.trim().parse::<usize>() {
+            Ok(n) if n > 0 => Ok(n.min(1024)),
+            _ => Err(refuse(format!("BYTEMILL_THREADS={text:?} is not a number of threads"))),
+        },
+        // Respects the affinity mask and, on Linux, the quota of the container.
+        Err(_) => Ok(thread::available_parallelism().map_or(1, usize::from)),
+    }
+}

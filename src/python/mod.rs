@@ -1,0 +1,90 @@
+//! All of Python: the module `bytemill._native`.
+//!
+//! Text is borrowed, arrays are handed over without a copy, and every call that may take long goes
+//! through [`gateway::run`], which releases the interpreter, listens for Ctrl-C and converts
+//! errors. Policy (defaults, paths, messages about usage) is in the Python package.
+
+mod convert;
+mod counts;
+mod gateway;
+mod tokenizer;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::error::Error;
+use crate::formats::{self, Kind};
+use crate::pattern::{self, Pattern};
+use convert::Text;
+use gateway::to_python;
+
+/// The canonical name of a pattern given by name or by a known spelling.
+#[pyfunction]
+#[pyo3(signature = (pattern, /))]
+fn known_pattern(pattern: &str) -> Option<&'static str> {
+    pattern::known(pattern)
+}
+
+/// The regular expression of a named pattern, in tiktoken's spelling.
+#[pyfunction]
+#[pyo3(signature = (name, /))]
+fn pattern_regex(py: Python<'_>, name: &str) -> PyResult<&'static str> {
+    pattern::tiktoken_regex(name).ok_or_else(|| {
+        let error = Error::config(format!("unknown pattern {name:?}"))
+            .with_hint(format!("known are {}", pattern::NAMES.join(", ")));
+        to_python(py, error)
+    })
+}
+
+/// The pieces of a text.
+#[pyfunction]
+#[pyo3(signature = (pattern, text, /))]
+fn split<'py>(
+    py: Python<'py>,
+    pattern: Vec<String>,
+    text: Text<'py>,
+) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    let pattern = Pattern::new(&pattern).map_err(|e| to_python(py, e))?;
+    let mut pieces = Vec::new();
+    pattern
+        .split(text.bytes(), |piece| pieces.push(PyBytes::new(py, piece)))
+        .map_err(|e| to_python(py, e))?;
+    Ok(pieces)
+}
+
+/// How many threads are used where none are asked for.
+#[pyfunction]
+fn default_threads(py: Python<'_>) -> PyResult<usize> {
+    gateway::threads(py, None)
+}
+
+/// Which kind of tokenizer file this is.
+#[pyfunction]
+#[pyo3(signature = (data, /))]
+fn recognise(data: &[u8]) -> Option<&'static str> {
+    formats::recognise(data).map(|kind| match kind {
+        Kind::TokenizerJson => "huggingface",
+        Kind::Gpt2Vocab => "gpt2-vocab",
+        Kind::Gpt2Merges => "gpt2-merges",
+        Kind::Tiktoken => "tiktoken",
+        Kind::Minbpe => "minbpe",
+    })
+}
+
+#[pymodule(gil_used = false)]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("UNICODE_VERSION", pattern::UNICODE_VERSION)?;
+    module.add("PATTERNS", PyTuple::new(py, pattern::NAMES)?)?;
+    module.add_function(wrap_pyfunction!(known_pattern, module)?)?;
+    module.add_function(wrap_pyfunction!(pattern_regex, module)?)?;
+    module.add_function(wrap_pyfunction!(split, module)?)?;
+    module.add_function(wrap_pyfunction!(default_threads, module)?)?;
+    module.add_function(wrap_pyfunction!(recognise, module)?)?;
+    module.add_function(wrap_pyfunction!(counts::learn, module)?)?;
+    module.add_class::<tokenizer::Core>()?;
+    module.add_class::<tokenizer::Stream>()?;
+    module.add_class::<counts::Counts>()?;
+    Ok(())
+}

@@ -1,0 +1,454 @@
+//! `Core`: the tokenizer as Python sees it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+
+use super::convert::{self, Text, recognise};
+use super::gateway::{QUICK, run, threads, to_python};
+use crate::encode::{self, Tokenizer};
+use crate::error::{Error, Result};
+use crate::formats;
+use crate::job::{Job, Phase};
+use crate::spec::{Merge, MergeRule, Spec, SpecialToken};
+
+/// A tokenizer's tables. Immutable, usable from many threads at once.
+#[pyclass(frozen, subclass, module = "bytemill._native")]
+pub struct Core {
+    tokenizer: Arc<Tokenizer>,
+}
+
+type Arrays<'py, T> = (Bound<'py, PyArray1<u32>>, Bound<'py, T>);
+
+impl Core {
+    pub fn new(tokenizer: Tokenizer) -> Self {
+        Core { tokenizer: Arc::new(tokenizer) }
+    }
+
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    fn encoded(
+        &self,
+        py: Python<'_>,
+        text: &Text<'_>,
+        special: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<u32>> {
+        let recognise = recognise(&self.tokenizer, special)?;
+        let text = text.bytes();
+        let mut ids = Vec::with_capacity(text.len() / 3 + 1);
+        if text.len() < QUICK {
+            // Too quick for Ctrl-C or another thread to matter.
+            self.tokenizer.encode(text, &recognise, &mut ids).map_err(|e| to_python(py, e))?;
+            return Ok(ids);
+        }
+        let tokenizer = &self.tokenizer;
+        run(py, &Job::new(Phase::Encode, 0), None, |job| {
+            tokenizer.encode_job(text, &recognise, &mut ids, job)?;
+            Ok(ids)
+        })
+    }
+}
+
+#[pymethods]
+impl Core {
+    /// Shares the tables of `core`.
+    #[new]
+    #[pyo3(signature = (core, /))]
+    fn py_new(core: &Bound<'_, Core>) -> Self {
+        Core { tokenizer: Arc::clone(&core.get().tokenizer) }
+    }
+
+    /// A tokenizer from tokens, merges as bytes, special tokens.
+    #[staticmethod]
+    fn build(
+        py: Python<'_>,
+        tokens: &Bound<'_, PyAny>,
+        merges: Option<&Bound<'_, PyAny>>,
+        special_tokens: &Bound<'_, PyAny>,
+        pattern: Vec<String>,
+        ignore_merges: bool,
+    ) -> PyResult<Self> {
+        let spec = spec_of(py, tokens, merges, special_tokens, pattern, ignore_merges)?;
+        Tokenizer::new(&spec).map(Core::new).map_err(|e| to_python(py, e))
+    }
+
+    /// A tokenizer from the contents of its files, each with a name for messages.
+    #[staticmethod]
+    fn read(
+        py: Python<'_>,
+        kind: &str,
+        files: Vec<(String, Vec<u8>)>,
+        pattern: Vec<String>,
+        special_tokens: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        let specials = special_list(special_tokens)?;
+        let [first, rest @ ..] = &files[..] else {
+            return Err(to_python(py, Error::tokenizer("no file was given")));
+        };
+        let spec = match (kind, rest) {
+            ("huggingface", []) => formats::read_tokenizer_json(&first.1),
+            ("tiktoken", []) => formats::read_tiktoken(&first.1, &pattern, &specials),
+            ("minbpe", []) => formats::read_minbpe(&first.1),
+            ("gpt2", [merges]) => formats::read_gpt2(&first.1, &merges.1, &pattern, &specials),
+            _ => Err(Error::tokenizer(format!("unknown kind of tokenizer file {kind:?}"))),
+        };
+        spec.and_then(|spec| Tokenizer::new(&spec))
+            .map(Core::new)
+            .map_err(|error| to_python(py, error.in_file(&first.0)))
+    }
+
+    /// The contents of the files of this kind.
+    fn write<'py>(&self, py: Python<'py>, kind: &str) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let spec = self.tokenizer.spec();
+        let files = match kind {
+            "huggingface" => formats::write_tokenizer_json(&spec).map(|file| vec![file]),
+            "gpt2" => formats::write_gpt2(&spec).map(|(vocab, merges)| vec![vocab, merges]),
+            "tiktoken" => formats::write_tiktoken(&spec).map(|file| vec![file]),
+            "minbpe" => formats::write_minbpe(&spec).map(|file| vec![file]),
+            _ => Err(Error::config(format!("unknown kind of tokenizer file {kind:?}"))),
+        };
+        let files = files.map_err(|e| to_python(py, e))?;
+        Ok(files.iter().map(|file| PyBytes::new(py, file)).collect())
+    }
+
+    /// The ids of a text.
+    ///
+    /// `special` says which special tokens are recognised in it: `"all"`, `"none"` (they are plain
+    /// text: for untrusted input), `"error"` (they are refused), or a set of them.
+    #[pyo3(signature = (text, special=None))]
+    #[pyo3(text_signature = "($self, text, special='all')")]
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        text: Text<'py>,
+        special: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.encoded(py, &text, special)?)
+    }
+
+    /// The ids of a text as a numpy array.
+    #[pyo3(signature = (text, special=None))]
+    #[pyo3(text_signature = "($self, text, special='all')")]
+    fn encode_array<'py>(
+        &self,
+        py: Python<'py>,
+        text: Text<'py>,
+        special: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        Ok(self.encoded(py, &text, special)?.into_pyarray(py))
+    }
+
+    /// The ids of many texts end to end, and where each begins.
+    #[pyo3(signature = (texts, special=None, threads=None))]
+    #[pyo3(text_signature = "($self, texts, special='all', threads=None)")]
+    fn encode_flat<'py>(
+        &self,
+        py: Python<'py>,
+        texts: Vec<Text<'py>>,
+        special: Option<&Bound<'py, PyAny>>,
+        threads: Option<usize>,
+    ) -> PyResult<Arrays<'py, PyArray1<u64>>> {
+        let recognise = recognise(&self.tokenizer, special)?;
+        let threads = self::threads(py, threads)?;
+        let slices: Vec<&[u8]> = texts.iter().map(Text::bytes).collect();
+        let job = Job::new(Phase::Encode, 0);
+        let quick = slices.iter().map(|text| text.len() + 64).sum::<usize>() < QUICK;
+        let (ids, offsets) = if quick {
+            let result = self.tokenizer.encode_batch(&slices, &recognise, 1, &job);
+            result.map_err(|e| to_python(py, e))?
+        } else {
+            let tokenizer = &self.tokenizer;
+            run(py, &job, None, |job| tokenizer.encode_batch(&slices, &recognise, threads, job))?
+        };
+        Ok((ids.into_pyarray(py), offsets.into_pyarray(py)))
+    }
+
+    /// The ids of a text, and for each: first and last + 1 byte, first and last + 1 character.
+    #[pyo3(signature = (text, special=None))]
+    #[pyo3(text_signature = "($self, text, special='all')")]
+    fn encode_spans<'py>(
+        &self,
+        py: Python<'py>,
+        text: Text<'py>,
+        special: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Arrays<'py, PyArray2<u64>>> {
+        let recognise = recognise(&self.tokenizer, special)?;
+        let mut ids = Vec::new();
+        let spans = self
+            .tokenizer
+            .encode_spans(text.bytes(), &recognise, &mut ids)
+            .map_err(|e| to_python(py, e))?;
+        let flat: Vec<u64> = spans
+            .iter()
+            .flat_map(|span| [span.bytes.0, span.bytes.1, span.chars.0, span.chars.1])
+            .map(|place| place as u64)
+            .collect();
+        let table = flat.into_pyarray(py).reshape([spans.len(), 4])?;
+        Ok((ids.into_pyarray(py), table))
+    }
+
+    /// How many ids a text has.
+    #[pyo3(signature = (text, special=None))]
+    #[pyo3(text_signature = "($self, text, special='all')")]
+    fn count(
+        &self,
+        py: Python<'_>,
+        text: Text<'_>,
+        special: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<usize> {
+        Ok(self.encoded(py, &text, special)?.len())
+    }
+
+    /// The bytes of ids.
+    fn decode_bytes<'py>(
+        &self,
+        py: Python<'py>,
+        ids: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let ids = convert::ids(self.tokenizer.vocab(), ids)?;
+        let mut bytes = Vec::with_capacity(ids.len() * 4);
+        self.tokenizer.vocab().decode(&ids, &mut bytes).map_err(|e| to_python(py, e))?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// The text of ids; what is not UTF-8 becomes U+FFFD.
+    fn decode<'py>(
+        &self,
+        py: Python<'py>,
+        ids: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyString>> {
+        let ids = convert::ids(self.tokenizer.vocab(), ids)?;
+        let mut bytes = Vec::with_capacity(ids.len() * 4);
+        self.tokenizer.vocab().decode(&ids, &mut bytes).map_err(|e| to_python(py, e))?;
+        Ok(PyString::new(py, &String::from_utf8_lossy(&bytes)))
+    }
+
+    /// The bytes of a token.
+    #[pyo3(signature = (id, /))]
+    fn token_bytes<'py>(
+        &self,
+        py: Python<'py>,
+        id: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let vocab = self.tokenizer.vocab();
+        let id = convert::id(vocab, id, 0)?;
+        match vocab.id_bytes(id) {
+            Some(bytes) => Ok(PyBytes::new(py, bytes)),
+            None => Err(to_python(py, Error::tokenizer(format!("there is no token with id {id}")))),
+        }
+    }
+
+    /// The id of a token, ordinary or special.
+    #[pyo3(signature = (token, /))]
+    fn token_id(&self, py: Python<'_>, token: Text<'_>) -> PyResult<u32> {
+        self.tokenizer.vocab().id_of(token.bytes()).ok_or_else(|| {
+            let shown = String::from_utf8_lossy(token.bytes()).into_owned();
+            to_python(py, Error::tokenizer(format!("there is no token {shown:?}")))
+        })
+    }
+
+    /// An encoder for a text that comes in parts.
+    #[pyo3(signature = (special=None))]
+    #[pyo3(text_signature = "($self, special='all')")]
+    fn stream(&self, py: Python<'_>, special: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
+        let recognise = recognise(&self.tokenizer, special)?;
+        let inner = encode::Stream::new(Arc::clone(&self.tokenizer), recognise)
+            .map_err(|e| to_python(py, e))?;
+        Ok(Stream { inner: Mutex::new(inner) })
+    }
+
+    /// The tokenizer that learning fewer merges would have given.
+    fn truncate_core(&self, py: Python<'_>, vocab_size: usize) -> PyResult<Core> {
+        self.tokenizer.truncate(vocab_size).map(Core::new).map_err(|e| to_python(py, e))
+    }
+
+    /// The ids of tokens whose own bytes do not merge into them.
+    fn unreachable(&self) -> Vec<u32> {
+        self.tokenizer.unreachable()
+    }
+
+    /// Id → bytes of every token, special ones included, in the order of ids.
+    #[getter]
+    fn vocab<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let vocab = self.tokenizer.vocab();
+        let mut all: Vec<(u32, &[u8])> = (0..vocab.n_ranks() as u32)
+            .map(|rank| (vocab.rank_id(rank), vocab.rank_bytes(rank)))
+            .chain(vocab.specials().iter().map(|s| (s.id, s.text.as_bytes())))
+            .collect();
+        all.sort_unstable_by_key(|&(id, _)| id);
+        let dict = PyDict::new(py);
+        for (id, bytes) in all {
+            dict.set_item(id, PyBytes::new(py, bytes))?;
+        }
+        Ok(dict)
+    }
+
+    /// The merges in order.
+    #[getter]
+    fn merges<'py>(&self, py: Python<'py>) -> Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        let vocab = self.tokenizer.vocab();
+        let bytes = |rank| PyBytes::new(py, vocab.rank_bytes(rank));
+        vocab.merges().iter().map(|&(left, right)| (bytes(left), bytes(right))).collect()
+    }
+
+    /// Special tokens and their ids, in the order of ids.
+    #[getter]
+    fn special_tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let mut specials: Vec<&SpecialToken> = self.tokenizer.vocab().specials().iter().collect();
+        specials.sort_by_key(|special| special.id);
+        let dict = PyDict::new(py);
+        for special in specials {
+            dict.set_item(&special.text, special.id)?;
+        }
+        Ok(dict)
+    }
+
+    /// The split pattern: a name or a regular expression, or several.
+    #[getter]
+    fn pattern<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self.tokenizer.cutter().pattern.stages() {
+            [only] => Ok(PyString::new(py, only).into_any()),
+            several => Ok(PyList::new(py, several)?.into_any()),
+        }
+    }
+
+    /// Whether a piece that is a token is that token, whatever the merges would give.
+    #[getter]
+    fn ignore_merges(&self) -> bool {
+        self.tokenizer.ignore_merges()
+    }
+
+    /// SHA-256 over all that decides which ids a text gets.
+    #[getter]
+    fn fingerprint(&self) -> &str {
+        self.tokenizer.fingerprint()
+    }
+
+    /// The largest id.
+    #[getter]
+    fn max_id(&self) -> u32 {
+        self.tokenizer.vocab().max_id()
+    }
+
+    fn __len__(&self) -> usize {
+        self.tokenizer.vocab().len()
+    }
+}
+
+/// Encodes a text that comes in parts.
+#[pyclass(frozen, module = "bytemill._native")]
+pub struct Stream {
+    inner: Mutex<encode::Stream>,
+}
+
+impl Stream {
+    fn with<'py>(
+        &self,
+        py: Python<'py>,
+        work: impl FnOnce(&mut encode::Stream, &mut Vec<u32>) -> Result<()>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let mut ids = Vec::new();
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        work(&mut inner, &mut ids).map_err(|e| to_python(py, e))?;
+        PyList::new(py, ids)
+    }
+}
+
+#[pymethods]
+impl Stream {
+    /// Takes more text; the ids that are certain now.
+    #[pyo3(signature = (text, /))]
+    fn push<'py>(&self, py: Python<'py>, text: Text<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.with(py, |stream, ids| stream.push(text.bytes(), ids))
+    }
+
+    /// Ends the text; the remaining ids.
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.with(py, |stream, ids| stream.finish(ids))
+    }
+}
+
+fn special_list(special_tokens: &Bound<'_, PyAny>) -> PyResult<Vec<(String, Option<u32>)>> {
+    special_tokens
+        .try_iter()?
+        .map(|item| {
+            let (text, id) = item?.extract::<(String, Option<Bound<'_, PyAny>>)>()?;
+            let id = id.map(|id| token_id(&id)).transpose()?;
+            Ok((text, id))
+        })
+        .collect()
+}
+
+/// An id in a vocabulary that is being made.
+fn token_id(id: &Bound<'_, PyAny>) -> PyResult<u32> {
+    match id.extract::<u32>() {
+        // The largest number means "none" inside.
+        Ok(id) if id < u32::MAX => Ok(id),
+        _ if id.is_instance_of::<pyo3::types::PyInt>() => Err(to_python(
+            id.py(),
+            Error::tokenizer(format!("{id} is not an id"))
+                .with_hint("ids are integers from 0 to 4294967294"),
+        )),
+        Ok(_) | Err(_) => Err(pyo3::exceptions::PyTypeError::new_err(format!(
+            "an id must be an integer, not {}",
+            id.get_type().name()?
+        ))),
+    }
+}
+
+fn spec_of(
+    py: Python<'_>,
+    tokens: &Bound<'_, PyAny>,
+    merges: Option<&Bound<'_, PyAny>>,
+    special_tokens: &Bound<'_, PyAny>,
+    pattern: Vec<String>,
+    ignore_merges: bool,
+) -> PyResult<Spec> {
+    let mut spec = Spec { pattern, ignore_merges, ..Spec::default() };
+    let mut by_bytes: HashMap<Vec<u8>, u32> = HashMap::new();
+    let mut next = 0;
+    for item in tokens.try_iter()? {
+        let (id, token) = item?.extract::<(Bound<'_, PyAny>, Vec<u8>)>()?;
+        let id = token_id(&id)?;
+        next = next.max(id + 1);
+        spec.tokens.push(id, &token);
+        // Two tokens of the same bytes are refused when the tables are made.
+        by_bytes.insert(token, id);
+    }
+    for (text, id) in special_list(special_tokens)? {
+        let id = id.or_else(|| by_bytes.get(text.as_bytes()).copied()).unwrap_or_else(|| {
+            next += 1;
+            next - 1
+        });
+        next = next.max(id + 1);
+        spec.specials.push(SpecialToken { text, id, control: true });
+    }
+    let Some(merges) = merges else {
+        spec.merges = MergeRule::ByRank;
+        return Ok(spec);
+    };
+    let mut list = Vec::new();
+    for (at, item) in merges.try_iter()?.enumerate() {
+        let (left, right) = item?.extract::<(Vec<u8>, Vec<u8>)>()?;
+        let find = |token: &[u8], role: &str| {
+            by_bytes.get(token).copied().ok_or_else(|| {
+                let shown = token.escape_ascii();
+                let message = format!("merge {at}: its {role}, b\"{shown}\", is not a token");
+                to_python(py, Error::tokenizer(message))
+            })
+        };
+        let merged = [&left[..], &right].concat();
+        list.push(Merge {
+            left: find(&left, "left part")?,
+            right: find(&right, "right part")?,
+            result: find(&merged, "result")?,
+        });
+    }
+    spec.merges = MergeRule::List(list);
+    Ok(spec)
+}

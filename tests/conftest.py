@@ -1,0 +1,78 @@
+"""What many tests share: a real corpus, tokenizers made once, and how hard hypothesis tries."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+import bytemill
+import rivals
+
+# Time limits are pytest-timeout's; a test that starts several trainers is slow to begin with.
+_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("default", max_examples=100, **_COMMON)
+settings.register_profile(
+    "fuzz", max_examples=int(os.environ.get("FUZZ_EXAMPLES", "5000")), **_COMMON
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+EOT = "<|endoftext|>"
+
+
+def standard_library() -> list[Path]:
+    """The source files of Python's standard library: real text that every machine has."""
+    top = Path(sysconfig.get_paths()["stdlib"])
+    left_out = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"}
+    found = (p for p in top.rglob("*.py") if not left_out & set(p.relative_to(top).parts))
+    return sorted(found)
+
+
+@pytest.fixture(scope="session")
+def documents() -> list[str]:
+    """About six megabytes of real text, a document per file."""
+    texts: list[str] = []
+    size = 0
+    for path in standard_library():
+        if size > 6_000_000:
+            break
+        data = path.read_bytes()
+        try:
+            texts.append(data.decode())
+        except UnicodeDecodeError:
+            continue
+        size += len(data)
+    assert size > 2_000_000, "the standard library's source is not installed"
+    return texts
+
+
+@pytest.fixture(scope="session")
+def corpus(documents: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same text as one file, its documents separated by a special token."""
+    path = tmp_path_factory.mktemp("corpus") / "library.txt"
+    path.write_bytes(EOT.join(documents).encode())
+    return path
+
+
+@pytest.fixture(scope="session")
+def tokenizer(corpus: Path) -> bytemill.Tokenizer:
+    """A tokenizer of 4,000 ids learnt from the corpus, with the default options."""
+    return bytemill.train_tokenizer(corpus, vocab_size=4000)
+
+
+@pytest.fixture(scope="session", params=["cl100k", "o200k"])
+def openai(request: pytest.FixtureRequest) -> rivals.Published:
+    """A published vocabulary with its pattern and special tokens."""
+    return rivals.published(request.param)
+
+
+@pytest.fixture
+def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of a log file: no colours, no width, no progress bars."""
+    for name in ("FORCE_COLOR", "CLICOLOR_FORCE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")

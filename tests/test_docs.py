@@ -1,0 +1,126 @@
+"""The examples of the README and the guides run, and print what they say.
+
+Blocks of one document run in order, in one directory and one namespace. A `python` block is a
+doctest if it has prompts, else plain code. In a `console` block every line after `$ ` is a command
+and the lines below it what it prints; `...` stands for anything. Blocks of another kind (`sh`,
+`text`) are not run.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+TOP = Path(__file__).parents[1]
+DOCUMENTS = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+class Block(NamedTuple):
+    language: str
+    code: str
+    line: int
+
+
+def blocks(document: Path) -> list[Block]:
+    text = document.read_text(encoding="utf-8")
+    fence = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    return [Block(m[1], m[2], text.count("\n", 0, m.start()) + 1) for m in fence.finditer(text)]
+
+
+def commands(code: str) -> Iterator[tuple[str, str]]:
+    """(command, what it prints); a command goes on after a backslash."""
+    for part in re.split(r"^\$ ", code, flags=re.MULTILINE)[1:]:
+        match = re.match(r"((?:.*\\\n)*.*\n)(.*)", part, re.DOTALL)
+        assert match
+        yield match[1].strip(), match[2]
+
+
+def run_python(block: Block, names: dict[str, object], where: str) -> None:
+    if ">>>" not in block.code:
+        exec(compile(block.code, where, "exec"), names)
+        return
+    runner = doctest.DocTestRunner(optionflags=FLAGS)
+    test = doctest.DocTestParser().get_doctest(block.code, names, where, where, block.line)
+    said: list[str] = []
+    runner.run(test, out=said.append, clear_globs=False)
+    names.update(test.globs)
+    assert not runner.failures, "".join(said)
+
+
+def run_console(block: Block, directory: Path, where: str) -> None:
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "NO_COLOR": "1",
+        "COLUMNS": "100",
+        "PYTHONUTF8": "1",
+    }
+    for command, expected in commands(block.code):
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=directory,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+        )
+        assert done.returncode == 0, f"{where}: {command}\n{done.stdout}"
+        checker = doctest.OutputChecker()
+        assert checker.check_output(expected, done.stdout, FLAGS), (
+            f"{where}: {command}\nexpected:\n{expected}\ngot:\n{done.stdout}"
+        )
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(shutil.which("bash") is None, reason="the examples are for a POSIX shell")
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_examples_print_what_they_say(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for block in blocks(document):
+        where = f"{document.name}:{block.line}"
+        if block.language == "python":
+            run_python(block, names, where)
+        elif block.language == "console":
+            run_console(block, tmp_path, where)
+
+
+def test_the_readme_has_examples() -> None:
+    kinds = [block.language for block in blocks(TOP / "README.md")]
+    assert {"python", "console", "sh"} <= set(kinds)
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, TOP / "CONTRIBUTING.md"], ids=lambda p: p.name)
+def test_links_within_the_repository_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8")):
+        assert (document.parent / target).exists(), target
+
+
+def test_the_annotated_trees_name_what_is_there() -> None:
+    for document in (TOP / "README.md", TOP / "CONTRIBUTING.md"):
+        for block in blocks(document):
+            if block.language == "tree":
+                check_tree(block.code)
+
+
+def check_tree(code: str) -> None:
+    """Every name of an annotated tree exists: two spaces of indent are one level."""
+    above: list[str] = []
+    for line in code.splitlines():
+        match = re.match(r"( *)(\S+)", line)
+        if not match or len(match[1]) % 2 or len(match[1]) > 6:
+            continue  # an explanation that goes on
+        above[len(match[1]) // 2 :] = [match[2]]
+        path = TOP.joinpath(*above)
+        assert path.exists(), f"{path} is in the tree but not in the repository"

@@ -1,0 +1,83 @@
+"""The package as a whole: its names, its version, its errors."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import bytemill
+import reference
+from bytemill import _native
+
+TOP = Path(__file__).parents[1]
+CLASSES = [value for value in vars(bytemill).values() if inspect.isclass(value)]
+
+
+def test_all_is_sorted_and_complete() -> None:
+    assert bytemill.__all__ == sorted(bytemill.__all__)
+    public = {
+        name
+        for name, value in vars(bytemill).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    }
+    assert set(bytemill.__all__) == public | {"__version__"}
+
+
+def test_everything_public_is_documented() -> None:
+    for name in bytemill.__all__:
+        value = getattr(bytemill, name)
+        if isinstance(value, str):
+            continue
+        assert inspect.getdoc(value), name
+    for name, value in vars(bytemill.Tokenizer).items():
+        if not name.startswith("_"):
+            assert inspect.getdoc(value), name
+
+
+def test_the_version_is_cargos() -> None:
+    cargo = re.search(r'^version = "(.+)"', (TOP / "Cargo.toml").read_text(), re.MULTILINE)
+    assert cargo
+    assert bytemill.__version__ == metadata.version("bytemill") == cargo[1]
+    assert re.search(rf"^## \[{re.escape(cargo[1])}\]", (TOP / "CHANGELOG.md").read_text(), re.M)
+
+
+def test_the_unicode_version_is_told() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", bytemill.UNICODE_VERSION)
+
+
+def test_the_package_is_typed() -> None:
+    assert (Path(bytemill.__file__).parent / "py.typed").exists()
+
+
+@pytest.mark.parametrize("error", [c for c in CLASSES if issubclass(c, Exception)])
+def test_errors_carry_a_message_and_a_hint(error: type[bytemill.BytemillError]) -> None:
+    plain, helpful = error("it failed"), error("it failed", "try again")
+    assert str(plain) == "it failed"
+    assert str(helpful) == "it failed\nhint: try again"
+    assert (helpful.message, helpful.hint) == ("it failed", "try again")
+    again = pickle.loads(pickle.dumps(helpful))
+    assert (type(again), str(again)) == (error, str(helpful))
+    assert issubclass(error, bytemill.BytemillError)
+
+
+def test_threads_can_be_set_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BYTEMILL_THREADS", "3")
+    assert _native.default_threads() == 3
+    monkeypatch.delenv("BYTEMILL_THREADS")
+    assert _native.default_threads() >= 1
+    monkeypatch.setenv("BYTEMILL_THREADS", "many")
+    with pytest.raises(bytemill.ConfigError, match="BYTEMILL_THREADS"):
+        bytemill.train_tokenizer(iter(["text"]), vocab_size=257)
+
+
+def test_named_patterns() -> None:
+    assert set(_native.PATTERNS) == set(reference.PATTERNS)
+    for name in _native.PATTERNS:
+        assert _native.known_pattern(_native.pattern_regex(name)) == name
+    with pytest.raises(bytemill.ConfigError, match="nothing"):
+        _native.pattern_regex("nothing")
