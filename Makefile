@@ -99,11 +99,11 @@ $(VENV)/.maturin:
 	@$(PIP) install --upgrade 'pip>=25.1' 'maturin>=1.9.4,<2'
 	@touch $@
 
-# maturin builds the module, puts it beside the Python files, and installs the package editable
-# with what it needs at run time. Changed Python files therefore need nothing.
+# An editable install: the module is put beside the Python files, so that only changed Rust files
+# need this again. (maturin develop would also install everything that the tests need.)
 $(VENV)/.native: $(VENV)/.maturin pyproject.toml $(RUST_FILES)
-	@echo "building the native module (the first time takes some minutes)"
-	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --quiet
+	@echo "building the native module: some minutes the first time"
+	@$(PIP) install --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.maturin pyproject.toml

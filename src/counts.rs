@@ -250,3 +250,6 @@ impl PieceList {
         self.entries.sort_unstable_by(|a, b| bytes[a.0..a.1].cmp(&bytes[b.0..b.1]));
     }
 }
+
+#[cfg(test)]
+mod tests;

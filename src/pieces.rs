@@ -50,7 +50,7 @@ fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     let folded = product as u64 ^ (product >> 64) as u64;
     // A second round: the first alone is weak where one factor is near zero.
-    let again = u128::from(folded ^ a) * 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835_u128;
+    let again = u128::from(folded ^ a) * u128::from(0x9e37_79b9_7f4a_7c15_u64);
     again as u64 ^ (again >> 64) as u64
 }
 

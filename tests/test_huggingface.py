@@ -17,7 +17,6 @@ import reference
 import rivals
 from bytemill import Tokenizer, TokenizerError, train_tokenizer
 
-BYTES = {i: bytes([i]) for i in range(256)}
 Pair = tuple[Tokenizer, tokenizers.Tokenizer]
 
 
@@ -75,8 +74,7 @@ def test_merges_that_no_training_gives(
     text: str,
     ignore_merges: bool,
 ) -> None:
-    vocab = BYTES | {256 + i: left + right for i, (left, right) in enumerate(merges)}
-    ours = Tokenizer(vocab, merges, ignore_merges=ignore_merges)
+    ours = Tokenizer(generated.merged(merges), merges, ignore_merges=ignore_merges)
     theirs = reloaded(ours, tmp_path_factory.mktemp("merges"))
     assert ours.encode(text) == their_ids(theirs, text)
 

@@ -10,15 +10,13 @@ import generated
 import reference
 from bytemill import Tokenizer, _native, train_tokenizer
 
-BYTES = {i: bytes([i]) for i in range(256)}
 modes = st.one_of(
     st.sampled_from(["all", "none"]), st.sets(st.sampled_from(generated.SPECIALS), max_size=3)
 )
 
 
 def of_merges(merges: list[tuple[bytes, bytes]], **options: object) -> Tokenizer:
-    tokens = [left + right for left, right in merges]
-    return Tokenizer(BYTES | dict(enumerate(tokens, 256)), merges, generated.SPECIALS, **options)
+    return Tokenizer(generated.merged(merges), merges, generated.SPECIALS, **options)
 
 
 @pytest.fixture(scope="module", params=["gpt2", "cl100k", "o200k", r"\p{L}+|\s+(?!\S)|."])
@@ -106,11 +104,11 @@ def test_merges_that_no_training_gives(merges: list[tuple[bytes, bytes]], text: 
 @given(generated.merge_lists())
 def test_unreachable_tokens_are_those_no_text_gives(merges: list[tuple[bytes, bytes]]) -> None:
     tokenizer = of_merges(merges, pattern=r"(?s).+")
-    lost = [
+    lost = {
         token
         for token in (left + right for left, right in merges)
         if reference.encode_piece(token, merges) != [token]
-    ]
+    }
     assert tokenizer.unreachable() == sorted(map(tokenizer.token_id, lost))
 
 

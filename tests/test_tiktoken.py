@@ -64,7 +64,7 @@ def pair(
     pattern = rivals.tiktoken_definition(f"{request.param}_base").pattern
     texts = [*documents[:40], *HOSTILE * 3]
     tokenizer = train_tokenizer(
-        iter(texts), vocab_size=2000, special_tokens=generated.SPECIALS, pattern=pattern
+        iter(texts), vocab_size=2000, special_tokens=generated.DISJOINT, pattern=pattern
     )
     return tokenizer, encoding_of(tokenizer, pattern)
 

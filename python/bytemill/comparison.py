@@ -10,17 +10,18 @@ not grow with the corpus.
 from __future__ import annotations
 
 import heapq
-import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from .corpus import Corpus, files, refuse_no_text
+from . import samples
+from .corpus import Corpus, refuse_no_text
 from .errors import ConfigError
+from .progress import ProgressOption, reporter
 
 if TYPE_CHECKING:
     from ._native import Special
@@ -33,7 +34,6 @@ Cut = npt.NDArray[np.int32]
 # For each tokenizer, whether a token of it ends here.
 Ends = npt.NDArray[np.bool_]
 
-PART_SIZE = 1 << 20
 # Distinct differences held at once; when there are more, the rarer half is forgotten.
 HELD = 50_000
 # A passage is lines, together about this long: single lines say too little.
@@ -67,7 +67,7 @@ class Difference:
 
     Attributes:
         text: the stretch, from one common boundary to the next.
-        count: how often it came (at least, where there are very many different ones).
+        count: how often it came in what was examined (at least, where very many differ).
         cuts: the tokens of each tokenizer where it came first.
     """
 
@@ -103,13 +103,15 @@ class Comparison:
         n_bytes: how much text was compared.
         rows: one per tokenizer, as given.
         agreement: share of all token boundaries that every tokenizer has.
-        differences: the most frequent, first by count.
+        n_examined: how much of the text was searched for differences, spread over all of it.
+        differences: the most frequent of these, the most frequent first.
         worst: for each tokenizer, the passages with the fewest bytes per token.
     """
 
     n_bytes: int
     rows: list[Row]
     agreement: float
+    n_examined: int
     differences: list[Difference]
     worst: list[list[Passage]]
 
@@ -119,38 +121,55 @@ def compare(
     corpus: Corpus,
     *,
     limit: int | None = 100_000_000,
+    examine: int = 10_000_000,
     n_differences: int = 20,
     n_worst: int = 3,
     special: Special = "all",
+    progress: ProgressOption = None,
 ) -> Comparison:
     """Compares tokenizers, given by name, on a corpus.
 
-    At most `limit` bytes are read; of several files, each gets an equal share of that.
+    Args:
+        tokenizers: name → tokenizer; at least two.
+        corpus: a path, paths, globs, a directory, or an iterator of `str` or `bytes`.
+        limit: how many bytes to read at most; of several files, each gets an equal share.
+        examine: how many of these to search for differences, which takes longer than encoding.
+        n_differences: how many differences to give.
+        n_worst: how many badly compressed passages to give for each tokenizer.
+        special: what special tokens in the text are.
+        progress: as in `train_tokenizer`.
     """
     if len(tokenizers) < 2:
         raise ConfigError("a comparison needs at least two tokenizers")
     measures = [_Measure(name, tokenizer) for name, tokenizer in tokenizers.items()]
     differences = _Differences()
     worst: list[list[Passage]] = [[] for _ in measures]
-    n_bytes = n_common = n_all = 0
-    for source, offset, data in _parts(corpus, limit):
-        cuts = [measure.encode(data, special) for measure in measures]
-        for measure, cut in zip(measures, cuts):
-            measure.shared += int(np.count_nonzero((cut == cuts[0]) & (cut > 0)))
-        ends = np.stack([cut > 0 for cut in cuts])
-        common, every = np.logical_and.reduce(ends), np.logical_or.reduce(ends)
-        n_bytes += len(data)
-        n_common += int(np.count_nonzero(common))
-        n_all += int(np.count_nonzero(every))
-        differences.add(data, ends, common, every)
-        passages = _passages(source, offset, data, ends)
-        for which, kept in enumerate(worst):
-            kept[:] = _worst(n_worst, which, kept + passages)
+    n_bytes = n_common = n_all = n_examined = 0
+    total, parts = samples.parts(corpus, limit)
+    with reporter(progress) as report:
+        for source, offset, data in parts:
+            cuts = [measure.encode(data, special) for measure in measures]
+            for measure, cut in zip(measures, cuts):
+                measure.shared += int(np.count_nonzero((cut == cuts[0]) & (cut > 0)))
+            ends = np.stack([cut > 0 for cut in cuts])
+            common, every = np.logical_and.reduce(ends), np.logical_or.reduce(ends)
+            n_common += int(np.count_nonzero(common))
+            n_all += int(np.count_nonzero(every))
+            # Evenly over the whole where its size is known, else from the beginning.
+            if n_examined <= (examine if total is None else examine * n_bytes / total):
+                differences.add(data, ends, common, every)
+                n_examined += len(data)
+            passages = _passages(source, offset, data, ends)
+            for which, kept in enumerate(worst):
+                kept[:] = _worst(n_worst, which, kept + passages)
+            n_bytes += len(data)
+            report("compare", n_bytes, total)
     refuse_no_text(n_bytes, corpus)
     return Comparison(
         n_bytes,
         [measure.row(n_bytes) for measure in measures],
         n_common / n_all,
+        n_examined,
         differences.most(n_differences),
         worst,
     )
@@ -223,7 +242,7 @@ def _tokens(data: bytes, ends: Ends, start: int, end: int) -> tuple[tuple[bytes,
 
 
 def _passages(source: str, offset: int, data: bytes, ends: Ends) -> list[Passage]:
-    """`data` in passages that end with a line, but for a short rest."""
+    """`data` in passages that end with a line; a rest at the end is left out."""
     newlines = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
     wanted = np.searchsorted(newlines, np.arange(PASSAGE, len(data), PASSAGE))
     bounds = np.unique(newlines[wanted[wanted < len(newlines)]])
@@ -235,63 +254,10 @@ def _passages(source: str, offset: int, data: bytes, ends: Ends) -> list[Passage
     return [
         Passage(source, offset + a, b - a, tuple(n), data[a : min(b, a + PASSAGE)])
         for a, b, n in zip(places, places[1:], counts)
+        # Beside a very long line there may be a very short passage, which says nothing.
+        if b - a >= PASSAGE // 2 or len(places) == 2
     ]
 
 
 def _worst(n: int, which: int, passages: Sequence[Passage]) -> list[Passage]:
     return heapq.nsmallest(n, passages, key=lambda p: p.n_bytes / max(p.tokens[which], 1))
-
-
-# --- reading ----------------------------------------------------------------------------------
-
-
-def _parts(corpus: Corpus, limit: int | None) -> Iterator[tuple[str, int, bytes]]:
-    """The text to compare, in parts: (source, offset, bytes)."""
-    paths = files(corpus)
-    left = float("inf") if limit is None else limit
-    if paths is None:
-        for number, text in enumerate(cast("Iterator[str | bytes]", corpus)):
-            data = text.encode() if isinstance(text, str) else text
-            if left > 0 and data:
-                yield f"text {number}", 0, data
-            left -= len(data)
-        return
-    for number, path in enumerate(paths):
-        share = left / (len(paths) - number)
-        for offset, data in _file_parts(path, share):
-            left -= len(data)
-            yield path, offset, data
-
-
-def _file_parts(path: str, limit: float) -> Iterator[tuple[int, bytes]]:
-    offset, rest = 0, b""
-    with open(path, "rb") as file:
-        while True:
-            block = file.read(int(min(PART_SIZE, limit)))
-            limit -= len(block)
-            data = rest + block
-            # Nothing read: the end of the file, or of its share.
-            end = _safe_end(data) if block else len(data)
-            if end:
-                yield offset, data[:end]
-            offset, rest = offset + end, data[end:]
-            if not block:
-                return
-
-
-# After a newline, before what is surely not white space: no known pattern has a piece across that,
-# so cutting there changes no token. (Bytes C2, E1, E2, E3 may begin Unicode white space.)
-_SAFE = re.compile(rb"\n(?=[!-~\xc3-\xe0\xe4-\xf4])")
-# How far back to look; text without such a place is cut anyway, between characters.
-LOOK_BACK = 1 << 16
-
-
-def _safe_end(data: bytes) -> int:
-    safe = [found.end() for found in _SAFE.finditer(data, max(len(data) - LOOK_BACK, 0))]
-    if safe:
-        return safe[-1]
-    # The last character may be unfinished: leave it, from its first byte, for the next part.
-    for end in range(len(data) - 1, max(len(data) - 4, 0), -1):
-        if data[end] & 0xC0 != 0x80:
-            return end
-    return len(data)

@@ -34,6 +34,8 @@ __all__ = ["Demo", "library_files", "run"]
 SKIPPED = frozenset(("site-packages", "dist-packages", "__pycache__"))
 # A well-known file with a bit of everything: prose, code, numbers, deep indentation.
 SAMPLE = "textwrap.py"
+# All of ASCII but the letters.
+SIGNS = bytes(b for b in range(128) if not chr(b).isalpha())
 # The file that makes a directory recognisable as a demo of ours, to be replaced without asking.
 MARK = "demo.json"
 
@@ -49,7 +51,7 @@ class Demo:
         n_tokens: how many tokens that is.
         learn_seconds: how long learning took.
         encode_seconds: how long encoding took.
-        longest: the longest tokens.
+        longest: the longest tokens that hold a letter.
         sample: some lines, cut into tokens.
         written: file → what it is.
         next_commands: what to type next.
@@ -114,7 +116,7 @@ def run(
         n_tokens=len(batch.ids),
         learn_seconds=learnt - began,
         encode_seconds=encoded - read,
-        longest=[token for _, token in statistics(tokenizer, n_longest=5).longest],
+        longest=_longest(tokenizer, 6),
         sample=spans(tokenizer, shown),
         written=written | {directory / MARK: "these figures"},
         next_commands=_next_commands(directory, written),
@@ -154,6 +156,12 @@ def _lines(text: bytes, after: bytes, n: int) -> bytes:
     lines = text.splitlines(keepends=True)
     start = next((number for number, line in enumerate(lines) if after in line), 0)
     return b"".join(lines[start : start + n])
+
+
+def _longest(tokenizer: Tokenizer, n: int) -> list[bytes]:
+    # The very longest are indentation and rows of dashes, which tell a newcomer little.
+    found = statistics(tokenizer, n_longest=500).longest
+    return [token for _, token in found if token.translate(None, SIGNS)][:n]
 
 
 def _write(directory: Path, tokenizer: Tokenizer, ids: Ids, sample: bytes) -> dict[Path, str]:

@@ -146,7 +146,8 @@ class _Terminal(_Written):
         self._bar = _bar_characters(stream)
 
     def _draw(self, event: ProgressEvent) -> None:
-        width = shutil.get_terminal_size().columns - 1
+        # Room at the end for the "^C" that the terminal itself writes.
+        width = shutil.get_terminal_size().columns - 3
         self._over(_line(event, width, self._bar)[:width])
 
     def _close(self, event: ProgressEvent) -> None:
@@ -156,6 +157,7 @@ class _Terminal(_Written):
 
     def drop(self) -> None:
         if self._drawn:
+            self._drawn += 2  # clear a "^C" too
             self._over("")
             self._write("\r")
 

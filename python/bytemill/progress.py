@@ -29,7 +29,7 @@ class ProgressEvent:
     """How far a phase has come.
 
     Attributes:
-        phase: `"count"`, `"merge"` or `"encode"`.
+        phase: `"count"` and then `"merge"` when a tokenizer is learnt, `"compare"`.
         done: merges in the phase `merge`, bytes in the others.
         total: the same for the whole phase; None if it is not known.
         seconds: since the phase began.

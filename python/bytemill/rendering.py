@@ -38,26 +38,23 @@ def to_terminal(spans: Iterable[Span], *, color: bool = True, ids: bool = False)
 
     A newline is shown and also made, so that the text keeps its lines.
     """
-    first = True
+    at_start = True  # of a row, where no bar belongs
     for number, span in enumerate(spans):
+        rows = _lines(span.token)
+        # Nothing after the last newline: the id stands before that, with its token.
+        ends_row = len(rows) > 1 and not rows[-1]
+        if ends_row:
+            rows.pop()
         if color:
             style = SPECIAL if span.special else _style(number)
-            after = f"{DIM}{span.id}{RESET} " if ids else ""
-        else:
-            style = ""
-            if not first:
-                yield BAR
-            after = f"⟨{span.id}⟩" if ids else ""
-        lines = _lines(span.token)
-        for line in lines[:-1]:
-            # The colour ends before the newline, or it would fill the rest of the row.
-            yield f"{style}{line}{RESET}\n" if color else f"{line}\n"
-        last = lines[-1]
-        if last:
-            yield f"{style}{last}{RESET}" if color else last
-        yield after
-        # No bar at the beginning of a row.
-        first = not last and not after
+            # The colour ends before each newline, or it would fill the rest of the row.
+            rows = [f"{style}{row}{RESET}" for row in rows]
+        bar = "" if color or at_start else BAR
+        id = ""
+        if ids:
+            id = f"{DIM}{span.id}{RESET} " if color else f"⟨{span.id}⟩"
+        yield bar + "\n".join(rows) + id + ("\n" if ends_row else "")
+        at_start = ends_row
 
 
 def _style(number: int) -> str:

@@ -10,6 +10,14 @@ use crate::job::Job;
 /// Texts are handed to threads in groups of about this many bytes.
 const GROUP: usize = 256 << 10;
 
+/// A group of texts, encoded.
+struct Encoded {
+    number: usize,
+    ids: Vec<u32>,
+    /// How many ids each text has.
+    lengths: Vec<u64>,
+}
+
 impl Tokenizer {
     /// The ids of all texts end to end, and where each text's ids begin (one more at the end).
     pub fn encode_batch(
@@ -22,7 +30,7 @@ impl Tokenizer {
         let groups = groups_of(texts);
         let threads = threads.min(groups.len()).max(1);
         let next = AtomicUsize::new(0);
-        let work = || -> Result<Vec<(usize, Vec<u32>, Vec<u64>)>> {
+        let work = || -> Result<Vec<Encoded>> {
             let mut worker = self.worker();
             let mut results = Vec::new();
             loop {
@@ -38,7 +46,7 @@ impl Tokenizer {
                     lengths.push((ids.len() - before) as u64);
                     job.advance(text.len() as u64);
                 }
-                results.push((number, ids, lengths));
+                results.push(Encoded { number, ids, lengths });
             }
             self.give_back(worker);
             Ok(results)
@@ -64,14 +72,14 @@ impl Tokenizer {
                 failed.map_or(Ok(all), Err)
             })?
         };
-        results.sort_unstable_by_key(|&(number, ..)| number);
-        let mut ids = Vec::with_capacity(results.iter().map(|(_, ids, _)| ids.len()).sum());
+        results.sort_unstable_by_key(|group| group.number);
+        let mut ids = Vec::with_capacity(results.iter().map(|group| group.ids.len()).sum());
         let mut offsets = Vec::with_capacity(texts.len() + 1);
         let mut end = 0;
         offsets.push(0);
-        for (_, part, lengths) in results {
-            ids.extend_from_slice(&part);
-            offsets.extend(lengths.iter().map(|length| {
+        for group in results {
+            ids.extend_from_slice(&group.ids);
+            offsets.extend(group.lengths.iter().map(|length| {
                 end += length;
                 end
             }));

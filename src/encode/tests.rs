@@ -1,1 +1,236 @@
+//! Encoding against the naive encoder.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::counts::Counts;
+use crate::job::Phase;
+use crate::learn::learn;
+use crate::merges::{Options, TieBreak};
+use crate::naive;
+
+const CORPUS: &str = "the cat sat on the mat; then the other cats sat there, aaaa aaa aa a. \
+    Größe größer am größten; 東京の東京都 東京。 don't won't can't 1234 12345 \n\n  \t x";
+
+fn job() -> Job {
+    Job::new(Phase::Encode, 0)
+}
+
+fn trained(pattern: &str, vocab_size: usize) -> Tokenizer {
+    let specials = ["<|end|>".to_owned(), "<|end|><|end|>".to_owned(), "a b".to_owned()];
+    let mut counts = Counts::new(Cutter::new(&[pattern], &specials).unwrap(), 1);
+    counts.add_texts(&[CORPUS.as_bytes()], &job()).unwrap();
+    let options = Options { tie_break: TieBreak::Bytes, ..Options::default() };
+    let spec = learn(&mut counts, vocab_size, &specials, 1, &options, &job()).unwrap();
+    Tokenizer::new(&spec).unwrap()
+}
+
+/// Pieces by the pattern (tested elsewhere), merges by the naive encoder.
+fn naive_ids(tokenizer: &Tokenizer, text: &[u8]) -> Vec<u32> {
+    let vocab = tokenizer.vocab();
+    let ranks: HashMap<(Vec<u8>, Vec<u8>), usize> = vocab
+        .merges()
+        .iter()
+        .enumerate()
+        .map(|(i, &(l, r))| ((vocab.rank_bytes(l).to_vec(), vocab.rank_bytes(r).to_vec()), i))
+        .collect();
+    let mut ids = Vec::new();
+    tokenizer
+        .cutter()
+        .specials
+        .segments(text, |segment| {
+            match segment {
+                Segment::Special(found) => ids.push(vocab.specials()[found.index].id),
+                Segment::Plain(_, plain) => {
+                    tokenizer.cutter().pattern.split(plain, |piece| {
+                        for token in naive::encode(piece, &ranks) {
+                            ids.push(vocab.id_of(&token).unwrap());
+                        }
+                    })?;
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+    ids
+}
+
+fn ids(tokenizer: &Tokenizer, text: &[u8]) -> Vec<u32> {
+    let mut ids = Vec::new();
+    tokenizer.encode(text, &Recognise::All, &mut ids).unwrap();
+    ids
+}
+
+/// Text like the corpus, special tokens, and bytes.
+fn text() -> impl Strategy<Value = Vec<u8>> {
+    let words = prop::sample::select(vec![
+        "the",
+        " cat",
+        " sat",
+        "größ",
+        "東京",
+        "<|end|>",
+        "<|end",
+        "|>",
+        "a b",
+        "a",
+        " ",
+        "\n",
+        "\t",
+        "'t",
+        "1234",
+        "!",
+        "aaaaaaaaaaa",
+        "…",
+    ]);
+    let word = prop_oneof![
+        8 => words.prop_map(|word| word.as_bytes().to_vec()),
+        1 => prop::collection::vec(any::<u8>(), 0..4),
+        1 => Just(vec![b'a'; 200]),
+    ];
+    prop::collection::vec(word, 0..40).prop_map(|words| words.concat())
+}
+
+fn tokenizers() -> Vec<Arc<Tokenizer>> {
+    ["gpt2", "cl100k", "o200k"].map(|name| Arc::new(trained(name, 380))).to_vec()
+}
+
+#[test]
+fn equals_the_naive_encoder() {
+    let tokenizers = tokenizers();
+    proptest!(|(text in text())| {
+        for tokenizer in &tokenizers {
+            let got = ids(tokenizer, &text);
+            prop_assert_eq!(&got, &naive_ids(tokenizer, &text));
+            let mut back = Vec::new();
+            tokenizer.vocab().decode(&got, &mut back).unwrap();
+            prop_assert_eq!(&back, &text);
+        }
+    });
+}
+
+#[test]
+fn a_stream_is_one_text() {
+    let tokenizers = tokenizers();
+    // Small parts, and parts large enough for the stream to hand ids out in between.
+    proptest!(ProptestConfig::with_cases(48), |(text in text(), repeat in prop_oneof![Just(1usize), Just(400)], step in 1usize..3000)| {
+        let text = text.repeat(repeat);
+        for tokenizer in &tokenizers {
+            let mut stream = Stream::new(Arc::clone(tokenizer), Recognise::All).unwrap();
+            let mut got = Vec::new();
+            for part in text.chunks(step) {
+                stream.push(part, &mut got).unwrap();
+            }
+            stream.finish(&mut got).unwrap();
+            prop_assert_eq!(got, ids(tokenizer, &text));
+        }
+    });
+}
+
+#[test]
+fn a_batch_is_its_texts() {
+    let tokenizer = trained("gpt2", 350);
+    proptest!(ProptestConfig::with_cases(16), |(texts in prop::collection::vec(text(), 0..20), threads in 1usize..5)| {
+        let texts: Vec<Vec<u8>> = texts.into_iter().map(|text| text.repeat(300)).collect();
+        let slices: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
+        let (flat, offsets) =
+            tokenizer.encode_batch(&slices, &Recognise::All, threads, &job()).unwrap();
+        prop_assert_eq!(offsets.len(), texts.len() + 1);
+        for (i, text) in texts.iter().enumerate() {
+            let part = &flat[offsets[i] as usize..offsets[i + 1] as usize];
+            prop_assert_eq!(part, &ids(&tokenizer, text)[..]);
+        }
+    });
+}
+
+#[test]
+fn a_long_text_in_steps_is_one_text() {
+    let tokenizer = trained("gpt2", 350);
+    let text = CORPUS.repeat((3 << 20) / CORPUS.len());
+    let mut stepped = Vec::new();
+    tokenizer.encode_job(text.as_bytes(), &Recognise::All, &mut stepped, &job()).unwrap();
+    assert_eq!(stepped, ids(&tokenizer, text.as_bytes()));
+}
+
+#[test]
+fn recognising() {
+    let tokenizer = trained("gpt2", 300);
+    let encode = |text: &str, recognise: &Recognise| {
+        let mut ids = Vec::new();
+        tokenizer.encode(text.as_bytes(), recognise, &mut ids).map(|()| ids)
+    };
+    assert_eq!(encode("<|end|>", &Recognise::All).unwrap(), [297]);
+    assert_eq!(encode("<|end|><|end|><|end|>", &Recognise::All).unwrap(), [298, 297]);
+    assert!(encode("<|end|>", &Recognise::Nothing).unwrap().len() > 1);
+    assert_eq!(encode("", &Recognise::Nothing).unwrap(), [0u32; 0]);
+    let error = encode("x <|end|>", &Recognise::Refuse).unwrap_err().to_string();
+    assert!(error.contains("\"<|end|>\" at byte 2"), "{error}");
+    let some = tokenizer.recognise_some(&["<|end|>"]).unwrap();
+    assert_eq!(encode("<|end|><|end|>", &some).unwrap(), [297, 297]);
+    assert!(tokenizer.recognise_some(&["<|other|>"]).is_err());
+}
+
+#[test]
+fn spans_cover_the_text() {
+    let tokenizer = trained("gpt2", 260);
+    let text = "né\u{10ffff}e\u{301}".as_bytes();
+    let text = [text, b"\xff\xe2\x82", "€".as_bytes()].concat();
+    let mut ids = Vec::new();
+    let spans = tokenizer.encode_spans(&text, &Recognise::All, &mut ids).unwrap();
+    let n_chars = 5 + 3 + 1;
+    assert_eq!(spans.first().unwrap().bytes.0, 0);
+    assert_eq!(spans.last().unwrap().bytes.1, text.len());
+    assert_eq!(spans.last().unwrap().chars.1, n_chars);
+    for (span, next) in spans.iter().zip(&spans[1..]) {
+        assert_eq!(span.bytes.1, next.bytes.0);
+        // Neighbours share a character or stand side by side.
+        assert!(next.chars.0 == span.chars.1 || next.chars.0 + 1 == span.chars.1);
+    }
+}
+
+#[test]
+fn ranked_vocabularies_merge_as_tiktoken_does() {
+    // "abc" has a lower rank than "ab", which it is made of: it comes together all the same.
+    let mut spec =
+        Spec { pattern: vec!["gpt2".into()], merges: MergeRule::ByRank, ..Spec::default() };
+    for byte in 0..=255u8 {
+        spec.tokens.push(u32::from(byte), &[byte]);
+    }
+    spec.tokens.push(256, b"abc");
+    spec.tokens.push(257, b"ab");
+    spec.tokens.push(258, b"xyz");
+    let tokenizer = Tokenizer::new(&spec).unwrap();
+    assert_eq!(ids(&tokenizer, b"abc"), [256]);
+    assert_eq!(ids(&tokenizer, b"xyz"), [120, 121, 122]);
+    assert_eq!(tokenizer.unreachable(), [258]);
+    let whole = Tokenizer::new(&Spec { ignore_merges: true, ..spec }).unwrap();
+    assert_eq!(ids(&whole, b"xyz"), [258]);
+    assert_eq!(ids(&whole, b" xyz"), [32, 120, 121, 122]);
+}
+
+#[test]
+fn truncating_is_learning_less() {
+    let large = trained("gpt2", 330);
+    for size in [259, 260, 300, 330] {
+        let small = large.truncate(size).unwrap();
+        assert_eq!(small.spec(), trained("gpt2", size).spec());
+        assert_eq!(small.fingerprint(), trained("gpt2", size).fingerprint());
+    }
+    assert!(large.truncate(258).is_err());
+    assert!(large.truncate(331).is_err());
+}
+
+#[test]
+fn long_pieces_take_no_quadratic_time() {
+    let tokenizer = trained("gpt2", 380);
+    for unit in ["a", " ", "the", "東京"] {
+        let text = unit.repeat((2 << 20) / unit.len());
+        let got = ids(&tokenizer, text.as_bytes());
+        let mut back = Vec::new();
+        tokenizer.vocab().decode(&got, &mut back).unwrap();
+        assert!(back == text.as_bytes(), "{unit:?}");
+    }
+}

@@ -20,8 +20,9 @@ use super::index::TokenIndex;
 use crate::error::{Error, Result};
 use crate::spec::{Merge, Spec};
 
-/// Fails unless `merges`, the list of `spec`, is what its ids say.
-pub(super) fn check(spec: &Spec, merges: &[Merge]) -> Result<()> {
+/// Fails unless `merges`, the list of `spec`, is what its ids say. `with_whole` permits tokens that
+/// only whole pieces become.
+pub(super) fn check(spec: &Spec, merges: &[Merge], with_whole: bool) -> Result<()> {
     let refused = |message: String| {
         Error::tokenizer(message)
             .with_hint("such a tokenizer cannot be written in this format; save a tokenizer.json")
@@ -39,7 +40,7 @@ pub(super) fn check(spec: &Spec, merges: &[Merge]) -> Result<()> {
         let found = last_pair(&index, token);
         let agrees = match found {
             Some((left, right)) => listed.contains(&Merge { left, right, result: id }),
-            None => spec.ignore_merges,
+            None => with_whole,
         };
         if !agrees {
             return Err(refused(format!(

@@ -5,12 +5,12 @@
 
 use std::collections::HashSet;
 
-use super::check::{check_ids, place_specials, shown, utf8};
+use super::check::utf8;
 use super::index::TokenIndex;
 use super::merge_names::MergeNames;
 use super::spelled::{Spelled, listed};
 use super::vocabulary::Vocabulary;
-use super::{by_rank, byte_alphabet, canonical_pattern, json};
+use super::{by_rank, byte_alphabet, canonical_pattern, json, specials};
 use crate::error::{Error, Result};
 use crate::spec::{Merge, MergeRule, Spec};
 
@@ -24,39 +24,24 @@ pub fn read_gpt2(
     vocab_json: &[u8],
     merges_txt: &[u8],
     pattern: &[String],
-    specials: &[(String, Option<u32>)],
+    special_tokens: &[(String, Option<u32>)],
 ) -> Result<Spec> {
     let vocabulary: Vocabulary = json::parse(vocab_json)?;
     let index = TokenIndex::new(&vocabulary.tokens)?;
     let merges = read_merges(merges_txt, &index)?;
 
     let found;
-    let requested = if specials.is_empty() {
+    let requested = if special_tokens.is_empty() {
         found = find_specials(&vocabulary, &merges);
         &found
     } else {
-        specials
+        special_tokens
     };
     let id_of = |text: &str| vocabulary.id_of_key(&index, text);
-    let specials = place_specials(requested, &vocabulary, id_of)?;
-    let mut among_tokens = Vec::new();
-    for special in &specials {
-        match id_of(&special.text) {
-            Some(id) if id == special.id => among_tokens.push(id),
-            Some(id) => {
-                return Err(Error::tokenizer(format!(
-                    "the special token {} is to have the id {}, but has {id} in the vocabulary",
-                    shown(&special.text),
-                    special.id
-                ))
-                .with_hint("leave its id out to take the vocabulary's"));
-            }
-            None => {}
-        }
-    }
+    let specials = specials::place(requested, &vocabulary, id_of)?;
+    let among = specials::among(&vocabulary, &index, &specials)?;
     drop(index);
-    let tokens = vocabulary.ordinary(&among_tokens)?;
-    check_ids(&tokens, &merges, &specials)?;
+    let tokens = specials::settle(vocabulary, &merges, &specials, &among)?;
     Ok(Spec {
         pattern: canonical_pattern(pattern),
         tokens,
@@ -92,7 +77,7 @@ fn find_specials(vocabulary: &Vocabulary, merges: &[Merge]) -> Vec<(String, Opti
         looks_special.then(|| (byte_alphabet::encode(token), id))
     });
     spelled
-        .chain(vocabulary.plain.iter().cloned())
+        .chain(vocabulary.plain.iter().map(|(text, id)| (text.clone(), *id)))
         .filter(|(text, id)| looks_special(text) && !merged.contains(id))
         .map(|(text, id)| (text, Some(id)))
         .collect()
@@ -109,8 +94,11 @@ fn looks_special(text: &str) -> bool {
 pub fn write_gpt2(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>)> {
     let merges = listed(spec)?;
     if spec.ignore_merges {
-        by_rank::check(spec, merges).map_err(|error| {
-            error.with_hint("vocab.json and merges.txt cannot say that whole pieces which are tokens ignore the merges; save a tokenizer.json")
+        by_rank::check(spec, merges, false).map_err(|error| {
+            error.with_hint(
+                "vocab.json and merges.txt cannot say that a piece which is a token ignores the \
+                 merges; save a tokenizer.json",
+            )
         })?;
     }
     let spelled = Spelled::new(spec)?;

@@ -52,25 +52,27 @@ impl MergeNames {
         place: impl Fn(usize) -> String,
     ) -> Result<Vec<Merge>> {
         let mut merges = Vec::with_capacity(self.ends.len());
-        let mut start = 0;
+        let (mut start, mut place_of_result) = (0, 0);
         for (i, &(middle, end)) in self.ends.iter().enumerate() {
-            let id = |token: &[u8]| {
-                index.id(token).ok_or_else(|| {
-                    Error::tokenizer(format!(
-                        "{}: the merge of {} and {} needs the token {}, which is not in the \
-                         vocabulary",
-                        place(i),
-                        shown_spelling(&self.bytes[start..middle]),
-                        shown_spelling(&self.bytes[middle..end]),
-                        shown_spelling(token),
-                    ))
-                    .with_hint("the vocabulary and the merges may be from different tokenizers")
-                })
+            let [left, right, result] =
+                [start..middle, middle..end, start..end].map(|range| &self.bytes[range]);
+            let unknown = |token: &[u8]| {
+                Error::tokenizer(format!(
+                    "{}: the merge of {} and {} needs the token {}, which is not in the vocabulary",
+                    place(i),
+                    shown_spelling(left),
+                    shown_spelling(right),
+                    shown_spelling(token),
+                ))
+                .with_hint("the vocabulary and the merges may be from different tokenizers")
             };
             merges.push(Merge {
-                left: id(&self.bytes[start..middle])?,
-                right: id(&self.bytes[middle..end])?,
-                result: id(&self.bytes[start..end])?,
+                left: index.id_within(&self.bytes, start, middle).ok_or_else(|| unknown(left))?,
+                right: index.id_within(&self.bytes, middle, end).ok_or_else(|| unknown(right))?,
+                // Vocabularies are in the order of ids, and ids in that of the merges.
+                result: index
+                    .id_from(&mut place_of_result, result)
+                    .ok_or_else(|| unknown(result))?,
             });
             start = end;
         }

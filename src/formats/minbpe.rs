@@ -11,17 +11,18 @@
 //!
 //! Tokens 0–255 are the bytes.
 
-use super::check::{check_ids, parse_id, shown, utf8};
+use std::collections::HashSet;
+
+use super::check::{parse_id, shown, shown_token, utf8};
 use super::index::TokenIndex;
 use super::spelled::listed;
-use super::{by_rank, canonical_pattern};
+use super::vocabulary::Vocabulary;
+use super::{WHOLE, by_rank, regex_stage, specials};
 use crate::error::{Error, Result};
 use crate::pattern;
 use crate::spec::{Merge, MergeRule, Spec, SpecialToken, TokenList};
 
 const HEADER: &str = "minbpe v1";
-/// The pattern of minbpe's tokenizer without one.
-const WHOLE: &str = r"[\s\S]+";
 /// Merges can double the length of a token line by line; no vocabulary in use comes near this.
 const MAX_BYTES: usize = 1 << 28;
 
@@ -51,9 +52,10 @@ pub fn read_minbpe(data: &[u8]) -> Result<Spec> {
 
     let (tokens, merges) = read_merges(&mut lines)?;
     TokenIndex::new(&tokens)?;
-    check_ids(&tokens, &merges, &specials)?;
+    let vocabulary = Vocabulary { tokens, ..Vocabulary::default() };
+    let tokens = specials::settle(vocabulary, &merges, &specials, &HashSet::new())?;
     Ok(Spec {
-        pattern: canonical_pattern(&[pattern.to_owned()]),
+        pattern: vec![regex_stage(pattern)],
         tokens,
         merges: MergeRule::List(merges),
         specials,
@@ -142,7 +144,7 @@ pub fn write_minbpe(spec: &Spec) -> Result<Vec<u8>> {
     let merges = listed(spec)?;
     check_canonical(spec, merges).map_err(refused)?;
     if spec.ignore_merges {
-        by_rank::check(spec, merges)?;
+        by_rank::check(spec, merges, false)?;
     }
     let pattern = match spec.pattern.as_slice() {
         [stage] if stage == WHOLE => "",
@@ -189,7 +191,7 @@ fn check_canonical(spec: &Spec, merges: &[Merge]) -> Result<(), String> {
         &[byte] => id != u32::from(byte),
         _ => id < 256,
     }) {
-        let token = super::check::shown_token(token);
+        let token = shown_token(token);
         return Err(format!("the token {token} has the id {id}: bytes must have the ids 0 to 255"));
     }
     match merges.iter().enumerate().find(|&(i, merge)| merge.result as usize != 256 + i) {

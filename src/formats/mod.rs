@@ -24,6 +24,7 @@ mod json;
 mod merge_names;
 mod minbpe;
 mod recognise;
+mod specials;
 mod spelled;
 #[cfg(test)]
 mod tests;
@@ -39,8 +40,21 @@ pub use tiktoken::{read_tiktoken, write_tiktoken};
 #[cfg(doc)]
 use crate::spec::Spec;
 
+/// A pattern that leaves a document in one piece.
+const WHOLE: &str = r"[\s\S]+";
+
 /// The stages of a pattern, by name where they have one.
 fn canonical_pattern(stages: &[String]) -> Vec<String> {
     let named = |stage: &String| crate::pattern::known(stage).map(str::to_owned);
     stages.iter().map(|stage| named(stage).unwrap_or_else(|| stage.clone())).collect()
+}
+
+/// The stage for a regular expression of a file: its name, if it is a spelling of a named pattern.
+/// An expression that reads like a name is none.
+fn regex_stage(regex: &str) -> String {
+    match crate::pattern::known(regex) {
+        Some(name) if name == regex => format!("(?:{regex})"),
+        Some(name) => name.to_owned(),
+        None => regex.to_owned(),
+    }
 }

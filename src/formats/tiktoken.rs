@@ -2,10 +2,12 @@
 //!
 //! The file knows neither the split pattern nor the special tokens: the caller does.
 
-use super::check::{check_ids, parse_id, place_specials, shown};
+use std::collections::HashSet;
+
+use super::check::{parse_id, shown};
 use super::index::TokenIndex;
 use super::vocabulary::Vocabulary;
-use super::{base64, by_rank, canonical_pattern};
+use super::{base64, by_rank, canonical_pattern, specials};
 use crate::error::{Error, Result};
 use crate::spec::{MergeRule, Spec};
 
@@ -15,7 +17,7 @@ use crate::spec::{MergeRule, Spec};
 pub fn read_tiktoken(
     data: &[u8],
     pattern: &[String],
-    specials: &[(String, Option<u32>)],
+    special_tokens: &[(String, Option<u32>)],
 ) -> Result<Spec> {
     let mut vocabulary = Vocabulary::default();
     let mut token = Vec::new();
@@ -32,11 +34,11 @@ pub fn read_tiktoken(
         start += line.len() + 1;
     }
     TokenIndex::new(&vocabulary.tokens)?;
-    let specials = place_specials(specials, &vocabulary, |_| None)?;
-    check_ids(&vocabulary.tokens, &[], &specials)?;
+    let specials = specials::place(special_tokens, &vocabulary, |_| None)?;
+    let tokens = specials::settle(vocabulary, &[], &specials, &HashSet::new())?;
     Ok(Spec {
         pattern: canonical_pattern(pattern),
-        tokens: vocabulary.tokens,
+        tokens,
         merges: MergeRule::ByRank,
         specials,
         ignore_merges: true,
@@ -74,7 +76,7 @@ pub(super) fn read_line(line: &[u8], token: &mut Vec<u8>) -> Result<u32, String>
 /// Fails where the ids do not say in which order tokens merge.
 pub fn write_tiktoken(spec: &Spec) -> Result<Vec<u8>> {
     if let MergeRule::List(merges) = &spec.merges {
-        by_rank::check(spec, merges)?;
+        by_rank::check(spec, merges, spec.ignore_merges)?;
     }
     let mut tokens: Vec<(u32, &[u8])> = spec.tokens.iter().collect();
     tokens.sort_unstable();

@@ -5,6 +5,7 @@
 //! a text happens to use characters of the alphabet only, as `<|endoftext|>` does, the file alone
 //! does not say which of the two it is; the readers settle that with what else they know.
 
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
@@ -21,30 +22,27 @@ pub(super) struct Vocabulary {
     /// The entries that the byte alphabet spells.
     pub(super) tokens: TokenList,
     /// The others: plain text.
-    pub(super) plain: Vec<(String, u32)>,
+    pub(super) plain: BTreeMap<String, u32>,
 }
 
 impl Vocabulary {
     /// Every id of the file.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
-        self.tokens.iter().map(|(id, _)| id).chain(self.plain.iter().map(|&(_, id)| id))
+        self.tokens.iter().map(|(id, _)| id).chain(self.plain.values().copied())
     }
 
     /// The id under the key `text`, taken literally; `index` is that of `self.tokens`.
     pub(super) fn id_of_key(&self, index: &TokenIndex<'_>, text: &str) -> Option<u32> {
         match byte_alphabet::decode(text) {
             Some(bytes) => index.id(&bytes),
-            None => self.plain.iter().find(|(key, _)| key == text).map(|&(_, id)| id),
+            None => self.plain.get(text).copied(),
         }
     }
 
     /// The ordinary tokens: all but those with an id in `specials`. What is left must be spelled
     /// in the alphabet.
-    pub(super) fn ordinary(self, specials: &[u32]) -> Result<TokenList> {
-        let mut specials = specials.to_vec();
-        specials.sort_unstable();
-        let is_special = |id| specials.binary_search(&id).is_ok();
-        if let Some((text, id)) = self.plain.iter().find(|&&(_, id)| !is_special(id)) {
+    pub(super) fn ordinary(self, specials: &HashSet<u32>) -> Result<TokenList> {
+        if let Some((text, id)) = self.plain.iter().find(|(_, id)| !specials.contains(id)) {
             let culprit = text.chars().find(|c| byte_alphabet::decode(&c.to_string()).is_none());
             return Err(Error::tokenizer(format!(
                 "the token {} (id {id}) contains {:?}, which spells no byte",
@@ -60,7 +58,7 @@ impl Vocabulary {
             return Ok(self.tokens);
         }
         let mut tokens = TokenList::with_capacity(self.tokens.len());
-        for (id, token) in self.tokens.iter().filter(|&(id, _)| !is_special(id)) {
+        for (id, token) in self.tokens.iter().filter(|(id, _)| !specials.contains(id)) {
             tokens.push(id, token);
         }
         Ok(tokens)
@@ -88,12 +86,18 @@ impl<'de> Visitor<'de> for Entries {
         while let Some(key) = map.next_key_seed(Key(&mut bytes))? {
             match (map.next_value::<Id>()?, key) {
                 (Id::Valid(id), None) => vocabulary.tokens.push(id, &bytes),
-                (Id::Valid(id), Some(text)) => vocabulary.plain.push((text, id)),
+                (Id::Valid(id), Some(text)) => {
+                    let key = shown(&text);
+                    if vocabulary.plain.insert(text, id).is_some() {
+                        return Err(A::Error::custom(format!("the token {key} is there twice")));
+                    }
+                }
                 (Id::Invalid(value), key) => {
                     let key = key.unwrap_or_else(|| byte_alphabet::encode(&bytes));
                     let key = shown(&key);
                     return Err(A::Error::custom(format!(
-                        "the token {key} has the id {value}, which is not a whole number from 0 to {MAX_ID}"
+                        "the token {key} has the id {value}, which is not a whole number from 0 \
+                         to {MAX_ID}"
                     )));
                 }
             }

@@ -9,8 +9,6 @@ was written on, a program with two commands: argparse 0.03 s, click 0.08 s, type
 
 from __future__ import annotations
 
-import errno
-import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -55,22 +53,15 @@ class _Root(click.Group):
                 result = super().invoke(ctx)
                 sys.stdout.flush()
                 return result
+            except BrokenPipeError:
+                streams.forget_stdout()
+                ctx.exit(0)
             except (BytemillError, OSError, MemoryError) as error:
-                if isinstance(error, OSError) and error.errno == errno.EPIPE:
-                    _forget_stdout()
-                    ctx.exit(0)
                 streams.fail(ctx, error)
                 ctx.exit(1)
             except KeyboardInterrupt:
                 streams.interrupted(ctx)
                 ctx.exit(130)
-
-
-def _forget_stdout() -> None:
-    """Nobody reads any more; what is still buffered must not fail once more at exit."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
 
 
 @click.group(

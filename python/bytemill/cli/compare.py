@@ -46,6 +46,7 @@ TEXT_WIDTH = 36
 )
 @options.special_option
 @options.load_options
+@options.quiet_option
 @streams.json_option
 def compare(
     tokenizers: tuple[str, ...],
@@ -55,6 +56,7 @@ def compare(
     special: str,
     pattern: tuple[str, ...],
     special_token: tuple[str, ...],
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """Compare tokenizers on a corpus: compression, speed, and where they differ.
@@ -80,6 +82,7 @@ def compare(
             limit=n_bytes,
             n_differences=differences,
             special=special,
+            progress=options.progress(quiet, as_json),
         )
     if as_json:
         streams.put_json(_json(found))
@@ -96,6 +99,7 @@ def _json(found: Comparison) -> dict[str, object]:
         "bytes": found.n_bytes,
         "tokenizers": [asdict(row) for row in found.rows],
         "agreement": found.agreement,
+        "bytes_examined": found.n_examined,
         "differences": [
             {
                 "text": text(one.text),
@@ -145,7 +149,7 @@ def _report(found: Comparison) -> Iterator[str]:
     if not found.differences:
         yield "\nno difference found\n"
         return
-    yield "\nmost frequent differences\n"
+    yield f"\nmost frequent differences, in {measures.size(found.n_examined)} of it\n"
     yield streams.table(
         "r" + "l" * len(names),
         ("count", *(streams.shorten(name, TEXT_WIDTH) for name in names)),

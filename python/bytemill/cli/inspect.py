@@ -112,11 +112,8 @@ def _data(text: str | None, file: str | None) -> bytes:
 def _show(spans: list[Span], color: bool, ids: bool) -> None:
     from ..rendering import summary, to_terminal
 
-    last = ""
-    for part in to_terminal(spans, color=color, ids=ids):
-        click.echo(part, nl=False, color=color)
-        last = part or last
-    if not last.endswith("\n"):
+    streams.put(to_terminal(spans, color=color, ids=ids), color=color)
+    if spans and not spans[-1].token.endswith(b"\n"):
         click.echo()
     click.echo(summary(spans))
 

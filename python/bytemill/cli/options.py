@@ -15,6 +15,7 @@ import click
 
 from ..conversion import Format
 from ..errors import ConfigError
+from ..progress import ProgressOption
 from ..tokenizer import Tokenizer
 from . import streams
 
@@ -41,6 +42,11 @@ special_option = click.option(
     help="Special tokens in the text: as themselves, as plain text (for text of unknown origin), "
     "or an error.",
 )
+
+
+def progress(quiet: bool, as_json: bool) -> ProgressOption:
+    """What `--quiet` and `--json` mean for progress: by default it is shown, also in a log."""
+    return False if quiet else "json" if as_json else True
 
 
 def load_options(function: Function) -> Function:

@@ -70,6 +70,12 @@ def fail(ctx: click.Context, error: BaseException) -> None:
     """What went wrong and, where there is one, the remedy."""
     message, hint = explain(error)
     _event(ctx, "error", message, hint, "red")
+    if isinstance(error, OSError):
+        # It may have been stdout that failed (a full disk), and would again at exit.
+        try:
+            sys.stdout.flush()
+        except OSError:
+            forget_stdout()
 
 
 def interrupted(ctx: click.Context) -> None:
@@ -140,6 +146,13 @@ def use_color(stream: TextIO) -> bool:
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty()
+
+
+def forget_stdout() -> None:
+    """Sends to nowhere what is still in the buffer: nobody reads it, or there is no room."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def put(parts: Iterable[str], *, color: bool | None = None) -> None:

@@ -131,7 +131,7 @@ def train_tokenizer(
             special_tokens=special_token or default,
             pattern=options.stages(pattern) or "gpt2",
             extend_from=base,
-            progress=False if quiet else "json" if as_json else True,
+            progress=options.progress(quiet, as_json),
             **limits,
         )
     tokenizer.save(output, format=format, overwrite=overwrite)

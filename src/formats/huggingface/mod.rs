@@ -9,6 +9,7 @@
 //! a text (`TemplateProcessing` and its kin), since encoding here is what `tokenizers` calls
 //! `add_special_tokens=False`.
 
+mod added_tokens;
 mod model;
 mod regex_dialect;
 mod stages;
@@ -17,14 +18,13 @@ mod write;
 use serde::Deserialize;
 use serde_json::Value;
 
+use self::added_tokens::AddedToken;
 use self::model::Model;
 pub use self::write::write_tokenizer_json;
-use super::check::{MAX_ID, check_ids, shown};
 use super::index::TokenIndex;
-use super::json;
-use super::vocabulary::Id;
+use super::{json, specials};
 use crate::error::{Error, Result};
-use crate::spec::{MergeRule, Spec, SpecialToken};
+use crate::spec::{MergeRule, Spec};
 
 #[derive(Deserialize)]
 struct File {
@@ -43,20 +43,6 @@ struct File {
     model: Model,
 }
 
-#[derive(Deserialize)]
-struct AddedToken {
-    content: String,
-    id: Id,
-    #[serde(default)]
-    special: bool,
-    #[serde(default)]
-    lstrip: bool,
-    #[serde(default)]
-    rstrip: bool,
-    #[serde(default)]
-    single_word: bool,
-}
-
 /// Reads a `tokenizer.json`.
 pub fn read_tokenizer_json(data: &[u8]) -> Result<Spec> {
     let file: File = json::parse(data)?;
@@ -68,7 +54,7 @@ pub fn read_tokenizer_json(data: &[u8]) -> Result<Spec> {
     let pattern = stages::read_pattern(&file.pre_tokenizer)?;
     stages::check_post_processor(&file.post_processor)?;
     stages::check_decoder(&file.decoder)?;
-    let specials = read_added_tokens(file.added_tokens.unwrap_or_default())?;
+    let specials = added_tokens::read(file.added_tokens.unwrap_or_default())?;
 
     let Model { vocab, merges, ignore_merges, .. } = file.model;
     let vocabulary = vocab.ok_or_else(|| Error::tokenizer("model: it has no vocab"))?;
@@ -76,55 +62,8 @@ pub fn read_tokenizer_json(data: &[u8]) -> Result<Spec> {
     let index =
         TokenIndex::new(&vocabulary.tokens).map_err(|error| error.in_file("model.vocab"))?;
     let merges = merges.resolve(&index, |i| format!("model.merges[{i}]"))?;
-    let mut among_tokens = Vec::new();
-    for (i, special) in specials.iter().enumerate() {
-        match vocabulary.id_of_key(&index, &special.text) {
-            Some(id) if id == special.id => among_tokens.push(id),
-            Some(id) => {
-                return Err(Error::tokenizer(format!(
-                    "added_tokens[{i}]: {} has the id {}, but {id} in model.vocab",
-                    shown(&special.text),
-                    special.id
-                )));
-            }
-            None => {}
-        }
-    }
+    let among = specials::among(&vocabulary, &index, &specials)?;
     drop(index);
-    check_ids(&Default::default(), &merges, &specials)?;
-    let tokens = vocabulary.ordinary(&among_tokens).map_err(|e| e.in_file("model.vocab"))?;
-    check_ids(&tokens, &[], &specials)?;
+    let tokens = specials::settle(vocabulary, &merges, &specials, &among)?;
     Ok(Spec { pattern, tokens, merges: MergeRule::List(merges), specials, ignore_merges })
-}
-
-fn read_added_tokens(added: Vec<AddedToken>) -> Result<Vec<SpecialToken>> {
-    let mut specials = Vec::with_capacity(added.len());
-    for (i, token) in added.into_iter().enumerate() {
-        let text = shown(&token.content);
-        let flags = [
-            ("lstrip", token.lstrip),
-            ("rstrip", token.rstrip),
-            ("single_word", token.single_word),
-        ];
-        if let Some((flag, _)) = flags.iter().find(|(_, set)| *set) {
-            return Err(Error::tokenizer(format!(
-                "added_tokens[{i}]: {text} has {flag}, which is not supported"
-            ))
-            .with_hint(
-                "special tokens are found exactly as they are written; if the text around this \
-                 one does not matter, set the flag to false in the file",
-            ));
-        }
-        let id = match token.id {
-            Id::Valid(id) => id,
-            Id::Invalid(value) => {
-                return Err(Error::tokenizer(format!(
-                    "added_tokens[{i}]: {text} has the id {value}, which is not a whole number \
-                     from 0 to {MAX_ID}"
-                )));
-            }
-        };
-        specials.push(SpecialToken { text: token.content, id, control: token.special });
-    }
-    Ok(specials)
 }

@@ -79,7 +79,7 @@ impl<'de> Visitor<'de> for Fields {
             match name.as_str() {
                 "type" => {
                     model.kind = map.next_value()?;
-                    if model.kind != "BPE" {
+                    if model.kind != "BPE" && !model.kind.is_null() {
                         // The rest may look like anything; `check` says why it is not read.
                         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
                         break;

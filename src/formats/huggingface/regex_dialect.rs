@@ -6,12 +6,13 @@
 
 /// What in `regex` the dialects read differently, if anything.
 pub(super) fn difference(regex: &str) -> Option<&'static str> {
-    let mut rest = regex;
+    // Behind a possessive run of white space no line can end but the last.
+    let regex = regex.replace(r"\s++$", r"\s++\z");
+    let mut rest = regex.as_str();
     let mut class_depth = 0usize;
     while let Some(c) = rest.chars().next() {
         rest = &rest[c.len_utf8()..];
         match c {
-            // What is escaped is alike, but for the end of the text before a last newline.
             '\\' => {
                 let escaped = rest.chars().next()?;
                 rest = &rest[escaped.len_utf8()..];
@@ -38,6 +39,13 @@ pub(super) fn difference(regex: &str) -> Option<&'static str> {
             '$' => return Some("$, which matches at every line there"),
             '}' if rest.starts_with('+') => {
                 return Some("{…}+, which is not possessive there but repeats");
+            }
+            '}' if rest.starts_with('?') => {
+                let before = &regex[..regex.len() - rest.len() - 1];
+                let count = before.rsplit('{').next().unwrap_or_default();
+                if count.bytes().all(|b| b.is_ascii_digit()) {
+                    return Some("{n}?, which is not lazy there but optional");
+                }
             }
             '(' => {
                 if let Some(group) = rest.strip_prefix('?') {
@@ -66,8 +74,9 @@ mod tests {
         }
         for regex in [
             r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s+(?!\S)|\s+",
-            r"(?i:'s|'t)|\p{N}+|\^\$|[\^$]|[^$^]|[]^]|a{2,}|\x{41}+|(?<name>a)\k<name>(?:b)",
+            r"(?i:'s|'t)|\p{N}+|\^\$|[\^$]|[^$^]|[]^]|a{2,}|a{1,2}?|\x{41}+|(?<name>a)\k<name>(?:b)",
             r"(?=a)(?!b)(?<=c)(?<!d)(?>e)",
+            r"\s++$|\s*[\r\n]|\s+(?!\S)|\s",
         ] {
             assert_eq!(difference(regex), None, "{regex}");
         }
@@ -77,6 +86,7 @@ mod tests {
     fn what_differs_is_named() {
         for (regex, what) in [
             (r"\p{N}{1,3}+", "{…}+"),
+            ("a{2}?", "{n}?"),
             ("^a", "^"),
             ("a|b$", "$"),
             ("(?m:.)", "flag"),

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::regex_dialect;
 use crate::error::{Error, Result};
 use crate::formats::check::shown;
+use crate::formats::{WHOLE, regex_stage};
 use crate::pattern;
 
 /// A component and where it stands.
@@ -122,7 +123,7 @@ pub(super) fn read_pattern(value: &Value) -> Result<Vec<String>> {
     }
     if stages.is_empty() {
         // A text is one piece.
-        stages.push(r"[\s\S]+".to_owned());
+        stages.push(WHOLE.to_owned());
     }
     Ok(stages)
 }
@@ -130,7 +131,7 @@ pub(super) fn read_pattern(value: &Value) -> Result<Vec<String>> {
 /// The regular expression of a `Split`, by name where it has one.
 fn read_split(part: &Component<'_>) -> Result<String> {
     let pattern = &part.value["pattern"];
-    let (regex, name) = match (pattern["Regex"].as_str(), pattern["String"].as_str()) {
+    let stage = match (pattern["Regex"].as_str(), pattern["String"].as_str()) {
         (Some(regex), None) => {
             if let Some(what) = regex_dialect::difference(regex) {
                 return Err(part
@@ -140,12 +141,12 @@ fn read_split(part: &Component<'_>) -> Result<String> {
                          without, so that both mean the same",
                     ));
             }
-            (regex.to_owned(), pattern::known(regex).filter(|name| *name != regex))
+            regex_stage(regex)
         }
-        (None, Some(text)) => (fancy_regex::escape(text).into_owned(), None),
+        (None, Some(text)) => regex_stage(&fancy_regex::escape(text)),
         _ => return Err(part.error("its pattern is neither a Regex nor a String")),
     };
-    if regex.is_empty() {
+    if stage.is_empty() {
         return Err(part.error("its pattern is empty"));
     }
     let behavior = part.value["behavior"].as_str();
@@ -154,7 +155,7 @@ fn read_split(part: &Component<'_>) -> Result<String> {
         // Matches and what is between them are pieces: which of them is called a match is one.
         ("Isolated", _) => {}
         // What is not a match is dropped. The named patterns match every text throughout.
-        ("Removed", true) if name.is_some() => {}
+        ("Removed", true) if pattern::NAMES.contains(&stage.as_str()) => {}
         ("Removed", _) => {
             return Err(part.refused(
                 "Removed",
@@ -163,7 +164,7 @@ fn read_split(part: &Component<'_>) -> Result<String> {
         }
         _ => return Err(part.refused(behavior, "the behavior \"Isolated\" is")),
     }
-    Ok(name.map_or(regex, str::to_owned))
+    Ok(stage)
 }
 
 /// Post-processors move offsets or add special tokens around a text: neither changes the ids of

@@ -76,13 +76,13 @@ fn common_text_has_cuts() {
         let pattern = pattern(name);
         assert_eq!(safe_cuts(&pattern, b"one two\tthree.\nfour, 5 6."), [3, 7, 13, 19, 20, 22, 24]);
         assert_eq!(safe_cuts(&pattern, "你好。世界".as_bytes()), [6]);
-        assert_eq!(safe_cuts(&pattern, b"don't"), []);
-        assert_eq!(safe_cuts(&pattern, b""), []);
-        assert_eq!(safe_cuts(&pattern, b" "), []);
+        assert!(safe_cuts(&pattern, b"don't").is_empty());
+        assert!(safe_cuts(&pattern, b"").is_empty());
+        assert!(safe_cuts(&pattern, b" ").is_empty());
         assert_eq!(pattern.safe_cut_before(b"a b", 0), None);
         assert_eq!(pattern.safe_cut_after(b"a b", 7), None);
         // The last character is cut off: it may become anything.
-        assert_eq!(safe_cuts(&pattern, b"a\xe2\x80"), []);
+        assert!(safe_cuts(&pattern, b"a\xe2\x80").is_empty());
         assert_eq!(safe_cuts(&pattern, b"a\xe2\x80\x9c"), [1]);
     }
     let custom = Pattern::new(&[r"\w+"]).unwrap();
