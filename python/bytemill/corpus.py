@@ -88,5 +88,3 @@ def refuse_no_text(n_bytes: int, corpus: object) -> None:
     if n_bytes == 0:
         shown = repr(corpus) if isinstance(corpus, (str, list, tuple)) else "the corpus"
         raise CorpusError(f"{shown} holds no text", "check the path, or that the iterator is fresh")
-
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shlex
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .errors import BytemillError, CorpusError
+from .errors import BytemillError, ConfigError, CorpusError
 from .formats import write_atomically
 from .inspection import Span, spans, statistics
 from .progress import ProgressOption
@@ -74,12 +73,13 @@ def run(
 ) -> Demo:
     """Learns a tokenizer from Python's library, encodes that, checks it, and writes to `out`.
 
-    A directory that holds an earlier demo is replaced; another is FileExistsError.
+    A directory that holds an earlier demo is replaced; one that holds anything else is refused.
     """
     directory = Path(out)
     if directory.exists() and not (directory / MARK).exists() and any(directory.iterdir()):
-        raise FileExistsError(
-            errno.EEXIST, "the directory holds something that is not a demo", str(directory)
+        raise ConfigError(
+            f"{directory}: the directory holds something that is not a demo",
+            "give the demo a directory of its own",
         )
     directory.mkdir(parents=True, exist_ok=True)
     files = library_files()

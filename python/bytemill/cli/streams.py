@@ -90,7 +90,9 @@ def usage(error: click.ClickException) -> None:
     """A command line that makes no sense."""
     ctx = getattr(error, "ctx", None)
     command = ctx.command_path if ctx is not None else "bytemill"
-    _print("error", error.format_message(), f"see {command} --help", "red")
+    # click speaks in sentences, of several lines where it lists choices; ours are clauses of one.
+    message = " ".join(error.format_message().split()).removesuffix(".")
+    _print("error", message[:1].lower() + message[1:], f"see {command} --help", "red")
 
 
 def _event(ctx: click.Context, kind: str, message: str, hint: str | None, color: str) -> None:
