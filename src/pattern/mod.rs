@@ -8,6 +8,7 @@
 //!
 //! An invalid byte is a character of no class, here as everywhere.
 
+mod blocks;
 mod classes;
 mod cuts;
 mod names;

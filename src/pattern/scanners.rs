@@ -44,13 +44,19 @@ impl Scanner {
     /// text; returns the last.
     pub fn scan(self, text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
         match self {
-            Scanner::Gpt2 => scan_with(text, from, limit, ends, gpt2),
+            Scanner::Gpt2 => super::blocks::scan_gpt2(text, from, limit, ends),
             Scanner::Cl100k => scan_with(text, from, limit, ends, cl100k::<3, true>),
             Scanner::Llama3 => scan_with(text, from, limit, ends, cl100k::<3, false>),
             Scanner::Qwen2 => scan_with(text, from, limit, ends, cl100k::<1, false>),
             Scanner::O200k => scan_with(text, from, limit, ends, o200k),
         }
     }
+}
+
+/// `gpt2` one piece at a time: what the scanner of blocks is tested against.
+#[cfg(test)]
+pub fn scan_gpt2_by_piece(text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
+    scan_with(text, from, limit, ends, gpt2)
 }
 
 /// The loop over the pieces, compiled once per scanner.
@@ -72,6 +78,7 @@ fn scan_with(
     at
 }
 
+#[cfg(test)]
 /// `'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s`
 #[inline(always)]
 fn gpt2(text: &[u8], start: usize) -> usize {

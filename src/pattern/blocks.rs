@@ -1,0 +1,396 @@
+//! The `gpt2` pattern 64 bytes at a time.
+//!
+//! SIMD compares give one 64-bit mask per class of byte; shifts of these masks against each other
+//! give the mask of the places where a piece starts, for 64 places at once and without a branch
+//! that depends on the text. That works because `gpt2` is local: whether a piece starts at a
+//! character depends on the classes of that character and its two neighbours,
+//!
+//! - no white space: it starts a piece unless the character before has its class or is a space;
+//! - white space: it starts a piece if it is the first or the last of its run (the last one goes
+//!   with the word behind it, or stands alone), at the end of the text only if the first,
+//!
+//! and on contractions, which are rare and mended one by one. Characters beyond ASCII are looked
+//! up one by one too, and their classes written into the same masks.
+//!
+//! The compares exist for AVX-512, AVX2 and, in plain Rust, for everything else; `scanners.rs` is
+//! what all of them are tested against.
+
+use std::sync::OnceLock;
+
+use super::classes::{LETTER, NUMBER, SPACE, char_at};
+
+/// Bytes in a block.
+const BLOCK: usize = 64;
+
+/// By class, which of 64 bytes have it. Bytes beyond ASCII are in `high` only.
+#[derive(Debug, Clone, Copy)]
+struct Masks {
+    letter: u64,
+    number: u64,
+    /// The space itself.
+    space: u64,
+    /// Other white space: tab to carriage return.
+    white: u64,
+    apostrophe: u64,
+    high: u64,
+}
+
+/// The ways to make masks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// Plain Rust.
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Level {
+    /// All that this processor has, the fastest last.
+    pub fn available() -> Vec<Level> {
+        #[allow(unused_mut)]
+        let mut levels = vec![Level::Portable];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1") {
+                levels.push(Level::Avx2);
+            }
+            if is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("bmi1") {
+                levels.push(Level::Avx512);
+            }
+        }
+        levels
+    }
+
+    fn best() -> Level {
+        static BEST: OnceLock<Level> = OnceLock::new();
+        *BEST.get_or_init(|| Level::available().pop().unwrap_or(Level::Portable))
+    }
+}
+
+/// As [`super::scanners::Scanner::scan`], for `gpt2`.
+pub fn scan_gpt2(text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
+    scan_at_level(Level::best(), text, from, limit, ends)
+}
+
+/// The same with the given level, which must be available.
+pub fn scan_at_level(
+    level: Level,
+    text: &[u8],
+    from: usize,
+    limit: usize,
+    ends: &mut Vec<usize>,
+) -> usize {
+    match level {
+        Level::Portable => scan_blocks(text, from, limit, ends, portable),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level is available, so the processor has the features.
+        Level::Avx2 => unsafe { scan_avx2(text, from, limit, ends) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Level::Avx512 => unsafe { scan_avx512(text, from, limit, ends) },
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+fn scan_avx2(text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
+    // SAFETY: this function has the features that the masks need.
+    scan_blocks(text, from, limit, ends, |block| unsafe { x86::avx2(block) })
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt,lzcnt")]
+fn scan_avx512(text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
+    // SAFETY: this function has the features that the masks need.
+    scan_blocks(text, from, limit, ends, |block| unsafe { x86::avx512(block) })
+}
+
+/// What a block needs to know of the one before: the class of its last character (one bit, in
+/// place 0), and starts that a contraction at its end adds or removes.
+#[derive(Default)]
+struct Carry {
+    letter: u64,
+    number: u64,
+    space: u64,
+    white: u64,
+    /// A symbol. All five are 0 where the scan begins.
+    symbol: u64,
+    add: u64,
+    remove: u64,
+}
+
+#[inline(always)]
+fn scan_blocks(
+    text: &[u8],
+    from: usize,
+    limit: usize,
+    ends: &mut Vec<usize>,
+    masks: impl Fn(&[u8; BLOCK]) -> Masks,
+) -> usize {
+    let enough = ends.len().saturating_add(limit.max(1));
+    let mut carry = Carry::default();
+    let mut base = from;
+    while base < text.len() {
+        let (block, mut length) = match text[base..].first_chunk::<BLOCK>() {
+            Some(block) => (*block, BLOCK),
+            None => {
+                let mut block = [0; BLOCK];
+                let rest = &text[base..];
+                block[..rest.len()].copy_from_slice(rest);
+                (block, rest.len())
+            }
+        };
+        let mut masks = masks(&block);
+        let mut wide = Wide::default();
+        if masks.high != 0 {
+            length = wide.classify(text, base, length, &mut masks);
+        }
+        let mut starts = starts(&masks, &wide, &mut carry, length, text, base);
+        if base == from {
+            // The start of the scan is no end.
+            starts &= !1;
+        }
+        push_places(starts, base, ends);
+        base += length;
+        if ends.len() >= enough {
+            // What follows the last start is looked at again: less than a block.
+            return ends.last().copied().unwrap_or(base);
+        }
+    }
+    if from < text.len() {
+        ends.push(text.len());
+    }
+    text.len()
+}
+
+/// Where pieces start in a block of `length` bytes.
+#[inline(always)]
+fn starts(
+    masks: &Masks,
+    wide: &Wide,
+    carry: &mut Carry,
+    length: usize,
+    text: &[u8],
+    base: usize,
+) -> u64 {
+    let valid = u64::MAX >> (BLOCK - length);
+    let Masks { letter, number, space, white, .. } = *masks;
+    let blank = (space | white) & valid;
+    let symbol = !(letter | number | blank) & valid;
+    let after_letter = letter << 1 | carry.letter;
+    let after_number = number << 1 | carry.number;
+    let after_symbol = symbol << 1 | carry.symbol;
+    let after_space = space << 1 | carry.space;
+    let after_blank = blank << 1 | carry.space | carry.white;
+    let words =
+        (letter & !after_letter | number & !after_number | symbol & !after_symbol) & !after_space;
+    let behind = base + length;
+    let more = behind < text.len() && char_at(text, behind).0 != SPACE;
+    let before_word = !blank >> 1 & valid >> 1 | u64::from(more) << (length - 1);
+    let mut starts = words | blank & (!after_blank | before_word);
+    if wide.inner != 0 {
+        starts = wide.at_first_bytes(starts);
+    }
+    starts = (starts & valid & !carry.remove) | carry.add;
+    (carry.add, carry.remove) = (0, 0);
+    let mut quotes = masks.apostrophe & starts;
+    while quotes != 0 {
+        let place = quotes.trailing_zeros() as usize;
+        quotes &= quotes - 1;
+        let width = contraction(text, base + place);
+        if width > 0 {
+            // Its letters start nothing; what follows it does, if anything follows.
+            remove(&mut starts, carry, place + 1, length);
+            if base + place + width < text.len() {
+                add(&mut starts, carry, place + width, length);
+            }
+        }
+    }
+    let last = |mask: u64| mask >> (length - 1) & 1;
+    carry.letter = last(letter);
+    carry.number = last(number);
+    carry.space = last(space);
+    carry.white = last(white);
+    carry.symbol = last(symbol);
+    starts
+}
+
+#[inline(always)]
+fn add(starts: &mut u64, carry: &mut Carry, place: usize, length: usize) {
+    if place < length { *starts |= 1 << place } else { carry.add |= 1 << (place - length) }
+}
+
+#[inline(always)]
+fn remove(starts: &mut u64, carry: &mut Carry, place: usize, length: usize) {
+    if place < length { *starts &= !(1 << place) } else { carry.remove |= 1 << (place - length) }
+}
+
+/// The length of the contraction at `at`, 0 if there is none.
+#[inline]
+fn contraction(text: &[u8], at: usize) -> usize {
+    match text[at + 1..] {
+        [b's' | b'd' | b'm' | b't', ..] => 2,
+        [b'l', b'l', ..] | [b'v' | b'r', b'e', ..] => 3,
+        _ => 0,
+    }
+}
+
+/// Appends the places of the bits of `starts`.
+#[inline(always)]
+fn push_places(mut starts: u64, base: usize, ends: &mut Vec<usize>) {
+    let n = starts.count_ones() as usize;
+    let mut places = [0; BLOCK];
+    // In fours: most blocks have some twelve, and a loop that ends after a number of rounds that
+    // hardly varies is predicted well. Past the last bit the places are not used.
+    let mut i = 0;
+    while i < n {
+        for place in &mut places[i..i + 4] {
+            *place = base + starts.trailing_zeros() as usize;
+            starts &= starts.wrapping_sub(1);
+        }
+        i += 4;
+    }
+    ends.extend_from_slice(&places[..n]);
+}
+
+/// Characters of more than one byte in a block.
+#[derive(Default)]
+struct Wide {
+    /// Their bytes but the first.
+    inner: u64,
+    /// The first bytes of those that are white space.
+    blank: u64,
+}
+
+impl Wide {
+    /// Looks up the characters beyond ASCII and adds them to the masks. Returns the length of the
+    /// block, which is cut where a character does not fit.
+    #[inline(never)]
+    fn classify(&mut self, text: &[u8], base: usize, length: usize, masks: &mut Masks) -> usize {
+        let mut high = masks.high & u64::MAX >> (BLOCK - length);
+        while high != 0 {
+            let place = high.trailing_zeros() as usize;
+            let (class, size) = char_at(text, base + place);
+            if place + size > length {
+                return place;
+            }
+            let bits = (u64::MAX >> (BLOCK - size)) << place;
+            let first = 1 << place;
+            high &= !bits;
+            self.inner |= bits & !first;
+            if class & LETTER != 0 {
+                masks.letter |= bits;
+            } else if class == NUMBER {
+                masks.number |= bits;
+            } else if class == SPACE {
+                masks.white |= bits;
+                self.blank |= first;
+            }
+        }
+        length
+    }
+
+    /// Moves starts inside characters to where they belong.
+    fn at_first_bytes(&self, starts: u64) -> u64 {
+        let mut moved = starts & !self.inner;
+        // The last white space of a run was found by its last byte.
+        let mut firsts = self.blank;
+        while firsts != 0 {
+            let first = firsts & firsts.wrapping_neg();
+            firsts &= firsts - 1;
+            if starts & run_behind(first, self.inner) != 0 {
+                moved |= first;
+            }
+        }
+        moved
+    }
+}
+
+/// The run of ones in `ones` that begins right behind the bit `first`.
+fn run_behind(first: u64, ones: u64) -> u64 {
+    // Adding carries through the run and clears it.
+    ones & !ones.wrapping_add(first << 1 & ones)
+}
+
+fn portable(block: &[u8; BLOCK]) -> Masks {
+    let mask = |accept: fn(u8) -> bool| {
+        let mut mask = 0;
+        for (eight, bytes) in block.chunks_exact(8).enumerate() {
+            let mut bits = 0u64;
+            for (i, &byte) in bytes.iter().enumerate() {
+                bits |= u64::from(accept(byte)) << i;
+            }
+            mask |= bits << (8 * eight);
+        }
+        mask
+    };
+    Masks {
+        letter: mask(|byte| (byte | 0x20).wrapping_sub(b'a') < 26),
+        number: mask(|byte| byte.wrapping_sub(b'0') < 10),
+        space: mask(|byte| byte == b' '),
+        white: mask(|byte| byte.wrapping_sub(9) < 5),
+        apostrophe: mask(|byte| byte == b'\''),
+        high: mask(|byte| byte >= 128),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::{BLOCK, Masks};
+
+    /// SAFETY: needs AVX2.
+    #[inline(always)]
+    pub unsafe fn avx2(block: &[u8; BLOCK]) -> Masks {
+        // SAFETY: both loads are within the block; the caller has AVX2.
+        unsafe {
+            let halves = [
+                _mm256_loadu_si256(block.as_ptr().cast()),
+                _mm256_loadu_si256(block.as_ptr().add(32).cast()),
+            ];
+            let both = |test: &dyn Fn(__m256i) -> __m256i| {
+                let [low, high] = halves.map(|half| _mm256_movemask_epi8(test(half)) as u32);
+                u64::from(low) | u64::from(high) << 32
+            };
+            let splat = |byte: u8| _mm256_set1_epi8(byte as i8);
+            let equal = |byte: u8| both(&|half| _mm256_cmpeq_epi8(half, splat(byte)));
+            // x - low ≤ width, as unsigned bytes.
+            let within = |half: __m256i, low: u8, width: u8| {
+                let shifted = _mm256_sub_epi8(half, splat(low));
+                _mm256_cmpeq_epi8(_mm256_min_epu8(shifted, splat(width)), shifted)
+            };
+            Masks {
+                letter: both(&|half| within(_mm256_or_si256(half, splat(0x20)), b'a', 25)),
+                number: both(&|half| within(half, b'0', 9)),
+                space: equal(b' '),
+                white: both(&|half| within(half, 9, 4)),
+                apostrophe: equal(b'\''),
+                high: both(&|half| half),
+            }
+        }
+    }
+
+    /// SAFETY: needs AVX-512 BW.
+    #[inline(always)]
+    pub unsafe fn avx512(block: &[u8; BLOCK]) -> Masks {
+        // SAFETY: the load is the block; the caller has AVX-512 BW.
+        unsafe {
+            let bytes = _mm512_loadu_si512(block.as_ptr().cast());
+            let splat = |byte: u8| _mm512_set1_epi8(byte as i8);
+            let within = |bytes: __m512i, low: u8, width: u8| {
+                _mm512_cmple_epu8_mask(_mm512_sub_epi8(bytes, splat(low)), splat(width))
+            };
+            Masks {
+                letter: within(_mm512_or_si512(bytes, splat(0x20)), b'a', 25),
+                number: within(bytes, b'0', 9),
+                space: _mm512_cmpeq_epi8_mask(bytes, splat(b' ')),
+                white: within(bytes, 9, 4),
+                apostrophe: _mm512_cmpeq_epi8_mask(bytes, splat(b'\'')),
+                high: _mm512_movepi8_mask(bytes),
+            }
+        }
+    }
+}
