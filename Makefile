@@ -68,6 +68,7 @@ fuzz: $(VENV)/.native $(VENV)/.dev ## many random cases; cargo-fuzz too where it
 	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --release --quiet
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest --quiet -m hypothesis --timeout 0
 	@if $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then set -e; \
+	    $(PY) fuzz/seeds.py; \
 	    for target in $(FUZZ_TARGETS); do \
 	        $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS); \
 	    done; \

@@ -4,10 +4,16 @@
 //! pieces. A token's id stands in its first and in its last slot, and its length follows from its
 //! id, so both neighbours of a token are one load away and a merge writes at most four slots.
 //!
-//! Every pair has a count and a list of the positions where it stood when it came into being. A
-//! pair can only come into being during the merge that makes the younger of its two tokens; after
-//! that its occurrences only vanish. So a list is written once, at its exact size, into one big
-//! array; positions that have vanished are skipped when the list is read.
+//! A tracked pair has a count and a list of the positions where it stood when it came into being.
+//! A pair can only come into being during the merge that makes the younger of its two tokens;
+//! after that its occurrences only vanish. So a list is written once, at its exact size, into one
+//! big array; positions that have vanished are skipped when the list is read.
+//!
+//! Most pairs are too rare ever to be merged. Since counts only fall, a pair below a *floor* when
+//! it comes into being stays below it, so only pairs above the floor are tracked, which keeps the
+//! tables small. The floor is a guess at the count of the last merge, on the low side; if the
+//! candidates run out before the merges do, it is lowered and the pairs are indexed again from the
+//! slots as they are then.
 //!
 //! The best pair comes from a heap with stale counts: counts only fall, so the top entry is either
 //! right or is put back with its present count.
@@ -18,7 +24,7 @@ mod heap;
 mod pairs;
 
 use heap::{Candidate, Heap};
-use pairs::{Pair, PairTable};
+use pairs::{Entry, Pair, PairTable};
 
 use crate::counts::PieceList;
 use crate::error::{Error, Result};
@@ -97,7 +103,7 @@ pub fn learn(
 ) -> Result<Vec<(u32, u32)>> {
     let mut learner = Learner::new(pieces, base, *options, job)?;
     while learner.merges.len() < options.n_merges {
-        let Some(pair) = learner.best_pair(base) else { break };
+        let Some(pair) = learner.best_pair(base, job)? else { break };
         learner.merge(pair);
         job.advance(1);
         job.check()?;
@@ -111,6 +117,11 @@ const WALL: u32 = u32::MAX;
 const INSIDE: u32 = u32::MAX - 1;
 /// Weights from here on are numbers in `heavy`.
 const HEAVY: u32 = 1 << 31;
+
+/// The first floor is the number of bytes by the number of merges and by this.
+const FLOOR_SHARE: u64 = 32;
+/// The next one is the last by this.
+const FLOOR_STEP: u64 = 16;
 
 /// One byte of a piece, or a wall. Id and weight are needed together, so they lie together.
 #[derive(Debug, Clone, Copy)]
@@ -129,38 +140,58 @@ struct Learner {
     tokens: Vec<Vec<u8>>,
     /// Token lengths by number: what the inner loop needs of `tokens`.
     lengths: Vec<u32>,
+    /// Pairs that are rarer are not tracked.
+    floor: u64,
     pairs: PairTable,
-    /// The positions of all pairs.
+    /// The positions of all tracked pairs.
     positions: Vec<u32>,
     heap: Heap,
     merges: Vec<(u32, u32)>,
-    /// Where the tokens of the `tokenizers` library would be in its order.
+    /// The order of the tokens in the `tokenizers` library.
     ranks: Vec<u32>,
     left: Neighbours,
     right: Neighbours,
 }
 
-/// The tokens on one side of a merge: by number, how much weight and how many positions. Indexed
-/// directly, so that a hash look-up is paid per neighbour, not per occurrence.
+/// The tokens on one side of a merge. Indexed directly by number, so that a hash look-up is paid
+/// per neighbour, not per occurrence.
 #[derive(Default)]
 struct Neighbours {
-    weight: Vec<u64>,
-    n: Vec<u32>,
+    sums: Vec<Sum>,
     touched: Vec<u32>,
     /// (neighbour, position of the pair)
     found: Vec<(u32, u32)>,
 }
 
+/// What is known of one neighbour during a merge.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    weight: u64,
+    /// How often it was found; then, where its next position goes.
+    n: usize,
+}
+
+/// A neighbour whose positions are not kept.
+const UNTRACKED: usize = usize::MAX;
+
 impl Neighbours {
     #[inline]
     fn add(&mut self, id: u32, weight: u64, position: u32) {
-        let i = id as usize;
-        if self.n[i] == 0 {
+        let sum = &mut self.sums[id as usize];
+        if sum.n == 0 {
             self.touched.push(id);
         }
-        self.n[i] += 1;
-        self.weight[i] += weight;
+        sum.n += 1;
+        sum.weight += weight;
         self.found.push((id, position));
+    }
+
+    fn clear(&mut self) {
+        for &id in &self.touched {
+            self.sums[id as usize] = Sum::default();
+        }
+        self.touched.clear();
+        self.found.clear();
     }
 }
 
@@ -172,6 +203,7 @@ impl Learner {
             slots: vec![Slot { id: WALL, weight: 0 }],
             heavy: Vec::new(),
             lengths: tokens.iter().map(|token| token.len() as u32).collect(),
+            floor: 0,
             ranks: huggingface_ranks(tokens.len()),
             tokens,
             pairs: PairTable::default(),
@@ -182,8 +214,17 @@ impl Learner {
             right: Neighbours::default(),
         };
         learner.lay_out(pieces, base, job)?;
+        let n_bytes: u64 = pieces.iter().map(|(piece, count)| piece.len() as u64 * count).sum();
+        // The count of the last of n merges is some n_bytes / (12 n) for natural text.
+        learner.floor = (n_bytes / (options.n_merges.max(1) as u64).saturating_mul(FLOOR_SHARE))
+            .max(learner.least());
         learner.index_pairs(job)?;
         Ok(learner)
+    }
+
+    /// The count below which a pair is never merged.
+    fn least(&self) -> u64 {
+        self.options.min_frequency.max(1)
     }
 
     /// Writes all pieces into the slots.
@@ -242,38 +283,36 @@ impl Learner {
         }
     }
 
-    /// Counts all pairs, then lists their positions: two passes, so that lists have their size.
+    /// Counts all pairs, then lists the positions of those above the floor: two passes, so that
+    /// lists have their size.
     fn index_pairs(&mut self, job: &Job) -> Result<()> {
-        let mut pairs = std::mem::take(&mut self.pairs);
+        let mut all = PairTable::default();
         self.for_each_pair(|_, pair, weight| {
-            let entry = pairs.entry(pair);
+            let entry = all.entry(pair);
             entry.count += weight;
             entry.n += 1;
         });
         job.check()?;
+        let mut pairs = PairTable::default();
         let mut start = 0;
-        for entry in pairs.entries_mut() {
-            entry.start = start;
+        for entry in all.entries().filter(|entry| entry.count >= self.floor) {
+            *pairs.entry(entry.pair) = Entry { start, n: 0, ..*entry };
             start += u64::from(entry.n);
-            entry.n = 0;
         }
         let mut positions = vec![0; start as usize];
         self.for_each_pair(|at, pair, _| {
-            let entry = pairs.entry(pair);
-            positions[entry.start as usize + entry.n as usize] = at;
-            entry.n += 1;
+            if let Some(entry) = pairs.find(pair) {
+                positions[entry.start as usize + entry.n as usize] = at;
+                entry.n += 1;
+            }
         });
         job.check()?;
         self.positions = positions;
-        let candidates: Vec<Candidate> = pairs
-            .entries_mut()
-            .filter(|entry| entry.count >= self.options.min_frequency.max(1))
-            .map(|entry| Candidate { count: entry.count, pair: entry.pair })
-            .collect();
-        self.pairs = pairs;
-        for candidate in candidates {
-            self.push(candidate);
+        self.heap = Heap::default();
+        for entry in pairs.entries() {
+            self.push(Candidate { count: entry.count, pair: entry.pair });
         }
+        self.pairs = pairs;
         Ok(())
     }
 
@@ -292,12 +331,19 @@ impl Learner {
     }
 
     /// The pair to merge next.
-    fn best_pair(&mut self, base: &dyn Base) -> Option<Pair> {
+    fn best_pair(&mut self, base: &dyn Base, job: &Job) -> Result<Option<Pair>> {
         loop {
-            let top = self.pop()?;
+            let Some(top) = self.pop() else {
+                if self.floor <= self.least() {
+                    return Ok(None);
+                }
+                self.floor = (self.floor / FLOOR_STEP).max(self.least());
+                self.index_pairs(job)?;
+                continue;
+            };
             let count = self.pairs.count(top.pair);
             if count != top.count {
-                if count >= self.options.min_frequency.max(1) {
+                if count >= self.floor {
                     self.push(Candidate { count, pair: top.pair });
                 }
                 continue;
@@ -313,7 +359,7 @@ impl Learner {
             if base.contains(&[&left[..], &right[..]].concat()) {
                 continue;
             }
-            return Some(top.pair);
+            return Ok(Some(top.pair));
         }
     }
 
@@ -326,8 +372,7 @@ impl Learner {
         self.ranks.push(c);
         self.merges.push((a, b));
         for side in [&mut self.left, &mut self.right] {
-            side.weight.resize(self.tokens.len(), 0);
-            side.n.resize(self.tokens.len(), 0);
+            side.sums.resize(self.tokens.len(), Sum::default());
         }
         let twins = self.replace(pair, c);
         self.settle(pair, c, twins);
@@ -340,8 +385,12 @@ impl Learner {
         let (a_length, b_length) = (self.lengths[a as usize], self.lengths[b as usize]);
         let entry = *self.pairs.entry(pair);
         let mut twins = 0;
-        for i in entry.start..entry.start + u64::from(entry.n) {
-            let start = self.positions[i as usize] as usize;
+        let list = entry.start as usize..entry.start as usize + entry.n as usize;
+        for i in list.clone() {
+            if i + AHEAD < list.end {
+                prefetch(&self.slots, self.positions[i + AHEAD] as usize);
+            }
+            let start = self.positions[i] as usize;
             let middle = start + a_length as usize;
             let slot = self.slots[start];
             // A slot where a token begins changes only when that token is merged, so this tells
@@ -361,7 +410,7 @@ impl Learner {
             if before == c {
                 // The token before was made a moment ago, with this one's `a` as its right
                 // neighbour: that pair is gone again.
-                self.right.weight[a as usize] -= weight;
+                self.right.sums[a as usize].weight -= weight;
                 twins += weight;
                 let at = start - (a_length + b_length) as usize;
                 self.left.add(c, 0, at as u32);
@@ -381,72 +430,73 @@ impl Learner {
         let [a, b] = pair.ids();
         let mut left = std::mem::take(&mut self.left);
         let mut right = std::mem::take(&mut self.right);
-        left.weight[c as usize] = twins;
+        left.sums[c as usize].weight = twins;
         for &x in &left.touched {
-            let weight = left.weight[x as usize];
+            let sum = &mut left.sums[x as usize];
             if x != c {
-                self.take(Pair::new(x, a), weight);
+                self.take(Pair::new(x, a), sum.weight);
             }
-            self.add_pair(Pair::new(x, c), weight, left.n[x as usize]);
+            sum.n = self.add_pair(Pair::new(x, c), *sum);
         }
-        // In a run of the form `abab`, the count of (b, a) falls by every occurrence, also by
-        // those whose new pair (c, a) is gone already: `twins` of them.
         for &y in &right.touched {
-            let weight = right.weight[y as usize];
-            let lost = if y == a { weight + twins } else { weight };
+            let sum = &mut right.sums[y as usize];
+            // In a run of the form `abab`, the count of (b, a) falls by every occurrence, also by
+            // those whose new pair (c, a) is gone already: `twins` of them.
+            let lost = if y == a { sum.weight + twins } else { sum.weight };
             if Pair::new(b, y) != pair {
                 self.take(Pair::new(b, y), lost);
             }
-            self.add_pair(Pair::new(c, y), weight, right.n[y as usize]);
+            sum.n = self.add_pair(Pair::new(c, y), *sum);
         }
-        for &(x, at) in &left.found {
-            self.place(Pair::new(x, c), at);
-        }
-        for &(y, at) in &right.found {
-            self.place(Pair::new(c, y), at);
+        for side in [&mut left, &mut right] {
+            for &(id, at) in &side.found {
+                let place = &mut side.sums[id as usize].n;
+                if *place != UNTRACKED {
+                    self.positions[*place] = at;
+                    *place += 1;
+                }
+            }
+            side.clear();
         }
         self.pairs.entry(pair).count = 0;
-        for side in [&mut left, &mut right] {
-            for &id in &side.touched {
-                side.weight[id as usize] = 0;
-                side.n[id as usize] = 0;
-            }
-            side.touched.clear();
-            side.found.clear();
-        }
         self.left = left;
         self.right = right;
     }
 
-    /// Makes a pair that came into being, with room for its positions.
-    fn add_pair(&mut self, pair: Pair, count: u64, room: u32) {
-        let start = self.positions.len() as u64;
-        if count < self.options.min_frequency.max(1) {
-            // Never to be merged, so its positions are not needed.
-            return;
+    /// Tracks a pair that came into being, if it is worth it; returns where its positions go.
+    fn add_pair(&mut self, pair: Pair, sum: Sum) -> usize {
+        let start = self.positions.len();
+        if sum.weight < self.floor {
+            return UNTRACKED;
         }
-        self.positions.resize(self.positions.len() + room as usize, 0);
-        let entry = self.pairs.entry(pair);
-        entry.count = count;
-        entry.start = start;
-        entry.n = 0;
-        self.push(Candidate { count, pair });
+        self.positions.resize(start + sum.n, 0);
+        *self.pairs.entry(pair) =
+            Entry { pair, count: sum.weight, start: start as u64, n: sum.n as u32 };
+        self.push(Candidate { count: sum.weight, pair });
+        start
     }
 
-    /// Lowers the count of a pair. One that was too rare to be kept is not there.
+    /// Lowers the count of a pair, if it is tracked.
     fn take(&mut self, pair: Pair, weight: u64) {
         if let Some(entry) = self.pairs.find(pair) {
             entry.count -= weight;
         }
     }
+}
 
-    fn place(&mut self, pair: Pair, at: u32) {
-        if let Some(entry) = self.pairs.find(pair) {
-            let i = entry.start as usize + entry.n as usize;
-            entry.n += 1;
-            self.positions[i] = at;
-        }
+/// Positions are known in advance, so their slots can be on the way: this many ahead.
+const AHEAD: usize = 12;
+
+#[inline(always)]
+fn prefetch(slots: &[Slot], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: `at` is a position in the slots, and prefetching reads nothing.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(slots.as_ptr().add(at).cast());
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (slots, at);
 }
 
 /// Whether `a` is to be merged before `b`.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import gzip
-import importlib.resources
+import importlib.util
 import json
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import tiktoken
@@ -46,11 +47,18 @@ def tiktoken_definition(name: str) -> Published:
     return Published(name, said["pat_str"], {}, said["special_tokens"])
 
 
+def package(name: str) -> Path:
+    """Where an installed package lies; it is not imported."""
+    found = importlib.util.find_spec(name)
+    assert found
+    assert found.origin
+    return Path(found.origin).parent
+
+
 @cache
 def rank_file(name: str) -> bytes:
     """The rank file of cl100k or o200k, from a package that ships it."""
-    file = importlib.resources.files("bpe_openai.data") / f"{name}_base.tiktoken.gz"
-    return gzip.decompress(file.read_bytes())
+    return gzip.decompress((package("bpe_openai") / f"data/{name}_base.tiktoken.gz").read_bytes())
 
 
 @cache

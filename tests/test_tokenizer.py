@@ -64,7 +64,6 @@ def test_special_tokens_in_the_vocabulary_keep_theirs() -> None:
         (BYTES, [], [""], "empty"),
         (BYTES, [], {"<|a|>": 300, "<|b|>": 300}, "300"),
         (BYTES, [], {"<|a|>": 65}, "65"),
-        (BYTES | {256: b"ab"}, [(b"a", b"b"), (b"a", b"b")], [], "a"),
     ],
 )
 def test_a_vocabulary_that_cannot_be_is_refused(

@@ -1,7 +1,7 @@
 """The Rust core. Private: `bytemill.Tokenizer` and `bytemill.train_tokenizer` are the face."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, final
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Literal, final
 
 import numpy as np
 import numpy.typing as npt

@@ -66,7 +66,7 @@ class Difference:
     """A stretch of text that the tokenizers cut differently.
 
     Attributes:
-        text: the stretch, from one common boundary to the next.
+        text: the stretch, from one common boundary to the next, in whole characters.
         count: how often it came in what was examined (at least, where very many differ).
         cuts: the tokens of each tokenizer where it came first.
     """
@@ -215,8 +215,10 @@ class _Differences:
         self._found: dict[bytes, tuple[int, tuple[tuple[bytes, ...], ...]]] = {}
 
     def add(self, data: bytes, ends: Ends, common: Ends, every: Ends) -> None:
-        bounds = np.concatenate(([0], np.flatnonzero(common)))
-        # An end that not all have lies inside exactly one stretch between common ones.
+        # A common end within a character is no bound: half characters would tell nobody anything.
+        whole = np.append(np.frombuffer(data, np.uint8) & 0xC0 != 0x80, True)
+        bounds = np.concatenate(([0], np.flatnonzero(common & whole)))
+        # An end that not all have lies inside exactly one stretch.
         inside = np.unique(np.searchsorted(bounds, np.flatnonzero(every & ~common)))
         for start, end in zip(bounds[inside - 1].tolist(), bounds[inside].tolist()):
             text = data[start:end]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from .errors import CorpusError
@@ -12,7 +12,7 @@ from .errors import CorpusError
 __all__ = ["Corpus", "batches", "files", "refuse_no_text"]
 
 Path: TypeAlias = "str | os.PathLike[str]"
-Corpus: TypeAlias = "Path | list[Path] | tuple[Path, ...] | Iterator[str | bytes]"
+Corpus: TypeAlias = "Path | Sequence[Path] | Iterator[str | bytes]"
 
 
 def files(corpus: Corpus) -> list[str] | None:

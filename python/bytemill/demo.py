@@ -97,7 +97,6 @@ def run(
         raise BytemillError("decoding did not give the text back; please report this")
     sample = next((text for path, text in zip(files, texts) if path.name == SAMPLE), texts[0])
     shown = _lines(sample, after=b"def wrap", n=6)
-    written = _write(directory, tokenizer, batch.ids, sample)
     facts = {
         "python": sys.version.split()[0],
         "files": len(files),
@@ -108,7 +107,9 @@ def run(
         "learn_seconds": round(learnt - began, 3),
         "encode_seconds": round(encoded - read, 3),
     }
+    # The mark first: a demo that is interrupted can be run again all the same.
     write_atomically(directory / MARK, json.dumps(facts, indent=2).encode() + b"\n")
+    written = _write(directory, tokenizer, batch.ids, sample)
     return Demo(
         tokenizer=tokenizer,
         n_files=len(files),
@@ -119,7 +120,7 @@ def run(
         longest=_longest(tokenizer, 6),
         sample=spans(tokenizer, shown),
         written=written | {directory / MARK: "these figures"},
-        next_commands=_next_commands(directory, written),
+        next_commands=_next_commands(written),
     )
 
 
@@ -179,7 +180,7 @@ def _write(directory: Path, tokenizer: Tokenizer, ids: Ids, sample: bytes) -> di
     }
 
 
-def _next_commands(directory: Path, written: dict[Path, str]) -> list[str]:
+def _next_commands(written: dict[Path, str]) -> list[str]:
     tokenizer, tokens, _ = map(str, written)
     kind = tokens.rpartition(".")[2]
     return [

@@ -75,7 +75,7 @@ def read(
     if kind == "tiktoken" and pattern is None:
         raise ConfigError(
             f"{path}: a tiktoken rank file does not say which pattern goes with it",
-            'give one: pattern="gpt2" for r50k and p50k, "cl100k", "o200k", or a regular expression',
+            "give a pattern: gpt2 (for r50k and p50k), cl100k, o200k, or a regular expression",
         )
     return Core.read(
         kind, files, stages("gpt2" if pattern is None else pattern), special_pairs(special_tokens)
@@ -111,15 +111,17 @@ def _sibling(path: Path, wanted: str) -> Path:
     )
 
 
+def target_paths(path: Path, kind: str) -> list[Path]:
+    """The files that writing a tokenizer of this kind to `path` makes."""
+    return [path / "vocab.json", path / "merges.txt"] if kind == "gpt2" else [path]
+
+
 def write(core: Core, path: Path, kind: str, overwrite: bool) -> None:
     """Writes a tokenizer file of the given kind."""
     if kind not in KINDS:
         raise ConfigError(f"unknown tokenizer format {kind!r}", f"known are {', '.join(KINDS)}")
     parts = core.write(kind)
-    if kind == "gpt2":
-        targets = [path / "vocab.json", path / "merges.txt"]
-    else:
-        targets = [path]
+    targets = target_paths(path, kind)
     if not overwrite:
         for target in targets:
             if target.exists():

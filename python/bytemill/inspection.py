@@ -75,7 +75,7 @@ def statistics(tokenizer: Tokenizer, *, n_longest: int = 20) -> Statistics:
     >>> import bytemill
     >>> tokenizer = bytemill.train_tokenizer(iter(["see the sea " * 9]), vocab_size=260)
     >>> statistics(tokenizer, n_longest=1).longest
-    [(258, b' se')]
+    [(257, b' se')]
     """
     specials = tokenizer.special_tokens
     special_ids = set(specials.values())

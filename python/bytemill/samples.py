@@ -15,9 +15,11 @@ from .corpus import Corpus, files
 __all__ = ["Part", "parts"]
 
 PART_SIZE = 1 << 20
-# After a newline, before what is surely not white space: no known pattern has a piece across that,
-# so cutting there changes no token. (Bytes C2, E1, E2 and E3 may begin Unicode white space.)
-SAFE = re.compile(rb"\n(?=[!-~\xc3-\xe0\xe4-\xf4])")
+# Where all named patterns end a piece, and would if the text ended there, so that cutting changes
+# no token: before a single space, or after a single newline, with surely no other white space
+# beside it. (Left out are the bytes that may end or begin a character of Unicode white space.)
+_BEFORE, _AFTER = rb"[!-~\x8b-\x9e\xa1-\xa7\xaa-\xae\xb0-\xbf]", rb"[!-~\xc3-\xe0\xe4-\xf4]"
+SAFE = re.compile(rb"(?<=%b)(?:(?= %b)|\n(?=%b))" % (_BEFORE, _AFTER, _AFTER))
 # How far back to look for such a place; text without one is cut anyway, between characters.
 LOOK_BACK = 1 << 16
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from . import formats
 from ._native import Core
-from .errors import TokenizerError
 
 if TYPE_CHECKING:
     import numpy as np

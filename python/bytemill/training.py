@@ -51,7 +51,8 @@ def train_tokenizer(
         extend_from: start from this tokenizer's merges and add to them; its pattern is used, and
             its special tokens come before the new ones.
         threads: how many threads count; None for every core the process may use.
-        progress: None shows progress on a terminal, True and False force it, a function gets
+        progress: None shows progress on a terminal, True and False force it, `"terminal"`,
+            `"plain"` and `"json"` choose its form, a function gets
             [`ProgressEvent`][bytemill.ProgressEvent]s.
 
     If no pair is left before `vocab_size` is reached, the tokenizer is smaller and a
@@ -59,7 +60,7 @@ def train_tokenizer(
 
     >>> tokenizer = train_tokenizer(iter(["low lower lowest"] * 10), vocab_size=260)
     >>> tokenizer.merges
-    [(b'o', b'w'), (b'l', b'ow'), (b' ', b'low')]
+    [(b'o', b'w'), (b'l', b'ow'), (b'low', b'e')]
     """
     specials = _checked_specials(special_tokens)
     if extend_from is not None:

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::job::Phase;
+use crate::specials::Segment;
 
 fn job() -> Job {
     Job::new(Phase::Count, 0)

@@ -95,8 +95,8 @@ impl PairTable {
     }
 
     /// All entries, in no particular order.
-    pub fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
-        self.entries.iter_mut().filter(|entry| entry.pair != FREE)
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.pair != FREE)
     }
 
     fn grow(&mut self) {

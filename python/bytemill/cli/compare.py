@@ -40,6 +40,7 @@ TEXT_WIDTH = 36
     "-n",
     "--differences",
     type=click.IntRange(min=0),
+    metavar="N",
     default=20,
     show_default=True,
     help="How many differences to list, the most frequent first.",

@@ -25,7 +25,9 @@ examples:
     show_default=True,
     help="Directory for what it makes; a demo that is there already is replaced.",
 )
-@click.option("--vocab-size", type=click.IntRange(min=257), default=8192, show_default=True)
+@click.option(
+    "--vocab-size", type=click.IntRange(min=257), metavar="N", default=8192, show_default=True
+)
 @options.quiet_option
 def demo(out: Path, vocab_size: int, quiet: bool) -> None:
     """Learn a tokenizer from the source of Python's own library, and show what came out."""
@@ -54,8 +56,9 @@ def demo(out: Path, vocab_size: int, quiet: bool) -> None:
     click.echo("\na few lines of it, token by token:\n")
     streams.put(to_terminal(result.sample, color=color), color=color)
     click.echo("\nwritten:")
+    width = max(len(str(path)) for path in result.written)
     for path, what in result.written.items():
-        click.echo(f"  {path!s:24}  {what}")
+        click.echo(f"  {path!s:{width}}  {what}")
     click.echo("\nnext:")
     for command in result.next_commands:
         click.echo(f"  {command}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO
 
 import click
@@ -106,15 +106,9 @@ def decode(
     """Decode the ids in FILE (default: stdin); write their exact bytes to stdout."""
     loaded = options.load(tokenizer, pattern, special_token)
     name = "stdin" if file == "-" else file
-    read: Callable[[BinaryIO, str], Iterator[list[int]]] = _read_words
-    if format == "json":
-        read = _read_json
-    elif format in BINARY:
-        letter, width = BINARY[format]
-        read = lambda source, name: _read_binary(source, name, letter, width)  # noqa: E731
     n_before = 0
     with streams.open_input(file) as source:
-        for ids in read(source, name):
+        for ids in _read(source, name, format):
             try:
                 sys.stdout.buffer.write(loaded.decode_bytes(ids))
             except (TokenizerError, OverflowError):
@@ -130,6 +124,14 @@ def _unknown_id(tokenizer: Tokenizer, ids: list[int], name: str, n_before: int) 
         f"{name}: {id}, the id number {n_before + number} (from 0), is not in the vocabulary",
         f"ids of this tokenizer go up to {tokenizer.max_id}; was another one used to encode?",
     )
+
+
+def _read(source: BinaryIO, name: str, format: str) -> Iterator[list[int]]:
+    if format == "json":
+        return _read_json(source, name)
+    if format in BINARY:
+        return _read_binary(source, name, *BINARY[format])
+    return _read_words(source, name)
 
 
 def _read_words(source: BinaryIO, name: str) -> Iterator[list[int]]:

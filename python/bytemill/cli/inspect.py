@@ -39,6 +39,7 @@ examples:
 @click.option(
     "--longest",
     type=click.IntRange(min=0),
+    metavar="N",
     default=20,
     show_default=True,
     help="How many of the longest tokens to list.",
@@ -178,10 +179,10 @@ def _statistics(found: Statistics) -> Iterator[str]:
     scripts = list(found.scripts.items())
     shown = ", ".join(f"{name} {n:,}" for name, n in scripts[:8])
     yield f"scripts          {shown}{', …' if len(scripts) > 8 else ''}\n"
-    yield "\nbytes  tokens\n"
+    yield f"\n{'bytes':>7}  {'tokens':>7}\n"
     most = max(found.lengths.values(), default=1)
     for length, n in _grouped(found.lengths):
-        yield f"{length:>5}  {n:>6,}  {'▇' * max(round(40 * n / most), n > 0)}\n"
+        yield f"{length:>7}  {n:>7,}  {'▇' * max(round(40 * n / most), 1)}\n"
     if found.longest:
         yield "\nlongest tokens\n"
         rows = [

@@ -15,6 +15,7 @@ import click
 
 from ..conversion import Format
 from ..errors import ConfigError
+from ..formats import target_paths
 from ..progress import ProgressOption
 from ..tokenizer import Tokenizer
 from . import streams
@@ -114,8 +115,8 @@ def check_output(path: Path, format: Format, overwrite: bool) -> None:
     if above != path:
         check_file(above / path.name, overwrite)
         return
-    check_file(path / "vocab.json", overwrite)
-    check_file(path / "merges.txt", overwrite)
+    for target in target_paths(path, format):
+        check_file(target, overwrite)
 
 
 def check_file(path: Path, overwrite: bool) -> None:
@@ -139,7 +140,7 @@ def _os_error(code: int, path: Path) -> OSError:
 def corpus_files(names: Sequence[str]) -> Iterator[list[str]]:
     """The corpus arguments as paths; what comes by stdin (`-`) is a temporary file meanwhile.
 
-    The core maps files into memory and cuts them where no piece is split; for a stream to have
+    The core reads files by position and cuts them where no piece is split; for a stream to have
     that, it must lie on disk first.
     """
     if "-" not in names:

@@ -36,6 +36,7 @@ examples:
 @click.option(
     "--vocab-size",
     type=click.IntRange(min=1),
+    metavar="N",
     default=32_000,
     show_default=True,
     help="How many ids: 256 bytes, the merges, the special tokens.",
@@ -65,6 +66,7 @@ examples:
 @click.option(
     "--min-frequency",
     type=click.IntRange(min=1),
+    metavar="N",
     default=1,
     show_default=True,
     help="Pairs that occur less often are not merged.",
@@ -72,6 +74,7 @@ examples:
 @click.option(
     "--min-piece-count",
     type=click.IntRange(min=1),
+    metavar="N",
     default=1,
     show_default=True,
     help="Pieces that occur less often are dropped before merging.",
@@ -79,6 +82,7 @@ examples:
 @click.option(
     "--max-token-length",
     type=click.IntRange(min=1),
+    metavar="N",
     help="No token grows longer than this many bytes.",
 )
 @click.option(
@@ -86,7 +90,12 @@ examples:
     metavar="FILE",
     help="Start from this tokenizer's merges, pattern and special tokens, and add to them.",
 )
-@click.option("--threads", type=click.IntRange(min=1), help="[default: every core allowed]")
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many threads count.  [default: every core allowed]",
+)
 @click.option(
     "--format",
     type=options.FORMATS,

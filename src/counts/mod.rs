@@ -3,6 +3,11 @@
 //! Every worker counts into a table of its own; the tables are added up at the end, so the result
 //! does not depend on who counted what. Counts are 64-bit.
 
+mod counter;
+mod list;
+
+pub use list::PieceList;
+
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::thread;
@@ -10,15 +15,12 @@ use std::thread;
 use crate::corpus::{Cutter, Reader};
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::pieces::{self, Key, PieceMap, SHORT};
-use crate::specials::Segment;
+use crate::pieces::PieceMap;
+use counter::Counter;
 
 /// Files are counted in chunks of about this many bytes: small enough for the second-level cache
 /// and for an even spread over threads, large enough for the costs of a chunk not to show.
 pub const CHUNK_SIZE: usize = 1 << 20;
-
-/// Pieces whose keys are made before the first is looked up, so that its cache line is on the way.
-const BATCH: usize = 256;
 
 /// How often each piece occurs in a corpus.
 #[derive(Debug)]
@@ -156,99 +158,6 @@ fn on_each<T: Send>(tables: &mut [T], work: impl Fn(&mut T) -> Result<()> + Sync
         }
         result
     })
-}
-
-/// One worker: its table and what it reuses from chunk to chunk.
-struct Counter<'a> {
-    table: &'a mut PieceMap<u64>,
-    ends: Vec<usize>,
-    keys: Vec<(Key, u64)>,
-}
-
-impl<'a> Counter<'a> {
-    fn new(table: &'a mut PieceMap<u64>) -> Self {
-        Counter { table, ends: Vec::new(), keys: Vec::with_capacity(BATCH) }
-    }
-
-    fn add(&mut self, cutter: &Cutter, text: &[u8], job: &Job) -> Result<()> {
-        cutter.specials.segments(text, |segment| match segment {
-            Segment::Plain(_, plain) => self.add_plain(cutter, plain, job),
-            Segment::Special(_) => Ok(()),
-        })
-    }
-
-    fn add_plain(&mut self, cutter: &Cutter, text: &[u8], job: &Job) -> Result<()> {
-        let mut from = 0;
-        let mut batches = 0u32;
-        while from < text.len() {
-            let mut start = from;
-            self.ends.clear();
-            from = cutter.pattern.scan(text, from, BATCH, &mut self.ends)?;
-            self.keys.clear();
-            for &end in &self.ends {
-                if end - start <= SHORT {
-                    let key = pieces::key(text, start, end);
-                    let hash = pieces::hash(key);
-                    self.table.prefetch(hash);
-                    self.keys.push((key, hash));
-                } else {
-                    *self.table.long_entry(&text[start..end]) += 1;
-                }
-                start = end;
-            }
-            for &(key, hash) in &self.keys {
-                *self.table.entry(key, hash) += 1;
-            }
-            // A text may be one chunk of gigabytes, if nothing in it can be cut.
-            batches += 1;
-            if batches.is_multiple_of(1024) {
-                job.check()?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Pieces with their counts, end to end in one buffer.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PieceList {
-    bytes: Vec<u8>,
-    /// (start, end in `bytes`, count)
-    entries: Vec<(usize, usize, u64)>,
-}
-
-impl PieceList {
-    /// Adds a piece.
-    pub fn push(&mut self, piece: &[u8], count: u64) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(piece);
-        self.entries.push((start, self.bytes.len(), count));
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// All pieces with their counts.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], u64)> {
-        self.entries.iter().map(|&(start, end, count)| (&self.bytes[start..end], count))
-    }
-
-    /// Drops pieces that occur less often than `least`.
-    pub fn retain(&mut self, least: u64) {
-        self.entries.retain(|&(_, _, count)| count >= least);
-    }
-
-    fn sort(&mut self) {
-        let bytes = &self.bytes;
-        self.entries.sort_unstable_by(|a, b| bytes[a.0..a.1].cmp(&bytes[b.0..b.1]));
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,44 @@
+//! Pieces with their counts as a plain list.
+
+/// Pieces with their counts, end to end in one buffer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PieceList {
+    bytes: Vec<u8>,
+    /// (start, end in `bytes`, count)
+    entries: Vec<(usize, usize, u64)>,
+}
+
+impl PieceList {
+    /// Adds a piece.
+    pub fn push(&mut self, piece: &[u8], count: u64) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(piece);
+        self.entries.push((start, self.bytes.len(), count));
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// All pieces with their counts.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], u64)> {
+        self.entries.iter().map(|&(start, end, count)| (&self.bytes[start..end], count))
+    }
+
+    /// Drops pieces that occur less often than `least`.
+    pub fn retain(&mut self, least: u64) {
+        self.entries.retain(|&(_, _, count)| count >= least);
+    }
+
+    /// Brings the pieces into byte order.
+    pub fn sort(&mut self) {
+        let bytes = &self.bytes;
+        self.entries.sort_unstable_by(|a, b| bytes[a.0..a.1].cmp(&bytes[b.0..b.1]));
+    }
+}

@@ -1,0 +1,285 @@
+"""Progress: what an event says, when and how it is shown, and that it never gets in the way."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bytemill
+from bytemill import displays, progress
+from bytemill.progress import ProgressEvent, ProgressOption, reporter
+
+
+class Clock:
+    """A clock that goes on only when told; the processor works at half its speed."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def process_time(self) -> float:
+        return self.now * 1.5
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(displays, "time", clock)
+    return clock
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"  # type: ignore[assignment]
+
+    def isatty(self) -> bool:
+        return True
+
+
+def replace_stderr(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO | None) -> None:
+    # Not in sys itself: pytest puts its own there again when the test begins.
+    fake = types.SimpleNamespace(stderr=stream, modules=sys.modules)
+    monkeypatch.setattr(displays, "sys", fake)
+
+
+@pytest.fixture
+def stderr(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    stream = io.StringIO()
+    replace_stderr(monkeypatch, stream)
+    return stream
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    stream = Terminal()
+    replace_stderr(monkeypatch, stream)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    return stream
+
+
+def work(option: ProgressOption, clock: Clock, seconds: float = 4.0) -> None:
+    """Counts 4 MB and merges 400 pairs, each in `seconds`, with ten reports a second."""
+    steps = max(round(seconds * 10), 1)
+    with reporter(option) as report:
+        for phase, total in (("count", 4_000_000), ("merge", 400)):
+            for step in range(1, steps + 1):
+                clock.now += seconds / steps
+                report(phase, total * step // steps, total)
+
+
+# --- events -----------------------------------------------------------------------------------
+
+
+def test_a_function_gets_every_event(clock: Clock) -> None:
+    events: list[ProgressEvent] = []
+    work(events.append, clock)
+    assert len(events) == 80
+    middle, last = events[19], events[39]
+    assert (middle.phase, middle.done, middle.total) == ("count", 2_000_000, 4_000_000)
+    assert middle.seconds == pytest.approx(2)
+    assert middle.rate == pytest.approx(1e6)
+    assert middle.eta == pytest.approx(2)
+    assert middle.cpu == pytest.approx(150)
+    assert last.eta == pytest.approx(0)
+    # The second phase begins when the first was last heard of.
+    assert events[40].seconds == pytest.approx(0.1)
+    assert events[79].rate == pytest.approx(100)
+
+
+def test_the_rate_is_of_the_last_seconds(clock: Clock) -> None:
+    events: list[ProgressEvent] = []
+    with reporter(events.append) as report:
+        for step in range(600):
+            clock.now += 0.1
+            # Slow for half a minute, then ten times as fast.
+            report("merge", step if step < 300 else 300 + (step - 300) * 10, 3300)
+    assert events[299].rate == pytest.approx(10, rel=0.01)
+    assert events[599].rate == pytest.approx(100, rel=0.01)
+
+
+def test_an_unknown_total(clock: Clock) -> None:
+    events: list[ProgressEvent] = []
+    with reporter(events.append) as report:
+        clock.now += 1
+        report("count", 10, None)
+        report("count", 10, None)
+    assert [(event.total, event.eta) for event in events] == [(None, None)] * 2
+
+
+def test_what_the_function_raises_ends_the_work(clock: Clock, corpus: Path) -> None:
+    def refuse(event: ProgressEvent) -> None:
+        raise KeyError(event.phase)
+
+    with pytest.raises(KeyError, match="count"):
+        work(refuse, clock)
+    with pytest.raises(KeyError, match="count"):
+        bytemill.train_tokenizer(corpus, vocab_size=300, progress=refuse)
+
+
+def test_training_reports_its_phases(corpus: Path) -> None:
+    events: list[ProgressEvent] = []
+    bytemill.train_tokenizer(corpus, vocab_size=1000, progress=events.append)
+    assert list(dict.fromkeys(event.phase for event in events)) == ["count", "merge"]
+    ends = {event.phase: event for event in events}
+    assert ends["count"].done == ends["count"].total == corpus.stat().st_size
+    assert ends["merge"].done == ends["merge"].total == 743
+    for phase in ends:
+        done = [event.done for event in events if event.phase == phase]
+        assert done == sorted(done)
+    assert all(event.memory > 0 for event in events)
+
+
+@pytest.mark.parametrize("option", ["loud", 7, 1.5])
+def test_a_wrong_option(option: Any) -> None:
+    with pytest.raises(TypeError, match="progress"), reporter(option):
+        pass
+
+
+# --- displays ---------------------------------------------------------------------------------
+
+
+def test_by_default_a_log_gets_nothing(clock: Clock, stderr: io.StringIO) -> None:
+    work(None, clock)
+    work(False, clock)
+    assert stderr.getvalue() == ""
+
+
+def test_by_default_a_terminal_shows_what_takes_long(clock: Clock, terminal: Terminal) -> None:
+    work(None, clock, seconds=0.2)
+    assert terminal.getvalue() == ""
+    work(None, clock, seconds=4)
+    assert "count   4.00 MB in 4.0 s, 1.00 MB/s" in terminal.getvalue()
+
+
+def test_a_terminal_has_one_line_redrawn(clock: Clock, terminal: Terminal) -> None:
+    work(True, clock)
+    text = terminal.getvalue()
+    assert text.count("\n") == 2
+    drawn = text.split("\n")[0].split("\r")
+    assert all(len(line) <= 97 for line in drawn)
+    assert "█░" in drawn[20]
+    assert " 50%  2.00 MB of 4.00 MB  1.00 MB/s  2.0 s left  memory " in drawn[20]
+    # What is longer is covered by what follows.
+    for before, after in zip(drawn, drawn[1:]):
+        assert len(after) >= len(before.rstrip())
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 200])
+def test_a_narrow_terminal(
+    clock: Clock, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    work(True, clock)
+    drawn = [
+        line for line in terminal.getvalue().replace("\n", "\r").split("\r") if " in " not in line
+    ]
+    assert max(map(len, drawn)) <= width - 3
+
+
+def test_a_terminal_that_knows_only_ascii(clock: Clock, terminal: Terminal) -> None:
+    terminal.encoding = "ascii"
+    work("terminal", clock)
+    assert terminal.getvalue().isascii()
+    assert "###---" in terminal.getvalue()
+
+
+def test_an_interrupted_line_is_cleared(clock: Clock, terminal: Terminal) -> None:
+    def interrupted() -> None:
+        with reporter(True) as report:
+            clock.now += 1
+            report("count", 10, 20)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    *_, drawn, cleared, rest = terminal.getvalue().split("\r")
+    assert (cleared.strip(), rest) == ("", "")
+    assert len(cleared) >= len(drawn) + 2
+
+
+def test_a_log_gets_a_line_now_and_then(clock: Clock, stderr: io.StringIO) -> None:
+    work(True, clock, seconds=6.5)
+    lines = stderr.getvalue().splitlines()
+    assert [line.split()[0] for line in lines] == ["count"] * 4 + ["merge"] * 4
+    assert "1.29 MB of 4.00 MB  615 kB/s  4.4 s left" in lines[0]
+    assert lines[3].startswith("count   4.00 MB in 6.5 s, 615 kB/s, memory ")
+    assert lines[7].startswith("merge   400 merges in 6.5 s, 62/s, memory ")
+
+
+def test_a_log_gets_the_totals_of_short_work(clock: Clock, stderr: io.StringIO) -> None:
+    work("plain", clock, seconds=0.1)
+    assert len(stderr.getvalue().splitlines()) == 2
+
+
+def test_a_dumb_terminal_is_a_log(
+    clock: Clock, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    work(True, clock)
+    assert "\r" not in terminal.getvalue()
+
+
+def test_json_lines(clock: Clock, stderr: io.StringIO) -> None:
+    work("json", clock)
+    events = [json.loads(line) for line in stderr.getvalue().splitlines()]
+    assert [(e["event"], e["phase"]) for e in events if e["event"] == "finished"] == [
+        ("finished", "count"),
+        ("finished", "merge"),
+    ]
+    assert 8 <= len(events) <= 12
+    fields = {"event", *ProgressEvent.__dataclass_fields__}
+    assert all(set(event) == fields for event in events)
+    assert events[0]["done"] == 100_000
+
+
+def test_a_notebook_has_one_output_a_phase(
+    clock: Clock, stderr: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs: list[list[str]] = []
+
+    class Handle:
+        def __init__(self, data: dict[str, str]) -> None:
+            self.shown = [data["text/plain"]]
+            outputs.append(self.shown)
+
+        def update(self, data: dict[str, str], raw: bool) -> None:
+            self.shown.append(data["text/plain"])
+
+    ipython: Any = types.ModuleType("IPython")
+    ipython.get_ipython = lambda: types.SimpleNamespace(kernel=object())
+    display: Any = types.ModuleType("IPython.display")
+    display.display = lambda data, raw, display_id: Handle(data)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    work(None, clock)
+    assert stderr.getvalue() == ""
+    assert [shown[-1].split(",")[0] for shown in outputs] == [
+        "count   4.00 MB in 4.0 s",
+        "merge   400 merges in 4.0 s",
+    ]
+    # A plain IPython shell is a terminal like any other.
+    ipython.get_ipython = lambda: types.SimpleNamespace()
+    outputs.clear()
+    work(True, clock)
+    assert outputs == []
+
+
+def test_a_broken_stream_does_not_end_the_work(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = io.StringIO()
+    replace_stderr(monkeypatch, closed)
+    with reporter("json") as report:
+        closed.close()
+        report("count", 1, 2)
+    replace_stderr(monkeypatch, None)
+    work(True, clock)
