@@ -19,7 +19,8 @@ pub fn learn(
 ) -> Result<Spec> {
     let room = room(vocab_size, 256 + special_tokens.len())?;
     let pieces = pieces(counts, min_piece_count);
-    let options = Options { n_merges: options.n_merges.min(room), ..*options };
+    let n_merges = options.n_merges.min(room);
+    let options = Options { n_merges, threads: counts.threads(), ..*options };
     job.set_total(options.n_merges as u64);
     let merges = merges::learn(&pieces, &Bytes, &options, job)?;
     let mut spec = Spec { pattern: counts.pattern(), ..Spec::default() };
@@ -52,7 +53,8 @@ pub fn extend(
     let new: Vec<String> = special_tokens.iter().filter(|text| !known(text)).cloned().collect();
     let room = room(vocab_size, tokenizer.vocab().len() + new.len())?;
     let pieces = pieces(counts, min_piece_count);
-    let options = Options { n_merges: options.n_merges.min(room), ..*options };
+    let n_merges = options.n_merges.min(room);
+    let options = Options { n_merges, threads: counts.threads(), ..*options };
     job.set_total(options.n_merges as u64);
     let merges = merges::learn(&pieces, &Extended(tokenizer), &options, job)?;
     let vocab = tokenizer.vocab();

@@ -43,6 +43,11 @@ impl Counts {
         self.bytes_read
     }
 
+    /// How many threads count.
+    pub fn threads(&self) -> usize {
+        self.tables.len()
+    }
+
     /// The stages of the pattern that the pieces were cut by.
     pub fn pattern(&self) -> Vec<String> {
         self.cutter.pattern.stages().to_vec()

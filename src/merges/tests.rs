@@ -101,6 +101,25 @@ proptest! {
         max_token_length in prop_oneof![Just(usize::MAX), 1usize..8],
     ) {
         let tie_break = if huggingface { TieBreak::HuggingFace } else { TieBreak::Bytes };
-        agree(&pieces, &Options { n_merges, tie_break, min_frequency, max_token_length });
+        agree(&pieces, &Options { n_merges, tie_break, min_frequency, max_token_length, threads: 1 });
+    }
+}
+
+/// Lists that are long enough to be shared between threads.
+#[test]
+fn threads_do_not_matter() {
+    let mut pieces = Vec::new();
+    let mut state = 1u64;
+    for _ in 0..60_000 {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let length = 1 + (state >> 60) as usize;
+        let piece = (0..length).map(|i| b"aab"[(state >> (2 * i) & 3) as usize % 3]).collect();
+        pieces.push((piece, 1 + (state >> 40 & 3)));
+    }
+    let options = Options { n_merges: 60, ..Options::default() };
+    let alone = learned(&pieces, &options);
+    for threads in [2, 3, 8] {
+        assert_eq!(learned(&pieces, &Options { threads, ..options }), alone);
     }
 }

@@ -1,8 +1,6 @@
 //! Counts → merges.
 //!
-//! All pieces lie end to end in one flat array of slots, one per byte, with a wall between two
-//! pieces. A token's id stands in its first and in its last slot, and its length follows from its
-//! id, so both neighbours of a token are one load away and a merge writes at most four slots.
+//! All pieces lie end to end in one flat array ([`slots`]), in which a merge replaces one pair.
 //!
 //! A tracked pair has a count and a list of the positions where it stood when it came into being.
 //! A pair can only come into being during the merge that makes the younger of its two tokens;
@@ -21,10 +19,14 @@
 //! Time: O(symbols × log) for the pieces given, plus a heap operation per changed pair.
 
 mod heap;
+mod neighbours;
 mod pairs;
+mod slots;
 
 use heap::{Candidate, Heap};
+use neighbours::Sum;
 use pairs::{Entry, Pair, PairTable};
+use slots::{Findings, Replacement, Slots};
 
 use crate::counts::PieceList;
 use crate::error::{Error, Result};
@@ -51,6 +53,8 @@ pub struct Options {
     pub min_frequency: u64,
     /// Tokens do not grow longer than this.
     pub max_token_length: usize,
+    /// How many threads replace where a pair is common.
+    pub threads: usize,
 }
 
 impl Default for Options {
@@ -60,6 +64,7 @@ impl Default for Options {
             tie_break: TieBreak::default(),
             min_frequency: 1,
             max_token_length: usize::MAX,
+            threads: 1,
         }
     }
 }
@@ -97,6 +102,23 @@ impl Base for Bytes {
 /// `base.tokens().len()`, and so on.
 pub fn learn(
     pieces: &PieceList,
+    base: &(dyn Base + Sync),
+    options: &Options,
+    job: &Job,
+) -> Result<Vec<(u32, u32)>> {
+    if options.threads < 2 {
+        return learn_here(pieces, base, options, job);
+    }
+    // A pool of its own: threads of a shared one would not survive a fork of the process.
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(options.threads)
+        .build()
+        .map_err(|e| Error::config(format!("{} threads cannot be had: {e}", options.threads)))?;
+    pool.install(|| learn_here(pieces, base, options, job))
+}
+
+fn learn_here(
+    pieces: &PieceList,
     base: &dyn Base,
     options: &Options,
     job: &Job,
@@ -111,35 +133,19 @@ pub fn learn(
     Ok(learner.merges)
 }
 
-/// Stands between two pieces.
-const WALL: u32 = u32::MAX;
-/// Stands where a token used to begin or end, inside a longer one.
-const INSIDE: u32 = u32::MAX - 1;
-/// Weights from here on are numbers in `heavy`.
-const HEAVY: u32 = 1 << 31;
-
 /// The first floor is the number of bytes by the number of merges and by this.
 const FLOOR_SHARE: u64 = 32;
 /// The next one is the last by this.
 const FLOOR_STEP: u64 = 16;
 
-/// One byte of a piece, or a wall. Id and weight are needed together, so they lie together.
-#[derive(Debug, Clone, Copy)]
-struct Slot {
-    id: u32,
-    /// How often the piece occurs.
-    weight: u32,
-}
+/// A neighbour whose positions are not kept.
+const UNTRACKED: usize = usize::MAX;
 
 struct Learner {
     options: Options,
-    slots: Vec<Slot>,
-    /// Counts that do not fit a slot.
-    heavy: Vec<u64>,
+    slots: Slots,
     /// Token bytes by number.
     tokens: Vec<Vec<u8>>,
-    /// Token lengths by number: what the inner loop needs of `tokens`.
-    lengths: Vec<u32>,
     /// Pairs that are rarer are not tracked.
     floor: u64,
     pairs: PairTable,
@@ -149,50 +155,8 @@ struct Learner {
     merges: Vec<(u32, u32)>,
     /// The order of the tokens in the `tokenizers` library.
     ranks: Vec<u32>,
-    left: Neighbours,
-    right: Neighbours,
-}
-
-/// The tokens on one side of a merge. Indexed directly by number, so that a hash look-up is paid
-/// per neighbour, not per occurrence.
-#[derive(Default)]
-struct Neighbours {
-    sums: Vec<Sum>,
-    touched: Vec<u32>,
-    /// (neighbour, position of the pair)
-    found: Vec<(u32, u32)>,
-}
-
-/// What is known of one neighbour during a merge.
-#[derive(Debug, Clone, Copy, Default)]
-struct Sum {
-    weight: u64,
-    /// How often it was found; then, where its next position goes.
-    n: usize,
-}
-
-/// A neighbour whose positions are not kept.
-const UNTRACKED: usize = usize::MAX;
-
-impl Neighbours {
-    #[inline]
-    fn add(&mut self, id: u32, weight: u64, position: u32) {
-        let sum = &mut self.sums[id as usize];
-        if sum.n == 0 {
-            self.touched.push(id);
-        }
-        sum.n += 1;
-        sum.weight += weight;
-        self.found.push((id, position));
-    }
-
-    fn clear(&mut self) {
-        for &id in &self.touched {
-            self.sums[id as usize] = Sum::default();
-        }
-        self.touched.clear();
-        self.found.clear();
-    }
+    /// One for each thread.
+    findings: Vec<Findings>,
 }
 
 impl Learner {
@@ -200,9 +164,7 @@ impl Learner {
         let tokens = base.tokens();
         let mut learner = Learner {
             options,
-            slots: vec![Slot { id: WALL, weight: 0 }],
-            heavy: Vec::new(),
-            lengths: tokens.iter().map(|token| token.len() as u32).collect(),
+            slots: Slots::new(pieces, base, &tokens, job)?,
             floor: 0,
             ranks: huggingface_ranks(tokens.len()),
             tokens,
@@ -210,14 +172,12 @@ impl Learner {
             positions: Vec::new(),
             heap: Heap::default(),
             merges: Vec::new(),
-            left: Neighbours::default(),
-            right: Neighbours::default(),
+            findings: (0..options.threads.max(1)).map(|_| Findings::default()).collect(),
         };
-        learner.lay_out(pieces, base, job)?;
         let n_bytes: u64 = pieces.iter().map(|(piece, count)| piece.len() as u64 * count).sum();
         // The count of the last of n merges is some n_bytes / (12 n) for natural text.
-        learner.floor = (n_bytes / (options.n_merges.max(1) as u64).saturating_mul(FLOOR_SHARE))
-            .max(learner.least());
+        let guess = n_bytes / (options.n_merges.max(1) as u64).saturating_mul(FLOOR_SHARE);
+        learner.floor = guess.max(learner.least());
         learner.index_pairs(job)?;
         Ok(learner)
     }
@@ -227,97 +187,21 @@ impl Learner {
         self.options.min_frequency.max(1)
     }
 
-    /// Writes all pieces into the slots.
-    fn lay_out(&mut self, pieces: &PieceList, base: &dyn Base, job: &Job) -> Result<()> {
-        let total: usize = pieces.iter().map(|(piece, _)| piece.len() + 1).sum();
-        if total >= INSIDE as usize {
-            return Err(Error::config(format!(
-                "the distinct pieces have {total} bytes, more than merging can address"
-            ))
-            .with_hint("drop rare pieces with min_piece_count=2 or more"));
-        }
-        self.slots.reserve(total);
-        let mut ids = Vec::new();
-        for (number, (piece, count)) in pieces.iter().enumerate() {
-            if number % 65536 == 0 {
-                job.check()?;
-            }
-            ids.clear();
-            base.segment(piece, &mut ids)?;
-            if ids.len() < 2 {
-                continue;
-            }
-            let weight = if count < u64::from(HEAVY) {
-                count as u32
-            } else {
-                self.heavy.push(count);
-                HEAVY | (self.heavy.len() - 1) as u32
-            };
-            for &id in &ids {
-                let start = self.slots.len();
-                let length = self.lengths[id as usize] as usize;
-                self.slots.resize(start + length, Slot { id: INSIDE, weight });
-                self.slots[start].id = id;
-                self.slots[start + length - 1].id = id;
-            }
-            self.slots.push(Slot { id: WALL, weight: 0 });
-        }
-        Ok(())
-    }
-
-    /// Calls `visit` for every pair of neighbours: its position, its tokens, its weight.
-    fn for_each_pair(&self, mut visit: impl FnMut(u32, Pair, u64)) {
-        let mut at = 1;
-        while at < self.slots.len() {
-            let Slot { id, weight } = self.slots[at];
-            if id == WALL {
-                at += 1;
-                continue;
-            }
-            let next = at + self.lengths[id as usize] as usize;
-            let right = self.slots[next].id;
-            if right != WALL {
-                visit(at as u32, Pair::new(id, right), self.weight(weight));
-            }
-            at = next;
-        }
-    }
-
-    /// Counts all pairs, then lists the positions of those above the floor: two passes, so that
-    /// lists have their size.
+    /// Starts to track all pairs that are above the floor.
     fn index_pairs(&mut self, job: &Job) -> Result<()> {
-        let mut all = PairTable::default();
-        self.for_each_pair(|_, pair, weight| {
-            let entry = all.entry(pair);
-            entry.count += weight;
-            entry.n += 1;
-        });
         job.check()?;
-        let mut pairs = PairTable::default();
-        let mut start = 0;
-        for entry in all.entries().filter(|entry| entry.count >= self.floor) {
-            *pairs.entry(entry.pair) = Entry { start, n: 0, ..*entry };
-            start += u64::from(entry.n);
-        }
-        let mut positions = vec![0; start as usize];
-        self.for_each_pair(|at, pair, _| {
-            if let Some(entry) = pairs.find(pair) {
-                positions[entry.start as usize + entry.n as usize] = at;
-                entry.n += 1;
-            }
-        });
+        (self.pairs, self.positions) = self.slots.index(self.floor);
         job.check()?;
-        self.positions = positions;
         self.heap = Heap::default();
-        for entry in pairs.entries() {
-            self.push(Candidate { count: entry.count, pair: entry.pair });
+        let candidates: Vec<Candidate> = self
+            .pairs
+            .entries()
+            .map(|entry| Candidate { count: entry.count, pair: entry.pair })
+            .collect();
+        for candidate in candidates {
+            self.push(candidate);
         }
-        self.pairs = pairs;
         Ok(())
-    }
-
-    fn weight(&self, weight: u32) -> u64 {
-        if weight < HEAVY { u64::from(weight) } else { self.heavy[(weight & !HEAVY) as usize] }
     }
 
     fn push(&mut self, candidate: Candidate) {
@@ -367,69 +251,24 @@ impl Learner {
         let [a, b] = pair.ids();
         let c = self.tokens.len() as u32;
         let token = [&self.tokens[a as usize][..], &self.tokens[b as usize]].concat();
-        self.lengths.push(token.len() as u32);
+        self.slots.add_token(token.len());
         self.tokens.push(token);
         self.ranks.push(c);
         self.merges.push((a, b));
-        for side in [&mut self.left, &mut self.right] {
-            side.sums.resize(self.tokens.len(), Sum::default());
+        for findings in &mut self.findings {
+            findings.resize(self.tokens.len());
         }
-        let twins = self.replace(pair, c);
-        self.settle(pair, c, twins);
-    }
-
-    /// Replaces every occurrence of (a, b) by c and notes the neighbours. Returns the weight of
-    /// the pairs (c, c) that came into being.
-    fn replace(&mut self, pair: Pair, c: u32) -> u64 {
-        let [a, b] = pair.ids();
-        let (a_length, b_length) = (self.lengths[a as usize], self.lengths[b as usize]);
-        let entry = *self.pairs.entry(pair);
-        let mut twins = 0;
+        let entry = self.pairs.entry(pair);
+        entry.count = 0;
         let list = entry.start as usize..entry.start as usize + entry.n as usize;
-        for i in list.clone() {
-            if i + AHEAD < list.end {
-                prefetch(&self.slots, self.positions[i + AHEAD] as usize);
-            }
-            let start = self.positions[i] as usize;
-            let middle = start + a_length as usize;
-            let slot = self.slots[start];
-            // A slot where a token begins changes only when that token is merged, so this tells
-            // whether the pair still stands here; in a run such as `aaa` it no longer does after
-            // its left half was taken.
-            if slot.id != a || self.slots[middle].id != b {
-                continue;
-            }
-            let end = middle + b_length as usize;
-            let weight = self.weight(slot.weight);
-            let before = self.slots[start - 1].id;
-            let behind = self.slots[end].id;
-            self.slots[middle - 1].id = INSIDE;
-            self.slots[middle].id = INSIDE;
-            self.slots[start].id = c;
-            self.slots[end - 1].id = c;
-            if before == c {
-                // The token before was made a moment ago, with this one's `a` as its right
-                // neighbour: that pair is gone again.
-                self.right.sums[a as usize].weight -= weight;
-                twins += weight;
-                let at = start - (a_length + b_length) as usize;
-                self.left.add(c, 0, at as u32);
-            } else if before != WALL {
-                let at = start - self.lengths[before as usize] as usize;
-                self.left.add(before, weight, at as u32);
-            }
-            if behind != WALL {
-                self.right.add(behind, weight, start as u32);
-            }
-        }
-        twins
+        self.slots.replace(Replacement { pair, c }, &self.positions[list], &mut self.findings);
+        self.settle(pair, c);
     }
 
     /// Brings the pair counts up to date: what stood beside `a` or `b` stands beside `c` now.
-    fn settle(&mut self, pair: Pair, c: u32, twins: u64) {
+    fn settle(&mut self, pair: Pair, c: u32) {
         let [a, b] = pair.ids();
-        let mut left = std::mem::take(&mut self.left);
-        let mut right = std::mem::take(&mut self.right);
+        let Findings { mut left, mut right, twins } = std::mem::take(&mut self.findings[0]);
         left.sums[c as usize].weight = twins;
         for &x in &left.touched {
             let sum = &mut left.sums[x as usize];
@@ -458,9 +297,7 @@ impl Learner {
             }
             side.clear();
         }
-        self.pairs.entry(pair).count = 0;
-        self.left = left;
-        self.right = right;
+        self.findings[0] = Findings { left, right, twins: 0 };
     }
 
     /// Tracks a pair that came into being, if it is worth it; returns where its positions go.
@@ -482,21 +319,6 @@ impl Learner {
             entry.count -= weight;
         }
     }
-}
-
-/// Positions are known in advance, so their slots can be on the way: this many ahead.
-const AHEAD: usize = 12;
-
-#[inline(always)]
-fn prefetch(slots: &[Slot], at: usize) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: `at` is a position in the slots, and prefetching reads nothing.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(slots.as_ptr().add(at).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (slots, at);
 }
 
 /// Whether `a` is to be merged before `b`.
