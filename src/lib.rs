@@ -10,7 +10,7 @@
 //!
 //! - [`pattern`], [`specials`]: what cuts text into pieces, and documents from each other
 //! - [`corpus`]: files → chunks
-//! - [`pieces`], [`counts`]: chunks → counts
+//! - [`pages`], [`pieces`], [`counts`]: chunks → counts
 //! - [`merges`]: counts → merges, and [`learn`] → a tokenizer
 //! - [`spec`], [`formats`]: a tokenizer as plain data ↔ files
 //! - [`vocab`], [`bpe`], [`encode`]: the tokenizer, text ↔ ids
@@ -26,6 +26,7 @@ pub mod job;
 pub mod learn;
 pub mod merges;
 pub mod naive;
+pub mod pages;
 pub mod pattern;
 pub mod pieces;
 #[cfg(feature = "python")]

@@ -3,27 +3,39 @@
 //! Nearly all pieces of real text are short (99.9 % of English is within 15 bytes), so a short
 //! piece *is* its key: up to 15 bytes and their number packed into 128 bits, made with one
 //! unaligned load and a mask. Key and value lie side by side in one 32-byte entry, two to a cache
-//! line, so a look-up touches one line and compares one number. Longer pieces lie in an arena
+//! line, and a piece may stand in either, so a look-up nearly always touches one line. Longer pieces lie in an arena
 //! behind a second table of the same kind.
+
+use crate::pages::{Pages, Plain};
 
 /// Pieces of up to this many bytes are packed into their key.
 pub const SHORT: usize = 15;
 
+/// Entries in a cache line.
+const LINE: usize = 2;
+
 /// A short piece: its bytes from the low end up, its length in the top byte. Never 0.
 pub type Key = u128;
 
+/// By length, the bits of that many bytes.
+static MASKS: [u128; SHORT + 1] = {
+    let mut masks = [0; SHORT + 1];
+    let mut length = 1;
+    while length <= SHORT {
+        masks[length] = u128::MAX >> (128 - 8 * length);
+        length += 1;
+    }
+    masks
+};
+
 /// The key of `text[start..end]`, which must be 1 to 15 bytes long.
-#[inline]
+#[inline(always)]
 pub fn key(text: &[u8], start: usize, end: usize) -> Key {
     let length = end - start;
     debug_assert!(0 < length && length <= SHORT);
-    let bytes = match text.get(start..start + 16) {
+    let bytes = match text[start..].first_chunk() {
         // One load past the piece, then cut to its length.
-        Some(block) => {
-            let mut sixteen = [0; 16];
-            sixteen.copy_from_slice(block);
-            u128::from_le_bytes(sixteen) & (u128::MAX >> (128 - 8 * length))
-        }
+        Some(sixteen) => u128::from_le_bytes(*sixteen) & MASKS[length],
         None => {
             let mut sixteen = [0; 16];
             sixteen[..length].copy_from_slice(&text[start..end]);
@@ -38,20 +50,13 @@ pub fn key_bytes(key: Key) -> ([u8; 16], usize) {
     (key.to_le_bytes(), (key >> 120) as usize)
 }
 
-/// Mixes a key into a hash: two multiplications, folded. Portable, and as good as is needed for
-/// a table that is at most half full.
-#[inline]
+/// Mixes a key into a hash: one multiplication of its halves, folded, which is all that a table
+/// at most half full needs.
+#[inline(always)]
 pub fn hash(key: Key) -> u64 {
-    fold(key as u64 ^ 0x9e37_79b9_7f4a_7c15, (key >> 64) as u64 ^ 0xd6e8_feb8_6659_fd93)
-}
-
-#[inline]
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    let folded = product as u64 ^ (product >> 64) as u64;
-    // A second round: the first alone is weak where one factor is near zero.
-    let again = u128::from(folded ^ a) * u128::from(0x9e37_79b9_7f4a_7c15_u64);
-    again as u64 ^ (again >> 64) as u64
+    let (low, high) = (key as u64 ^ 0x9e37_79b9_7f4a_7c15, (key >> 64) as u64);
+    let product = u128::from(low) * u128::from(high ^ 0xd6e8_feb8_6659_fd93);
+    product as u64 ^ (product >> 64) as u64
 }
 
 /// The hash of a longer piece, 16 bytes at a time.
@@ -78,10 +83,13 @@ struct Entry<V> {
     value: V,
 }
 
+// SAFETY: a key of zero is one, and so are the values.
+unsafe impl<V: Plain> Plain for Entry<V> {}
+
 /// Short pieces and their values.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct ShortTable<V> {
-    entries: Vec<Entry<V>>,
+    entries: Pages<Entry<V>>,
     len: usize,
 }
 
@@ -95,7 +103,7 @@ struct LongEntry<V> {
 }
 
 /// Longer pieces and their values.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct LongTable<V> {
     entries: Vec<LongEntry<V>>,
     len: usize,
@@ -103,26 +111,35 @@ struct LongTable<V> {
 }
 
 /// A map from pieces to values.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct PieceMap<V> {
     short: ShortTable<V>,
     long: LongTable<V>,
 }
 
-impl<V: Copy + Default> ShortTable<V> {
+impl<V: Plain> ShortTable<V> {
     fn new(capacity: usize) -> Self {
-        ShortTable { entries: vec![Entry { key: 0, value: V::default() }; capacity], len: 0 }
+        ShortTable { entries: Pages::new(capacity), len: 0 }
     }
 
-    #[inline]
+    /// The first entry of the line where a piece wants to stand.
+    #[inline(always)]
+    fn line(&self, hash: u64) -> usize {
+        hash as usize & (self.entries.len() - LINE)
+    }
+
+    /// Where a piece stands, or else the free entry where it is to stand.
     fn slot(&self, key: Key, hash: u64) -> usize {
-        let mask = self.entries.len() - 1;
-        let mut at = hash as usize & mask;
+        let mut line = self.line(hash);
         // The table is never full, so this ends.
-        while self.entries[at].key != key && self.entries[at].key != 0 {
-            at = (at + 1) & mask;
+        loop {
+            for at in line..line + LINE {
+                if self.entries[at].key == key || self.entries[at].key == 0 {
+                    return at;
+                }
+            }
+            line = (line + LINE) & (self.entries.len() - 1);
         }
-        at
     }
 
     fn grow(&mut self) {
@@ -136,7 +153,7 @@ impl<V: Copy + Default> ShortTable<V> {
     }
 }
 
-impl<V: Copy + Default> LongTable<V> {
+impl<V: Plain + Default> LongTable<V> {
     fn new(capacity: usize) -> Self {
         LongTable { entries: vec![LongEntry::default(); capacity], len: 0, arena: Vec::new() }
     }
@@ -172,13 +189,13 @@ impl<V: Copy + Default> LongTable<V> {
     }
 }
 
-impl<V: Copy + Default> Default for PieceMap<V> {
+impl<V: Plain + Default> Default for PieceMap<V> {
     fn default() -> Self {
         PieceMap { short: ShortTable::new(1 << 10), long: LongTable::new(1 << 6) }
     }
 }
 
-impl<V: Copy + Default> PieceMap<V> {
+impl<V: Plain + Default> PieceMap<V> {
     /// How many pieces there are.
     pub fn len(&self) -> usize {
         self.short.len + self.long.len
@@ -190,17 +207,17 @@ impl<V: Copy + Default> PieceMap<V> {
     }
 
     /// Brings the entry of a short piece closer before it is asked for.
-    #[inline]
+    #[inline(always)]
     pub fn prefetch(&self, hash: u64) {
-        let at = hash as usize & (self.short.entries.len() - 1);
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `at` is inside the table, and prefetching reads nothing.
+        // SAFETY: the line is inside the table, and prefetching reads nothing.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.short.entries.as_ptr().add(at).cast());
+            let line = self.short.entries.as_ptr().add(self.short.line(hash));
+            _mm_prefetch::<_MM_HINT_T0>(line.cast());
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
+        let _ = hash;
     }
 
     /// The value of a piece, if there is one.
@@ -219,8 +236,22 @@ impl<V: Copy + Default> PieceMap<V> {
     }
 
     /// The value of a short piece, made if there is none yet.
-    #[inline]
+    #[inline(always)]
     pub fn entry(&mut self, key: Key, hash: u64) -> &mut V {
+        let line = self.short.line(hash);
+        // Nearly always the piece is known and stands in its line, in one place or the other: which
+        // one is no branch, for it could not be predicted.
+        let second = self.short.entries[line + 1].key == key;
+        let at = if (self.short.entries[line].key == key) | second {
+            line + usize::from(second)
+        } else {
+            self.find_or_add(key, hash)
+        };
+        &mut self.short.entries[at].value
+    }
+
+    #[inline(never)]
+    fn find_or_add(&mut self, key: Key, hash: u64) -> usize {
         let mut at = self.short.slot(key, hash);
         if self.short.entries[at].key == 0 {
             if self.short.len * 2 >= self.short.entries.len() {
@@ -230,7 +261,7 @@ impl<V: Copy + Default> PieceMap<V> {
             self.short.entries[at].key = key;
             self.short.len += 1;
         }
-        &mut self.short.entries[at].value
+        at
     }
 
     /// The value of a longer piece, made if there is none yet.

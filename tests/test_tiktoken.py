@@ -136,7 +136,8 @@ def test_a_rank_file_is_the_live_encoding(openai: rivals.Published, tmp_path: Pa
     loaded = Tokenizer.load(file, pattern=openai.pattern, special_tokens=openai.special_tokens)
     assert loaded == Tokenizer.from_tiktoken(openai.tiktoken())
     assert loaded.ignore_merges
-    assert all(loaded.vocab[rank] == token for token, rank in openai.ranks.items())
+    vocab = loaded.vocab
+    assert all(vocab[rank] == token for token, rank in openai.ranks.items())
     loaded.save(tmp_path / "again.tiktoken", format="tiktoken")
     assert (tmp_path / "again.tiktoken").read_bytes().split() == file.read_bytes().split()
 

@@ -19,7 +19,7 @@ pub struct Counter<'a> {
 impl<'a> Counter<'a> {
     /// A worker that counts into `table`.
     pub fn new(table: &'a mut PieceMap<u64>) -> Self {
-        Counter { table, ends: Vec::new(), keys: Vec::with_capacity(BATCH) }
+        Counter { table, ends: Vec::new(), keys: Vec::new() }
     }
 
     /// Counts the pieces of a chunk.
@@ -37,19 +37,23 @@ impl<'a> Counter<'a> {
             let mut start = from;
             self.ends.clear();
             from = cutter.pattern.scan(text, from, BATCH, &mut self.ends)?;
-            self.keys.clear();
+            let mut n_keys = 0;
+            if self.keys.len() < self.ends.len() {
+                self.keys.resize(self.ends.len(), (0, 0));
+            }
             for &end in &self.ends {
                 if end - start <= SHORT {
                     let key = pieces::key(text, start, end);
                     let hash = pieces::hash(key);
                     self.table.prefetch(hash);
-                    self.keys.push((key, hash));
+                    self.keys[n_keys] = (key, hash);
+                    n_keys += 1;
                 } else {
                     *self.table.long_entry(&text[start..end]) += 1;
                 }
                 start = end;
             }
-            for &(key, hash) in &self.keys {
+            for &(key, hash) in &self.keys[..n_keys] {
                 *self.table.entry(key, hash) += 1;
             }
             // A text may be one chunk of gigabytes, if nothing in it can be cut.

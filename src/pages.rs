@@ -1,0 +1,101 @@
+//! Large arrays of zeros.
+//!
+//! Tables of many megabytes that are read here and there spend much of their time on address
+//! translation, and on being handed over by the system page by page. Huge pages help with both,
+//! but have to be asked for before the first touch, so large arrays are mapped by themselves.
+
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// Values for which all bytes zero is a value, and which need not be dropped.
+///
+/// # Safety
+/// An implementor promises just that, and an alignment of at most 4096.
+pub unsafe trait Plain: Copy {}
+
+// SAFETY: a number is one, whatever its bytes.
+unsafe impl Plain for u32 {}
+// SAFETY: as above.
+unsafe impl Plain for u64 {}
+
+/// From this many bytes on an array is mapped.
+const LARGE: usize = 1 << 20;
+
+/// A fixed number of values, zero at first.
+#[derive(Debug)]
+pub struct Pages<T> {
+    start: NonNull<T>,
+    len: usize,
+    /// Keeps the memory that `start` points to.
+    _memory: Memory<T>,
+}
+
+#[derive(Debug)]
+enum Memory<T> {
+    Allocated { _values: Vec<T> },
+    Mapped { _map: memmap2::MmapMut },
+}
+
+// SAFETY: the array owns its memory and hands it out by the usual rules of borrowing.
+unsafe impl<T: Plain + Send> Send for Pages<T> {}
+// SAFETY: as above.
+unsafe impl<T: Plain + Sync> Sync for Pages<T> {}
+
+impl<T: Plain> Pages<T> {
+    /// `len` zeros.
+    pub fn new(len: usize) -> Self {
+        let size = len.saturating_mul(size_of::<T>());
+        // Where mapping fails, so may allocating, which then says so.
+        if size >= LARGE
+            && let Ok(mut map) = memmap2::MmapMut::map_anon(size)
+        {
+            #[cfg(target_os = "linux")]
+            // Without huge pages all works as well, only slower.
+            let _ = map.advise(memmap2::Advice::HugePage);
+            let start = NonNull::from(&mut map[..]).cast();
+            return Pages { start, len, _memory: Memory::Mapped { _map: map } };
+        }
+        // SAFETY: `Plain` says that zeros are a value.
+        let zero: T = unsafe { std::mem::zeroed() };
+        let mut values = vec![zero; len];
+        let start = NonNull::from(&mut values[..]).cast();
+        Pages { start, len, _memory: Memory::Allocated { _values: values } }
+    }
+}
+
+impl<T> Deref for Pages<T> {
+    type Target = [T];
+
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: `start` points to `len` values that live as long as `self`; a mapping begins at a
+        // page, which is aligned enough.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T> DerefMut for Pages<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and `self` is borrowed for writing.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_that_can_be_written() {
+        for len in [0, 1, 1000, LARGE / 4 - 1, LARGE / 4, LARGE] {
+            let mut pages = Pages::<u32>::new(len);
+            assert_eq!(pages.len(), len);
+            assert!(pages.iter().all(|&value| value == 0));
+            if let Some(last) = pages.last_mut() {
+                *last = 7;
+                assert_eq!(pages[len - 1], 7);
+            }
+        }
+    }
+}
