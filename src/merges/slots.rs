@@ -10,6 +10,7 @@ use super::pairs::{Entry, Pair, PairTable};
 use crate::counts::PieceList;
 use crate::error::{Error, Result};
 use crate::job::Job;
+use crate::pages::{Pages, Plain};
 
 /// Stands between two pieces.
 const WALL: u32 = u32::MAX;
@@ -30,10 +31,15 @@ struct Slot {
     weight: u32,
 }
 
+// SAFETY: two numbers.
+unsafe impl Plain for Slot {}
+
 /// All pieces as tokens.
 #[derive(Debug)]
 pub struct Slots {
-    slots: Vec<Slot>,
+    slots: Pages<Slot>,
+    /// How many slots are in use.
+    n: usize,
     /// Counts that do not fit a slot.
     heavy: Vec<u64>,
     /// Token lengths by number.
@@ -82,11 +88,12 @@ impl Slots {
             .with_hint("drop rare pieces with min_piece_count=2 or more"));
         }
         let mut this = Slots {
-            slots: Vec::with_capacity(total + 1),
+            slots: Pages::new(total + 1),
+            n: 0,
             heavy: Vec::new(),
             lengths: tokens.iter().map(|token| token.len() as u32).collect(),
         };
-        this.slots.push(Slot { id: WALL, weight: 0 });
+        this.push(Slot { id: WALL, weight: 0 });
         let mut ids = Vec::new();
         for (number, (piece, count)) in pieces.iter().enumerate() {
             if number % 65536 == 0 {
@@ -97,25 +104,33 @@ impl Slots {
             }
             let weight = this.weight_of(count);
             if tokens.len() == 256 {
-                let slot = |&byte: &u8| Slot { id: u32::from(byte), weight };
-                this.slots.extend(piece.iter().map(slot));
+                for (slot, &byte) in this.slots[this.n..].iter_mut().zip(piece) {
+                    *slot = Slot { id: u32::from(byte), weight };
+                }
+                this.n += piece.len();
             } else {
                 ids.clear();
                 base.segment(piece, &mut ids)?;
                 this.push_tokens(&ids, weight);
             }
-            this.slots.push(Slot { id: WALL, weight: 0 });
+            this.push(Slot { id: WALL, weight: 0 });
         }
         Ok(this)
     }
 
+    fn push(&mut self, slot: Slot) {
+        self.slots[self.n] = slot;
+        self.n += 1;
+    }
+
     fn push_tokens(&mut self, ids: &[u32], weight: u32) {
         for &id in ids {
-            let start = self.slots.len();
             let length = self.lengths[id as usize] as usize;
-            self.slots.resize(start + length, Slot { id: INSIDE, weight });
-            self.slots[start].id = id;
-            self.slots[start + length - 1].id = id;
+            let token = &mut self.slots[self.n..self.n + length];
+            token.fill(Slot { id: INSIDE, weight });
+            token[0].id = id;
+            token[length - 1].id = id;
+            self.n += length;
         }
     }
 
@@ -165,7 +180,7 @@ impl Slots {
     /// Calls `visit` for every two neighbours: their position, the pair, its weight.
     fn for_each_pair(&self, mut visit: impl FnMut(u32, Pair, u64)) {
         let mut at = 1;
-        while at < self.slots.len() {
+        while at < self.n {
             let Slot { id, weight } = self.slots[at];
             if id == WALL {
                 at += 1;
@@ -216,7 +231,7 @@ impl Slots {
 
     #[inline(always)]
     fn for_each_byte_pair(&self, mut visit: impl FnMut(usize, usize, u32)) {
-        for (at, two) in self.slots.windows(2).enumerate() {
+        for (at, two) in self.slots[..self.n].windows(2).enumerate() {
             // A wall is greater than any byte.
             if two[0].id.max(two[1].id) < 256 {
                 visit(at, (two[0].id << 8 | two[1].id) as usize, two[0].weight);
@@ -243,7 +258,7 @@ impl Slots {
             lengths: &self.lengths,
             heavy: &self.heavy,
         };
-        work.share(&mut self.slots, 0, positions, findings);
+        work.share(&mut self.slots[..self.n], 0, positions, findings);
     }
 }
 
