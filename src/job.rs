@@ -17,6 +17,8 @@ pub enum Phase {
     Merge,
     /// Encoding; progress is in bytes.
     Encode,
+    /// Merging sorted runs of counts from disk; progress is in bytes of them.
+    Gather,
 }
 
 impl Phase {
@@ -26,6 +28,7 @@ impl Phase {
             Phase::Count => "count",
             Phase::Merge => "merge",
             Phase::Encode => "encode",
+            Phase::Gather => "gather",
         }
     }
 }
@@ -50,9 +53,23 @@ impl Job {
         }
     }
 
+    /// Begins another phase, of which `total` is to be done, and gives the one before.
+    pub fn enter(&self, phase: Phase, total: u64) -> Phase {
+        let before = self.progress().0;
+        self.done.store(0, Relaxed);
+        self.total.store(total, Relaxed);
+        self.phase.store(phase as u8, Relaxed);
+        before
+    }
+
     /// Sets how much there is to do.
     pub fn set_total(&self, total: u64) {
         self.total.store(total, Relaxed);
+    }
+
+    /// Notes that there is more to do than was thought.
+    pub fn add_total(&self, n: u64) {
+        self.total.fetch_add(n, Relaxed);
     }
 
     /// Notes that `n` more are done.
@@ -75,7 +92,8 @@ impl Job {
         let phase = match self.phase.load(Relaxed) {
             0 => Phase::Count,
             1 => Phase::Merge,
-            _ => Phase::Encode,
+            2 => Phase::Encode,
+            _ => Phase::Gather,
         };
         let total = self.total.load(Relaxed);
         (phase, self.done.load(Relaxed), (total > 0).then_some(total))

@@ -1,7 +1,7 @@
 //! Counts → tokenizer: merges with ids, in the order that makes a smaller vocabulary a prefix of
 //! a larger one.
 
-use crate::counts::{Counts, PieceList};
+use crate::counts::Counts;
 use crate::encode::Tokenizer;
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -18,7 +18,7 @@ pub fn learn(
     job: &Job,
 ) -> Result<Spec> {
     let room = room(vocab_size, 256 + special_tokens.len())?;
-    let pieces = pieces(counts, min_piece_count);
+    let pieces = counts.pieces(min_piece_count, job)?;
     let n_merges = options.n_merges.min(room);
     let options = Options { n_merges, threads: counts.threads(), ..*options };
     job.set_total(options.n_merges as u64);
@@ -52,7 +52,7 @@ pub fn extend(
     let known = |text: &String| spec.specials.iter().any(|special| special.text == *text);
     let new: Vec<String> = special_tokens.iter().filter(|text| !known(text)).cloned().collect();
     let room = room(vocab_size, tokenizer.vocab().len() + new.len())?;
-    let pieces = pieces(counts, min_piece_count);
+    let pieces = counts.pieces(min_piece_count, job)?;
     let n_merges = options.n_merges.min(room);
     let options = Options { n_merges, threads: counts.threads(), ..*options };
     job.set_total(options.n_merges as u64);
@@ -80,12 +80,6 @@ fn room(vocab_size: usize, taken: usize) -> Result<usize> {
     vocab_size.checked_sub(taken).ok_or_else(|| {
         Error::config(format!("vocab_size={vocab_size} is less than the {taken} ids already taken"))
     })
-}
-
-fn pieces(counts: &mut Counts, min_piece_count: u64) -> PieceList {
-    let mut list = counts.sorted();
-    list.retain(min_piece_count);
-    list
 }
 
 /// Appends merges, given as ranks, and the tokens they make.

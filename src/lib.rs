@@ -22,6 +22,7 @@ pub mod counts;
 pub mod encode;
 pub mod error;
 pub mod formats;
+mod heap;
 pub mod job;
 pub mod learn;
 pub mod merges;

@@ -6,6 +6,10 @@
 //! line, and a piece may stand in either, so a look-up nearly always touches one line. Longer pieces lie in an arena
 //! behind a second table of the same kind.
 
+mod sorted;
+
+pub use sorted::{Block, SortedPieces};
+
 use crate::pages::{Pages, Plain};
 
 /// Pieces of up to this many bytes are packed into their key.

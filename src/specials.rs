@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 pub struct Specials {
     /// None where there are no special tokens to find.
     finder: Option<Finder>,
+    texts: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -45,7 +46,7 @@ impl Specials {
             }
         }
         if tokens.is_empty() {
-            return Ok(Specials { finder: None });
+            return Ok(Specials { finder: None, texts: Vec::new() });
         }
         let build = |kind| {
             AhoCorasick::builder()
@@ -60,7 +61,13 @@ impl Specials {
                 all: build(MatchKind::Standard)?,
                 longest,
             }),
+            texts: tokens.iter().map(|token| token.as_ref().to_owned()).collect(),
         })
+    }
+
+    /// The special tokens, in the order given.
+    pub fn texts(&self) -> &[String] {
+        &self.texts
     }
 
     /// The length of the longest, 0 if there is none.

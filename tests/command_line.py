@@ -11,7 +11,16 @@ from typing import Any, NamedTuple
 
 from bytemill.cli import main
 
-COMMANDS = ("train-tokenizer", "encode", "decode", "inspect", "compare", "convert", "demo")
+COMMANDS = (
+    "train-tokenizer",
+    "count",
+    "encode",
+    "decode",
+    "inspect",
+    "compare",
+    "convert",
+    "demo",
+)
 
 
 class Result(NamedTuple):

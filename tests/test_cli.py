@@ -35,7 +35,9 @@ def sample(documents: list[str], tmp_path_factory: pytest.TempPathFactory) -> Pa
 OPTIONS = {
     "train-tokenizer": "-o --output --vocab-size --special-token --no-special-tokens --pattern "
     "--tie-break --min-frequency --min-piece-count --max-token-length --extend-from --threads "
-    "--format --overwrite --quiet --json",
+    "--counts --memory-limit --spill-dir --format --overwrite --quiet --json",
+    "count": "-o --output --special-token --no-special-tokens --pattern --threads --memory-limit "
+    "--resume --overwrite --quiet --json",
     "encode": "-t --tokenizer --format --special --pattern --special-token",
     "decode": "-t --tokenizer --format --pattern --special-token",
     "inspect": "--file --ids --html --longest --color --special --pattern --special-token "

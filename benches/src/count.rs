@@ -19,7 +19,7 @@ fn count(c: &mut Criterion) {
                     let cutter = Cutter::new(&["gpt2"], &["<|endoftext|>"]).unwrap();
                     let mut counts = Counts::new(cutter, threads);
                     counts.add_texts(&[text.as_bytes()], &Job::new(Phase::Count, 0)).unwrap();
-                    counts.n_pieces()
+                    counts.stats(&Job::new(Phase::Count, 0)).unwrap().n_pieces
                 });
             });
         }

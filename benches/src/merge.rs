@@ -15,7 +15,7 @@ fn merge(c: &mut Criterion) {
         let cutter = Cutter::new(&["gpt2"], &["<|endoftext|>"]).unwrap();
         let mut counts = Counts::new(cutter, 1);
         counts.add_texts(&[text.as_bytes()], &Job::new(Phase::Count, 0)).unwrap();
-        let pieces = counts.sorted();
+        let pieces = counts.sorted(&Job::new(Phase::Count, 0)).unwrap();
         for n_merges in [1_000, 10_000] {
             let options = Options { n_merges, ..Options::default() };
             group.bench_function(BenchmarkId::new(kind_name, n_merges), |b| {

@@ -7,6 +7,7 @@
 """
 
 from ._native import UNICODE_VERSION, __version__
+from .counts import Counts, count_corpus
 from .errors import BytemillError, ConfigError, CorpusError, TokenizerError
 from .progress import ProgressEvent
 from .tokenizer import Batch, Decoder, Offsets, Tokenizer
@@ -18,12 +19,14 @@ __all__ = [
     "BytemillError",
     "ConfigError",
     "CorpusError",
+    "Counts",
     "Decoder",
     "Offsets",
     "ProgressEvent",
     "Tokenizer",
     "TokenizerError",
     "__version__",
+    "count_corpus",
     "train_bpe",
     "train_tokenizer",
 ]

@@ -1,6 +1,7 @@
 """The Rust core. Private: `bytemill.Tokenizer` and `bytemill.train_tokenizer` are the face."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from os import PathLike
 from typing import Literal, final
 
 import numpy as np
@@ -11,7 +12,7 @@ UNICODE_VERSION: str
 PATTERNS: tuple[str, ...]
 
 Special = Literal["all", "none", "error"] | Collection[str]
-# phase ("count", "merge"), how much is done, of how much (None: not known)
+# phase ("count", "gather", "merge"), how much is done, of how much (None: not known)
 ProgressCallback = Callable[[str, int, int | None], None]
 
 def known_pattern(pattern: str, /) -> str | None: ...
@@ -86,8 +87,21 @@ class Counts:
     """How often each piece occurs."""
 
     def __new__(
-        cls, pattern: Sequence[str], special_tokens: Sequence[str], threads: int | None = None
+        cls,
+        pattern: Sequence[str],
+        special_tokens: Sequence[str],
+        threads: int | None = None,
+        used_once: bool = False,
     ) -> Counts: ...
+    @staticmethod
+    def open(
+        path: str | PathLike[str],
+        threads: int | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> Counts: ...
+    def set_limit(
+        self, available: int, total: int, spill_dir: str | PathLike[str] | None = None
+    ) -> None: ...
     def add_files(
         self,
         paths: Sequence[str],
@@ -95,12 +109,31 @@ class Counts:
         chunk_size: int | None = None,
     ) -> None: ...
     def add_texts(self, texts: Sequence[str | bytes]) -> None: ...
+    def merge(self, other: Counts, progress: ProgressCallback | None = None) -> None: ...
+    def save(self, path: str | PathLike[str], progress: ProgressCallback | None = None) -> None: ...
+    def gather(self, progress: ProgressCallback | None = None) -> None: ...
+    def clear(self) -> None: ...
     def items(self) -> list[tuple[bytes, int]]: ...
+    def top(self, n: int, /) -> list[tuple[bytes, int]]: ...
     @property
     def bytes_read(self) -> int: ...
     @property
+    def pattern(self) -> list[str]: ...
+    @property
+    def special_tokens(self) -> list[str]: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
     def total(self) -> int: ...
     def __len__(self) -> int: ...
+    def __iter__(self) -> CountsIterator: ...
+
+@final
+class CountsIterator:
+    """Goes through pieces and counts in byte order."""
+
+    def __iter__(self) -> CountsIterator: ...
+    def __next__(self) -> tuple[bytes, int]: ...
 
 def learn(
     counts: Counts,

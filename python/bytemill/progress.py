@@ -29,7 +29,8 @@ class ProgressEvent:
     """How far a phase has come.
 
     Attributes:
-        phase: `"count"` and then `"merge"` when a tokenizer is learnt, `"compare"`.
+        phase: `"count"` and then `"merge"` when a tokenizer is learnt, `"gather"` in between when
+            counts are merged from disk, `"compare"`.
         done: merges in the phase `merge`, bytes in the others.
         total: the same for the whole phase; None if it is not known.
         seconds: since the phase began.

@@ -7,30 +7,37 @@ import warnings
 from collections.abc import Iterable, Sequence
 
 from . import _native, formats
-from .corpus import Corpus, batches, files, refuse_no_text
+from .corpus import Corpus
+from .counts import (
+    DEFAULT_PATTERN,
+    DEFAULT_SPECIALS,
+    Counts,
+    checked_specials,
+    count_into,
+    set_limit,
+)
 from .errors import ConfigError
 from .progress import ProgressOption, reporter
 from .tokenizer import Tokenizer
 
 __all__ = ["train_bpe", "train_tokenizer"]
 
-# Texts of an iterator go to the counters in groups of this many characters: large enough to keep
-# every thread busy, small enough not to matter for memory.
-BATCH_SIZE = 8 << 20
-
 
 def train_tokenizer(
-    corpus: Corpus,
+    corpus: Corpus | None = None,
     *,
     vocab_size: int,
-    special_tokens: Iterable[str] = ("<|endoftext|>",),
-    pattern: str | Sequence[str] = "gpt2",
+    counts: Counts | None = None,
+    special_tokens: Iterable[str] | None = None,
+    pattern: str | Sequence[str] | None = None,
     tie_break: str = "bytes",
     min_frequency: int = 1,
     min_piece_count: int = 1,
     max_token_length: int | None = None,
     extend_from: Tokenizer | None = None,
     threads: int | None = None,
+    memory_limit: int | str | None = None,
+    spill_dir: str | os.PathLike[str] | None = None,
     progress: ProgressOption = None,
 ) -> Tokenizer:
     """Learns a byte-level BPE tokenizer from a corpus.
@@ -40,9 +47,13 @@ def train_tokenizer(
             each a document; an iterator is streamed, never held. Special tokens separate
             documents.
         vocab_size: how many ids there will be: 256 bytes, the merges, the special tokens.
-        special_tokens: strings with ids of their own, never split and never merged across.
-        pattern: what cuts documents into pieces: `"gpt2"`, `"cl100k"`, `"o200k"`, a regular
-            expression, or several of these, each cutting the pieces of the one before.
+        counts: in place of a corpus, what [`count_corpus`][bytemill.count_corpus] made of one, or
+            [`Counts.load`][bytemill.Counts.load] read. Pattern and special tokens are theirs.
+        special_tokens: strings with ids of their own, never split and never merged across; None
+            for `<|endoftext|>`, or those of `counts` in byte order.
+        pattern: what cuts documents into pieces: `"gpt2"` (if nothing is said), `"cl100k"`,
+            `"o200k"`, a regular expression, or several of these, each cutting the pieces of the
+            one before.
         tie_break: of pairs with equal counts, `"bytes"` takes the greatest pair of byte strings,
             `"huggingface"` the one that the `tokenizers` library takes.
         min_frequency: pairs that occur less often are not merged.
@@ -51,6 +62,11 @@ def train_tokenizer(
         extend_from: start from this tokenizer's merges and add to them; its pattern is used, and
             its special tokens come before the new ones.
         threads: how many threads count; None for every core the process may use.
+        memory_limit: how much memory this process may use, in bytes or as in `"2GB"`; None for a
+            safe share of what the machine or the container allows. Counts that do not fit go to
+            disk, and the tokenizer is the same; if merging does not fit, an error says so before
+            it begins, and which `min_piece_count` would help.
+        spill_dir: the directory for that; None for that of temporary files.
         progress: None shows progress on a terminal, True and False force it, `"terminal"`,
             `"plain"` and `"json"` choose its form, a function gets
             [`ProgressEvent`][bytemill.ProgressEvent]s.
@@ -62,33 +78,44 @@ def train_tokenizer(
     >>> tokenizer.merges
     [(b'o', b'w'), (b'l', b'ow'), (b'low', b'e')]
     """
-    specials = _checked_specials(special_tokens)
+    if (corpus is None) == (counts is None):
+        raise TypeError("give a corpus or counts, one of them")
+    if counts is None:
+        default: Iterable[str] = DEFAULT_SPECIALS
+    else:
+        default = counts.special_tokens
+    specials = checked_specials(default if special_tokens is None else special_tokens)
     if extend_from is not None:
         pattern = extend_from.pattern
         known = extend_from.special_tokens
         specials = list(known) + [token for token in specials if token not in known]
     _check_vocab_size(vocab_size, specials, extend_from)
+    if counts is None:
+        stages = formats.stages(DEFAULT_PATTERN if pattern is None else pattern)
+        native = _native.Counts(stages, specials, threads, used_once=True)
+    else:
+        _check_counts(counts, pattern, specials)
+        native = counts._inner
+    set_limit(native, memory_limit, spill_dir)
     with reporter(progress) as report:
-        counts = _native.Counts(formats.stages(pattern), specials, threads)
-        paths = files(corpus)
-        if paths is not None:
-            counts.add_files(paths, report)
-        else:
-            for batch in batches(corpus, BATCH_SIZE):  # type: ignore[arg-type]
-                counts.add_texts(batch)
-                report("count", counts.bytes_read, None)
-        refuse_no_text(counts.bytes_read, corpus)
-        core = _native.learn(
-            counts,
-            vocab_size=vocab_size,
-            special_tokens=specials,
-            tie_break=tie_break,
-            min_frequency=min_frequency,
-            min_piece_count=min_piece_count,
-            max_token_length=max_token_length,
-            extend_from=extend_from,
-            progress=report,
-        )
+        try:
+            if corpus is not None:
+                count_into(native, corpus, report)
+            native.gather(report)
+            core = _native.learn(
+                native,
+                vocab_size=vocab_size,
+                special_tokens=specials,
+                tie_break=tie_break,
+                min_frequency=min_frequency,
+                min_piece_count=min_piece_count,
+                max_token_length=max_token_length,
+                extend_from=extend_from,
+                progress=report,
+            )
+        finally:
+            if counts is None:
+                native.clear()
     _warn_if_short(len(core), vocab_size)
     return Tokenizer._of(core)
 
@@ -103,17 +130,23 @@ def train_bpe(
     return tokenizer.vocab, tokenizer.merges
 
 
-def _checked_specials(special_tokens: Iterable[str]) -> list[str]:
-    # A plain string is iterable too, letter by letter, which nobody means.
-    if isinstance(special_tokens, str):
-        raise TypeError(
-            f"special_tokens must be a list of strings, not the string {special_tokens!r}"
+def _check_counts(
+    counts: Counts, pattern: str | Sequence[str] | None, specials: Sequence[str]
+) -> None:
+    """Counts were cut by one pattern, at some special tokens; it is too late for others."""
+    if pattern is not None:
+        given = [_native.known_pattern(stage) or stage for stage in formats.stages(pattern)]
+        if given != formats.stages(counts.pattern):
+            raise ConfigError(
+                f"the pattern is {pattern!r}, but the counts are of {counts.pattern!r}",
+                "leave the pattern out, or count again with it",
+            )
+    if sorted(specials, key=str.encode) != counts.special_tokens:
+        raise ConfigError(
+            f"the special tokens are {', '.join(specials) or 'none'}, but the counts are of "
+            f"{', '.join(counts.special_tokens) or 'none'}",
+            "leave the special tokens out, or count again with them",
         )
-    specials = list(special_tokens)
-    for token in specials:
-        if not isinstance(token, str):
-            raise TypeError(f"a special token is a string, not {type(token).__name__}")
-    return specials
 
 
 def _check_vocab_size(

@@ -156,6 +156,11 @@ impl Chunk {
         self.file.read(self.start, self.end, buffer)
     }
 
+    /// The file it is from.
+    pub fn path(&self) -> &Path {
+        &self.file.path
+    }
+
     /// How many bytes it has.
     pub fn size(&self) -> u64 {
         self.end - self.start

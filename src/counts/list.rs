@@ -9,6 +9,11 @@ pub struct PieceList {
 }
 
 impl PieceList {
+    /// An empty list with room for this many pieces and bytes.
+    pub fn with_capacity(n_pieces: usize, n_bytes: usize) -> Self {
+        PieceList { bytes: Vec::with_capacity(n_bytes), entries: Vec::with_capacity(n_pieces) }
+    }
+
     /// Adds a piece.
     pub fn push(&mut self, piece: &[u8], count: u64) {
         let start = self.bytes.len();
@@ -24,6 +29,12 @@ impl PieceList {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// One of them with its count.
+    pub fn entry(&self, index: usize) -> (&[u8], u64) {
+        let (start, end, count) = self.entries[index];
+        (&self.bytes[start..end], count)
     }
 
     /// All pieces with their counts.

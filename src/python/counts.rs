@@ -10,7 +10,7 @@ use super::convert::Text;
 use super::gateway::{run, threads, to_python};
 use super::tokenizer::Core;
 use crate::corpus::Cutter;
-use crate::counts::{CHUNK_SIZE, Counts as Inner};
+use crate::counts::{CHUNK_SIZE, Counts as Inner, Cursor, Limit, Source, Stats};
 use crate::encode::Tokenizer;
 use crate::error::Error;
 use crate::job::{Job, Phase};
@@ -31,17 +31,50 @@ impl Counts {
 
 #[pymethods]
 impl Counts {
+    /// `used_once` allows learning to free them.
     #[new]
-    #[pyo3(signature = (pattern, special_tokens, threads=None))]
+    #[pyo3(signature = (pattern, special_tokens, threads=None, used_once=false))]
     fn new(
         py: Python<'_>,
         pattern: Vec<String>,
         special_tokens: Vec<String>,
         threads: Option<usize>,
+        used_once: bool,
     ) -> PyResult<Self> {
         let cutter = Cutter::new(&pattern, &special_tokens).map_err(|e| to_python(py, e))?;
+        let mut inner = Inner::new(cutter, self::threads(py, threads)?);
+        if used_once {
+            inner.use_once();
+        }
+        Ok(Counts { inner: Mutex::new(inner) })
+    }
+
+    /// Opens a counts file.
+    #[staticmethod]
+    #[pyo3(signature = (path, threads=None, progress=None))]
+    fn open(
+        py: Python<'_>,
+        path: PathBuf,
+        threads: Option<usize>,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
         let threads = self::threads(py, threads)?;
-        Ok(Counts { inner: Mutex::new(Inner::new(cutter, threads)) })
+        let job = Job::new(Phase::Gather, 0);
+        let inner = run(py, &job, progress, |job| Inner::open(&path, threads, job))?;
+        Ok(Counts { inner: Mutex::new(inner) })
+    }
+
+    /// Sets how many bytes of memory may be used from now on beyond those in use, which with them
+    /// are the limit that the user knows, and where counts go that do not fit.
+    #[pyo3(signature = (available, total, spill_dir=None))]
+    fn set_limit(&self, py: Python<'_>, available: u64, total: u64, spill_dir: Option<PathBuf>) {
+        py.detach(|| {
+            let mut inner = self.lock();
+            inner.set_limit(Some(Limit { available, total }));
+            if let Some(directory) = spill_dir {
+                inner.set_spill_dir(directory);
+            }
+        });
     }
 
     /// Counts files.
@@ -65,25 +98,139 @@ impl Counts {
         run(py, &job, None, |job| self.lock().add_texts(&slices, job))
     }
 
+    /// Adds other counts to these.
+    #[pyo3(signature = (other, progress=None))]
+    fn merge(
+        slf: &Bound<'_, Self>,
+        other: &Bound<'_, Counts>,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        if slf.is(other) {
+            let error = Error::config("counts cannot be merged with themselves");
+            return Err(to_python(py, error));
+        }
+        let (this, other) = (slf.get(), other.get());
+        let job = Job::new(Phase::Gather, 0);
+        run(py, &job, progress, |job| {
+            // Always in the same order, or two threads that merge crosswise wait for each other.
+            let (mut this, mut other) = if std::ptr::from_ref(this) < std::ptr::from_ref(other) {
+                let first = this.lock();
+                (first, other.lock())
+            } else {
+                let first = other.lock();
+                (this.lock(), first)
+            };
+            this.merge(&mut other, job)
+        })
+    }
+
+    /// Writes a counts file.
+    #[pyo3(signature = (path, progress=None))]
+    fn save(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let job = Job::new(Phase::Gather, 0);
+        run(py, &job, progress, |job| self.lock().save(&path, job))
+    }
+
+    /// Merges what is on disk, if it is in parts; anything else would do it first.
+    #[pyo3(signature = (progress=None))]
+    fn gather(&self, py: Python<'_>, progress: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        if !py.detach(|| self.lock().is_scattered()) {
+            return Ok(());
+        }
+        let job = Job::new(Phase::Gather, 0);
+        run(py, &job, progress, |job| self.lock().stats(job).map(|_| ()))
+    }
+
+    /// Forgets everything and deletes what is on disk of it.
+    fn clear(&self, py: Python<'_>) {
+        py.detach(|| self.lock().clear());
+    }
+
     /// Every piece with its count, in byte order.
-    fn items<'py>(&self, py: Python<'py>) -> Vec<(Bound<'py, PyBytes>, u64)> {
-        let list = self.lock().sorted();
-        list.iter().map(|(piece, count)| (PyBytes::new(py, piece), count)).collect()
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyBytes>, u64)>> {
+        let job = Job::new(Phase::Gather, 0);
+        let list = run(py, &job, None, |job| self.lock().sorted(job))?;
+        Ok(list.iter().map(|(piece, count)| (PyBytes::new(py, piece), count)).collect())
+    }
+
+    /// The most common pieces.
+    #[pyo3(signature = (n, /))]
+    fn top<'py>(&self, py: Python<'py>, n: usize) -> PyResult<Vec<(Bound<'py, PyBytes>, u64)>> {
+        let job = Job::new(Phase::Gather, 0);
+        let best = run(py, &job, None, |job| self.lock().top(n, job))?;
+        Ok(best.iter().map(|(piece, count)| (PyBytes::new(py, piece), *count)).collect())
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<CountsIterator> {
+        let job = Job::new(Phase::Gather, 0);
+        let cursor = run(py, &job, None, |job| self.lock().cursor(job))?;
+        Ok(CountsIterator { cursor: Mutex::new(cursor) })
     }
 
     #[getter]
-    fn bytes_read(&self) -> u64 {
-        self.lock().bytes_read()
+    fn bytes_read(&self, py: Python<'_>) -> u64 {
+        py.detach(|| self.lock().bytes_read())
+    }
+
+    #[getter]
+    fn pattern(&self, py: Python<'_>) -> Vec<String> {
+        py.detach(|| self.lock().pattern())
+    }
+
+    /// In byte order.
+    #[getter]
+    fn special_tokens(&self, py: Python<'_>) -> Vec<String> {
+        py.detach(|| self.lock().special_tokens())
+    }
+
+    #[getter]
+    fn fingerprint(&self, py: Python<'_>) -> String {
+        py.detach(|| self.lock().fingerprint())
     }
 
     /// How many pieces were counted, the same one every time it occurs.
     #[getter]
-    fn total(&self) -> u64 {
-        self.lock().sorted().iter().map(|(_, count)| count).sum()
+    fn total(&self, py: Python<'_>) -> PyResult<u64> {
+        self.stats(py).map(|stats| stats.total)
     }
 
-    fn __len__(&self) -> usize {
-        self.lock().n_pieces()
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        self.stats(py).map(|stats| stats.n_pieces as usize)
+    }
+}
+
+impl Counts {
+    fn stats(&self, py: Python<'_>) -> PyResult<Stats> {
+        let job = Job::new(Phase::Gather, 0);
+        run(py, &job, None, |job| self.lock().stats(job).cloned())
+    }
+}
+
+/// Goes through pieces and counts in byte order.
+#[pyclass(frozen, module = "bytemill._native")]
+pub struct CountsIterator {
+    cursor: Mutex<Cursor>,
+}
+
+#[pymethods]
+impl CountsIterator {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
+        let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+        match cursor.advance() {
+            Ok(true) => Ok(Some((PyBytes::new(py, cursor.piece()), cursor.count()))),
+            Ok(false) => Ok(None),
+            Err(error) => Err(to_python(py, error)),
+        }
     }
 }
 

@@ -86,5 +86,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tokenizer::Core>()?;
     module.add_class::<tokenizer::Stream>()?;
     module.add_class::<counts::Counts>()?;
+    module.add_class::<counts::CountsIterator>()?;
     Ok(())
 }

@@ -21,6 +21,7 @@ from ..errors import BytemillError
 from . import streams
 from .compare import compare
 from .convert import convert
+from .count import count
 from .demo import demo
 from .encode import decode, encode
 from .inspect import inspect
@@ -79,7 +80,7 @@ def app(ctx: click.Context) -> None:
         ctx.exit(2)
 
 
-for _command in (train_tokenizer, encode, decode, inspect, compare, convert, demo):
+for _command in (train_tokenizer, count, encode, decode, inspect, compare, convert, demo):
     app.add_command(_command)
 
 

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import click
 
 from ..conversion import Format
+from ..corpus import files
+from ..counts import Counts
 from ..errors import ConfigError
 from ..formats import target_paths
 from ..progress import ProgressOption
@@ -42,6 +44,34 @@ special_option = click.option(
     show_default=True,
     help="Special tokens in the text: as themselves, as plain text (for text of unknown origin), "
     "or an error.",
+)
+# What is counted, and with what; the same for count and train-tokenizer.
+special_tokens_option = click.option(
+    "--special-token",
+    multiple=True,
+    metavar="TEXT",
+    help="String with an id of its own that separates documents; may be repeated. "
+    "[default: <|endoftext|>]",
+)
+no_special_tokens_option = click.option("--no-special-tokens", is_flag=True, help="None at all.")
+pattern_option = click.option(
+    "--pattern",
+    multiple=True,
+    metavar="NAME|REGEX",
+    help="What cuts documents into pieces: gpt2, cl100k, o200k or a regular expression; repeated "
+    "for several stages, each cutting the pieces of the one before.  [default: gpt2]",
+)
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many threads count.  [default: every core allowed]",
+)
+memory_limit_option = click.option(
+    "--memory-limit",
+    metavar="SIZE",
+    help="How much memory may be used, such as 2GB; what does not fit goes to disk meanwhile. "
+    "[default: 70% of what the machine or container allows]",
 )
 
 
@@ -134,6 +164,15 @@ def check_file(path: Path, overwrite: bool) -> None:
 def _os_error(code: int, path: Path) -> OSError:
     # OSError picks its own subclass by the code: FileExistsError and so on.
     return OSError(code, os.strerror(code), str(path))
+
+
+def load_counts(names: Sequence[str], memory_limit: str | None, spill_dir: Path | None) -> Counts:
+    """The sum of counts files."""
+    paths = files(tuple(names)) or []
+    counts = Counts.load(paths[0], memory_limit=memory_limit, spill_dir=spill_dir)
+    for other in paths[1:]:
+        counts.merge(Counts.load(other))
+    return counts
 
 
 @contextlib.contextmanager

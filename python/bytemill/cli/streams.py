@@ -6,6 +6,7 @@ With `--json`, whatever a command writes to stderr is JSON lines too: objects wi
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -125,6 +126,8 @@ def explain(error: BaseException) -> tuple[str, str | None]:
         hint = "name a file in it"
     elif isinstance(error, PermissionError):
         hint = "check who may read or write it: ls -l"
+    elif isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is not None:
+        hint = "free some space there, or name another place"
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error), hint
     # The system's words come with a capital, and the name in quotes after them.

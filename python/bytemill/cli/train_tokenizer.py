@@ -20,12 +20,19 @@ examples:
   bytemill train-tokenizer corpus.txt -o tokenizer.json --vocab-size 32000
   bytemill train-tokenizer 'data/**/*.txt' -o tokenizer.json --pattern cl100k
   zcat corpus.gz | bytemill train-tokenizer - -o tokenizer.json --vocab-size 8000
+  bytemill train-tokenizer --counts 'parts/*.counts' -o tokenizer.json
   bytemill train-tokenizer more.txt -o larger.json --extend-from tokenizer.json --vocab-size 50000
 """
 
 
 @click.command("train-tokenizer", short_help="Learn a tokenizer from text.", epilog=EXAMPLES)
-@click.argument("corpus", nargs=-1, required=True, metavar="CORPUS...")
+@click.argument("corpus", nargs=-1, metavar="[CORPUS...]")
+@click.option(
+    "--counts",
+    multiple=True,
+    metavar="FILE|GLOB",
+    help="Learn from counts files, made by bytemill count, in place of a corpus; may be repeated.",
+)
 @click.option(
     "-o",
     "--output",
@@ -41,21 +48,9 @@ examples:
     show_default=True,
     help="How many ids: 256 bytes, the merges, the special tokens.",
 )
-@click.option(
-    "--special-token",
-    multiple=True,
-    metavar="TEXT",
-    help="String with an id of its own that separates documents; may be repeated. "
-    "[default: <|endoftext|>]",
-)
-@click.option("--no-special-tokens", is_flag=True, help="None at all.")
-@click.option(
-    "--pattern",
-    multiple=True,
-    metavar="NAME|REGEX",
-    help="What cuts documents into pieces: gpt2, cl100k, o200k or a regular expression; repeated "
-    "for several stages, each cutting the pieces of the one before.  [default: gpt2]",
-)
+@options.special_tokens_option
+@options.no_special_tokens_option
+@options.pattern_option
 @click.option(
     "--tie-break",
     type=click.Choice(["bytes", "huggingface"]),
@@ -90,11 +85,13 @@ examples:
     metavar="FILE",
     help="Start from this tokenizer's merges, pattern and special tokens, and add to them.",
 )
+@options.threads_option
+@options.memory_limit_option
 @click.option(
-    "--threads",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="How many threads count.  [default: every core allowed]",
+    "--spill-dir",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="Where counts go that do not fit into memory.  [default: beside the output]",
 )
 @click.option(
     "--format",
@@ -108,12 +105,15 @@ examples:
 @streams.json_option
 def train_tokenizer(
     corpus: tuple[str, ...],
+    counts: tuple[str, ...],
     output: Path,
     vocab_size: int,
     special_token: tuple[str, ...],
     no_special_tokens: bool,
     pattern: tuple[str, ...],
     extend_from: str | None,
+    memory_limit: str | None,
+    spill_dir: Path | None,
     format: Format,
     overwrite: bool,
     quiet: bool,
@@ -124,25 +124,36 @@ def train_tokenizer(
 
     CORPUS is files, directories, globs, or - for stdin. The special tokens separate documents.
     """
+    if not corpus and not counts:
+        raise click.UsageError("give a CORPUS, or --counts")
+    if corpus and counts:
+        raise click.UsageError("--counts takes the place of CORPUS; give one of them")
     if no_special_tokens and special_token:
         raise click.UsageError("--no-special-tokens contradicts --special-token")
     if extend_from is not None and pattern:
         raise click.UsageError("--extend-from keeps its own pattern; leave --pattern out")
     options.check_output(output, format, overwrite)
     base = None if extend_from is None else options.load(extend_from)
-    # A tokenizer to extend brings its special tokens; more only if they are asked for.
-    default = () if no_special_tokens or base is not None else ("<|endoftext|>",)
+    shown = options.progress(quiet, as_json)
+    limits |= {
+        "vocab_size": vocab_size,
+        "special_tokens": special_token or (() if no_special_tokens else None),
+        "pattern": options.stages(pattern),
+        "extend_from": base,
+        "memory_limit": memory_limit,
+        "spill_dir": spill_dir or _beside(output),
+        "progress": shown,
+    }
+    if base is not None and not counts and not special_token:
+        # A tokenizer to extend brings its special tokens; more only if they are asked for.
+        limits["special_tokens"] = ()
     began = time.perf_counter()
-    with options.corpus_files(corpus) as paths:
-        tokenizer = learn(
-            tuple(paths),
-            vocab_size=vocab_size,
-            special_tokens=special_token or default,
-            pattern=options.stages(pattern) or "gpt2",
-            extend_from=base,
-            progress=options.progress(quiet, as_json),
-            **limits,
-        )
+    if counts:
+        sum = options.load_counts(counts, memory_limit, limits["spill_dir"])
+        tokenizer = learn(counts=sum, **limits)
+    else:
+        with options.corpus_files(corpus) as paths:
+            tokenizer = learn(tuple(paths), **limits)
     tokenizer.save(output, format=format, overwrite=overwrite)
     seconds = time.perf_counter() - began
     if as_json:
@@ -159,6 +170,11 @@ def train_tokenizer(
         )
     elif not quiet:
         _summary(tokenizer, output, format, seconds)
+
+
+def _beside(output: Path) -> Path | None:
+    """The directory that the output goes to; for a directory that is yet to be made, any."""
+    return output.parent if output.parent.is_dir() else None
 
 
 def _summary(tokenizer: Tokenizer, output: Path, format: Format, seconds: float) -> None:

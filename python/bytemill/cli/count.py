@@ -1,0 +1,108 @@
+"""`bytemill count`: corpus → counts file."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+
+import click
+
+from .. import measures
+from ..counting import count_to_file, partial_directory
+from ..counts import Counts
+from . import options, streams
+
+EXAMPLES = """\b
+examples:
+  bytemill count 'part1/*.txt' -o part1.counts
+  bytemill count data/ -o data.counts --memory-limit 2GB
+  bytemill count data/ -o data.counts --resume
+  bytemill train-tokenizer --counts '*.counts' -o tokenizer.json
+"""
+
+
+@click.command(
+    "count", short_help="Count the pieces of text, to learn from later.", epilog=EXAMPLES
+)
+@click.argument("corpus", nargs=-1, required=True, metavar="CORPUS...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Where the counts go; meanwhile, into a directory with .partial behind this name.",
+)
+@options.special_tokens_option
+@options.no_special_tokens_option
+@options.pattern_option
+@options.threads_option
+@options.memory_limit_option
+@click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped.")
+@options.overwrite_option
+@options.quiet_option
+@streams.json_option
+def count(
+    corpus: tuple[str, ...],
+    output: Path,
+    special_token: tuple[str, ...],
+    no_special_tokens: bool,
+    pattern: tuple[str, ...],
+    threads: int | None,
+    memory_limit: str | None,
+    resume: bool,
+    overwrite: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Count the pieces of CORPUS and save the counts.
+
+    CORPUS is files, directories, globs, or - for stdin. Counts of several parts of a corpus, made
+    on one machine or many, are what train-tokenizer --counts learns from.
+    """
+    if no_special_tokens and special_token:
+        raise click.UsageError("--no-special-tokens contradicts --special-token")
+    if resume and overwrite:
+        raise click.UsageError("--resume contradicts --overwrite")
+    if resume and "-" in corpus:
+        raise click.UsageError("--resume needs files; stdin cannot be read again")
+    # An output beside the parts of an unfinished run is that run's own.
+    options.check_file(output, overwrite or (resume and partial_directory(output).is_dir()))
+    began = time.perf_counter()
+    with options.corpus_files(corpus) as paths:
+        counts = count_to_file(
+            tuple(paths),
+            output,
+            pattern=options.stages(pattern) or "gpt2",
+            special_tokens=special_token or (() if no_special_tokens else ("<|endoftext|>",)),
+            threads=threads,
+            memory_limit=memory_limit,
+            overwrite=overwrite,
+            resume=resume,
+            progress=options.progress(quiet, as_json),
+        )
+    seconds = time.perf_counter() - began
+    if as_json:
+        streams.put_json(
+            {
+                "counts": str(output),
+                "bytes": counts.bytes_read,
+                "pieces": len(counts),
+                "total": counts.total,
+                "pattern": counts.pattern,
+                "special_tokens": counts.special_tokens,
+                "fingerprint": counts.fingerprint,
+                "seconds": round(seconds, 3),
+            }
+        )
+    elif not quiet:
+        _summary(counts, output, seconds)
+
+
+def _summary(counts: Counts, output: Path, seconds: float) -> None:
+    streams.say(
+        f"saved   {output}: {len(counts):,} different pieces of {measures.size(counts.bytes_read)} "
+        f"in {measures.duration(seconds)}"
+    )
+    name = shlex.quote(str(output))
+    streams.say(f"next    bytemill train-tokenizer --counts {name} -o tokenizer.json")

@@ -1,0 +1,251 @@
+"""`bytemill count` and `train-tokenizer --counts`: steps that survive an interruption."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import bytemill
+from bytemill.counting import count_to_file
+from command_line import ok, run, start
+
+POSIX = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+
+
+@pytest.fixture(scope="module")
+def parts(documents: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a file per document."""
+    folder = tmp_path_factory.mktemp("parts")
+    for number, document in enumerate(documents[:60]):
+        (folder / f"{number:03}.txt").write_text(document, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(parts: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("expected") / "a.counts"
+    bytemill.count_corpus(parts).save(path)
+    return path.read_bytes()
+
+
+class Stopped(Exception):
+    """Raised in the middle of the work."""
+
+
+def interrupted(parts: Path, output: Path, after: int, batch_size: int = 200_000) -> None:
+    """Counts some batches and stops."""
+
+    def stop(event: bytemill.ProgressEvent) -> None:
+        if event.done > after:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        count_to_file(parts, output, batch_size=batch_size, progress=stop)
+
+
+@pytest.mark.parametrize("batch_size", [1, 300_000, 10**9])
+def test_batches_do_not_matter(
+    parts: Path, tmp_path: Path, expected: bytes, batch_size: int
+) -> None:
+    counts = count_to_file(parts, tmp_path / "a.counts", batch_size=batch_size)
+    assert (tmp_path / "a.counts").read_bytes() == expected
+    assert os.listdir(tmp_path) == ["a.counts"]
+    assert counts.bytes_read == sum(path.stat().st_size for path in parts.iterdir())
+
+
+def test_an_interrupted_run_goes_on(parts: Path, tmp_path: Path, expected: bytes) -> None:
+    output = tmp_path / "a.counts"
+    interrupted(parts, output, 600_000)
+    partial = tmp_path / "a.counts.partial"
+    assert os.listdir(tmp_path) == [partial.name]
+    kept = {path.name: path.stat().st_mtime_ns for path in partial.glob("part-*")}
+    assert kept
+    with pytest.raises(bytemill.ConfigError, match="interrupted run left") as caught:
+        count_to_file(parts, output)
+    assert "--resume" in str(caught.value.hint)
+    # What a killed process leaves is no obstacle: an unlisted part, a torn line, a spill directory.
+    (partial / "part-000099.counts").write_bytes(b"half")
+    (partial / "bytemill-spill-1-0").mkdir()
+    with open(partial / "journal.jsonl", "ab") as file:
+        file.write(b'{"part": "part-0000')
+    interrupted_again = []
+
+    def watch(event: bytemill.ProgressEvent) -> None:
+        if event.phase == "count":
+            interrupted_again.append(event.done)
+
+    count_to_file(parts, output, resume=True, batch_size=200_000, progress=watch)
+    assert min(interrupted_again) > 0
+    assert output.read_bytes() == expected
+    assert os.listdir(tmp_path) == [output.name]
+
+
+def test_what_was_counted_must_not_have_changed(parts: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for path in sorted(parts.iterdir())[:40]:
+        (folder / path.name).write_bytes(path.read_bytes())
+    output = tmp_path / "a.counts"
+    first = folder / "000.txt"
+    interrupted(folder, output, 600_000, 100_000)
+
+    def resume(corpus: Path | list[Path] = folder, **options: object) -> None:
+        count_to_file(corpus, output, resume=True, **options)
+
+    with pytest.raises(bytemill.ConfigError, match="another pattern"):
+        resume(pattern="o200k")
+    with pytest.raises(bytemill.ConfigError, match="not in the corpus"):
+        resume([path for path in sorted(folder.iterdir()) if path != first])
+    status = first.stat()
+    os.utime(first, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    with pytest.raises(bytemill.ConfigError, match=r"000\.txt: changed since"):
+        resume()
+    os.utime(first, ns=(status.st_atime_ns, status.st_mtime_ns))
+    # More files are welcome.
+    (folder / "later.txt").write_text("some more")
+    resume()
+    bytemill.count_corpus(folder).save(tmp_path / "b.counts")
+    assert output.read_bytes() == (tmp_path / "b.counts").read_bytes()
+    interrupted(folder, tmp_path / "c.counts", 600_000, 100_000)
+    count_to_file(folder, tmp_path / "c.counts", overwrite=True)
+    assert (tmp_path / "c.counts").read_bytes() == output.read_bytes()
+
+
+KILLED = """
+import sys
+from bytemill.counting import count_to_file
+count_to_file(sys.argv[1], sys.argv[2], resume=True, batch_size=100_000, progress=False)
+"""
+
+
+@POSIX
+def test_killed_anywhere(parts: Path, tmp_path: Path, expected: bytes) -> None:
+    output = tmp_path / "a.counts"
+    command = [sys.executable, "-c", KILLED, parts, output]
+    began = time.perf_counter()
+    subprocess.run(command, check=True)
+    whole = time.perf_counter() - began
+    output.unlink()
+    chance = random.Random(1)
+    partial = tmp_path / "a.counts.partial"
+    for _ in range(8):
+        process = subprocess.Popen(command)
+        time.sleep(chance.uniform(0.2, 1.1) * whole)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if output.exists():
+            # Whole, even if what it was made from is still there.
+            assert output.read_bytes() == expected
+            if not partial.exists():
+                output.unlink()
+    if partial.exists() or not output.exists():
+        subprocess.run(command, check=True)
+    assert output.read_bytes() == expected
+    left = [name for name in os.listdir(tmp_path) if not name.endswith((".tmp", ".old"))]
+    assert left == [output.name]
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+
+def test_count_then_train(parts: Path, tmp_path: Path) -> None:
+    files = sorted(parts.iterdir())
+    for name, some in (("a", files[:30]), ("b", files[30:])):
+        result = ok("count", *some, "-o", tmp_path / f"{name}.counts", "--memory-limit", "2GB")
+        assert "saved " in result.said
+        assert f"--counts {tmp_path / name}.counts" in result.said
+    ok("train-tokenizer", "--counts", tmp_path / "*.counts", "-o", tmp_path / "t.json",
+       "--vocab-size", 700, "-q")  # fmt: skip
+    ok("train-tokenizer", parts, "-o", tmp_path / "u.json", "--vocab-size", 700, "-q")
+    assert (tmp_path / "t.json").read_bytes() == (tmp_path / "u.json").read_bytes()
+    assert len(os.listdir(tmp_path)) == 4
+    message = run("train-tokenizer", "--counts", tmp_path / "a.counts", "-o", tmp_path / "v.json",
+                  "--pattern", "o200k").said  # fmt: skip
+    assert "the counts are of 'gpt2'" in message
+
+
+def test_count_as_json(parts: Path, tmp_path: Path) -> None:
+    output = tmp_path / "a.counts"
+    result = ok("count", parts, "-o", output, "--json", "--special-token", "<x>", "--pattern",
+                "cl100k")  # fmt: skip
+    counts = bytemill.Counts.load(output)
+    shown = result.json
+    assert shown.pop("seconds") >= 0
+    assert shown == {
+        "counts": str(output),
+        "bytes": counts.bytes_read,
+        "pieces": len(counts),
+        "total": counts.total,
+        "pattern": "cl100k",
+        "special_tokens": ["<x>"],
+        "fingerprint": counts.fingerprint,
+    }
+    assert {event["phase"] for event in result.events} <= {"count", "gather"}
+
+
+def test_count_from_stdin(tmp_path: Path) -> None:
+    ok("count", "-", "-o", tmp_path / "a.counts", "-q", "--no-special-tokens", stdin=b"a b a")
+    counts = bytemill.Counts.load(tmp_path / "a.counts")
+    assert dict(counts) == {b"a": 1, b" a": 1, b" b": 1}
+    assert counts.special_tokens == []
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "named"),
+    [
+        ("count -o a.counts", 2, "missing argument"),
+        ("count x.txt", 2, "missing option"),
+        ("count x.txt -o a.counts --resume --overwrite", 2, "contradicts"),
+        ("count - -o a.counts --resume", 2, "stdin"),
+        ("count x.txt -o a.counts --memory-limit lots", 1, "not a size"),
+        ("count x.txt -o a.counts --memory-limit 5MB", 1, "too small"),
+        ("count missing.txt -o a.counts", 1, "missing.txt"),
+        ("count x.txt -o missing/a.counts", 1, "missing"),
+        ("count x.txt -o y.counts", 1, "y.counts"),
+        ("train-tokenizer -o t.json", 2, "--counts"),
+        ("train-tokenizer x.txt --counts y.counts -o t.json", 2, "takes the place"),
+        ("train-tokenizer --counts y.counts -o t.json", 1, "not a counts file"),
+        ("train-tokenizer --counts *.none -o t.json", 1, "no file matches"),
+    ],
+)
+def test_failures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, code: int, named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.txt").write_text("some text")
+    Path("y.counts").write_text("not counts, but long enough to be looked at")
+    result = run(*line.split())
+    assert (result.code, named in result.said) == (code, True), result.said
+    assert sorted(os.listdir()) == ["x.txt", "y.counts"]
+
+
+@POSIX
+def test_ctrl_c_keeps_what_is_done(parts: Path, tmp_path: Path) -> None:
+    output = tmp_path / "a.counts"
+    process = start("count", *[parts] * 100, "-o", output, "--json")
+    try:
+        assert process.stderr is not None
+        partial = tmp_path / "a.counts.partial"
+        deadline = time.monotonic() + 20
+        while not list(partial.glob("part-*")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=10)
+    finally:
+        process.kill()
+    if process.returncode == 0:
+        pytest.skip("too fast to be interrupted")
+    assert process.returncode == 130
+    assert json.loads(err.splitlines()[-1]) == {"event": "interrupted"}
+    assert os.listdir(tmp_path) == ["a.counts.partial"]
+    names = os.listdir(partial)
+    assert "journal.jsonl" in names
+    assert all(name == "journal.jsonl" or name.startswith("part-") for name in names)

@@ -1,0 +1,140 @@
+"""How much memory may be used, and that no more is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bytemill
+from bytemill import memory
+from bytemill.measures import resident_memory
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import zipf
+
+
+def put(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+V2, V1 = "sys/fs/cgroup", "sys/fs/cgroup/memory"
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({}, None),
+        ({f"{V2}/memory.max": "max\n"}, None),
+        ({f"{V2}/memory.max": "100000000\n"}, 100_000_000),
+        ({"proc/self/cgroup": "0::/\n", f"{V2}/memory.max": "1000\n"}, 1000),
+        # The tightest of the groups around counts.
+        (
+            {
+                "proc/self/cgroup": "0::/user/job\n",
+                f"{V2}/user/job/memory.max": "max",
+                f"{V2}/user/memory.max": "5000",
+                f"{V2}/memory.max": "9000",
+            },
+            5000,
+        ),
+        (
+            {
+                "proc/self/cgroup": "3:cpu:/x\n2:memory,other:/docker/abc\n",
+                f"{V1}/docker/abc/memory.limit_in_bytes": "7000\n",
+                f"{V1}/memory.limit_in_bytes": "9223372036854771712\n",
+            },
+            7000,
+        ),
+        # In a container, the group of the host is not to be seen.
+        (
+            {
+                "proc/self/cgroup": "2:memory:/docker/abc\n",
+                f"{V1}/memory.limit_in_bytes": "8000\n",
+            },
+            8000,
+        ),
+        ({"proc/self/cgroup": "nonsense\n0::/../../x\n", f"{V2}/memory.max": "nonsense"}, None),
+    ],
+)
+def test_limits_of_control_groups(tmp_path: Path, files: dict[str, str], limit: int | None) -> None:
+    machine = memory.allowed_memory(tmp_path / "nothing")
+    assert 10**8 < machine <= sys.maxsize
+    assert memory.allowed_memory(put(tmp_path, files)) == (limit or machine)
+
+
+def test_the_limit_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = resident_memory()
+    limit = memory.memory_limit("3GB")
+    assert limit.total == 3_000_000_000
+    assert abs(limit.available - (limit.total - used)) < 100_000_000
+    assert memory.memory_limit(2 * 10**9).total == 2 * 10**9
+    monkeypatch.setattr(memory, "allowed_memory", lambda: 10**10)
+    assert memory.memory_limit(None).total == 7 * 10**9
+    # Where nobody asked, there is no limit that is too small.
+    monkeypatch.setattr(memory, "allowed_memory", lambda: 10**6)
+    assert memory.memory_limit(None).available == memory.LEAST
+
+
+@pytest.mark.parametrize("limit", ["10MB", 1, 0, -5])
+def test_a_limit_that_is_too_small(limit: int | str) -> None:
+    with pytest.raises(bytemill.ConfigError, match="is too small") as caught:
+        bytemill.train_tokenizer(iter(["a"]), vocab_size=300, memory_limit=limit)
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("use at least ")
+
+
+@pytest.mark.parametrize("limit", [True, 1.5, b"1GB"])
+def test_a_limit_of_another_type(limit: object) -> None:
+    with pytest.raises(TypeError, match="memory_limit"):
+        bytemill.count_corpus(iter(["a"]), memory_limit=limit)
+
+
+def test_a_limit_that_is_no_size(tmp_path: Path) -> None:
+    with pytest.raises(bytemill.ConfigError, match="not a size"):
+        bytemill.count_corpus(iter(["a"]), memory_limit="much")
+    with pytest.raises(bytemill.ConfigError, match="spill_dir"):
+        bytemill.count_corpus(iter(["a"]), spill_dir=tmp_path / "missing")
+
+
+PEAK = """
+import sys
+import bytemill
+limit, corpus, folder = sys.argv[1:]
+options = {"memory_limit": limit, "spill_dir": folder, "threads": 2}
+counts = bytemill.count_corpus(corpus, **options)
+counts.save(folder + "/a.counts")
+tokenizer = bytemill.train_tokenizer(corpus, vocab_size=1000, min_piece_count=20, **options)
+tokenizer.save(folder + "/a.json")
+# Not getrusage: its peak is also that of the process that started this one.
+status = dict(line.split(":") for line in open("/proc/self/status"))
+print(int(status["VmHWM"].split()[0]) * 1024)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_limit_holds_and_changes_nothing(tmp_path: Path) -> None:
+    corpus = tmp_path / "zipf.txt"
+    with open(corpus, "wb") as file:
+        zipf.write(file, 60_000_000, 1.15, 1)
+    results = {}
+    for limit in ("150MB", "4GB"):
+        folder = tmp_path / limit
+        folder.mkdir()
+        command = [sys.executable, "-c", PEAK, limit, corpus, folder]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        results[limit] = int(done.stdout)
+        assert sorted(os.listdir(folder)) == ["a.counts", "a.json"]
+    # Without a tight limit it would have been more, or this proves nothing.
+    assert results["150MB"] <= 150_000_000 < results["4GB"], results
+    for name in ("a.counts", "a.json"):
+        tight, free = (tmp_path / limit / name for limit in results)
+        assert tight.read_bytes() == free.read_bytes()
