@@ -90,6 +90,9 @@ def train_tokenizer(
         known = extend_from.special_tokens
         specials = list(known) + [token for token in specials if token not in known]
     _check_vocab_size(vocab_size, specials, extend_from)
+    _check_least("min_frequency", min_frequency, 0)
+    _check_least("min_piece_count", min_piece_count, 0)
+    _check_least("max_token_length", max_token_length, 1)
     if counts is None:
         stages = formats.stages(DEFAULT_PATTERN if pattern is None else pattern)
         native = _native.Counts(stages, specials, threads, used_once=True)
@@ -163,6 +166,11 @@ def _check_vocab_size(
             f"vocab_size={vocab_size} is too small: {reason} need {least}",
             f"use at least {least}; each further id is one merge",
         )
+
+
+def _check_least(name: str, value: int | None, least: int) -> None:
+    if value is not None and value < least:
+        raise ConfigError(f"{name}={value} cannot be", f"use {least} or more")
 
 
 def _warn_if_short(got: int, vocab_size: int) -> None:

@@ -194,6 +194,14 @@ fn check_canonical(spec: &Spec, merges: &[Merge]) -> Result<(), String> {
         let token = shown_token(token);
         return Err(format!("the token {token} has the id {id}: bytes must have the ids 0 to 255"));
     }
+    let early = |merge: &&Merge| merge.left.max(merge.right) >= merge.result;
+    if let Some(merge) = merges.iter().find(early) {
+        let used = merge.left.max(merge.right);
+        return Err(format!(
+            "the merge that makes {} uses {used}, which is made later",
+            merge.result
+        ));
+    }
     match merges.iter().enumerate().find(|&(i, merge)| merge.result as usize != 256 + i) {
         Some((i, merge)) => {
             Err(format!("merge {i} makes the id {}, not {}", merge.result, 256 + i))

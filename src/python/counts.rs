@@ -38,7 +38,7 @@ impl Counts {
         py: Python<'_>,
         pattern: Vec<String>,
         special_tokens: Vec<String>,
-        threads: Option<usize>,
+        threads: Option<i64>,
         used_once: bool,
     ) -> PyResult<Self> {
         let cutter = Cutter::new(&pattern, &special_tokens).map_err(|e| to_python(py, e))?;
@@ -55,7 +55,7 @@ impl Counts {
     fn open(
         py: Python<'_>,
         path: PathBuf,
-        threads: Option<usize>,
+        threads: Option<i64>,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let threads = self::threads(py, threads)?;

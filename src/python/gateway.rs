@@ -98,16 +98,23 @@ pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
         .map_or_else(|error| error, PyErr::from_value)
 }
 
+/// More threads than this are never of use.
+const MAX_THREADS: i64 = 1024;
+
 /// The number of threads to use: what is asked for, else `BYTEMILL_THREADS`, else what the
 /// process may use.
-pub fn threads(py: Python<'_>, asked: Option<usize>) -> PyResult<usize> {
+pub fn threads(py: Python<'_>, asked: Option<i64>) -> PyResult<usize> {
     let refuse = |what: String| to_python(py, Error::config(what).with_hint("use 1 or more"));
     if let Some(n) = asked {
-        return if n > 0 { Ok(n.min(1024)) } else { Err(refuse("threads=0".into())) };
+        return if n > 0 {
+            Ok(n.min(MAX_THREADS) as usize)
+        } else {
+            Err(refuse(format!("threads={n} cannot be")))
+        };
     }
     match std::env::var("BYTEMILL_THREADS") {
-        Ok(text) => match text.trim().parse::<usize>() {
-            Ok(n) if n > 0 => Ok(n.min(1024)),
+        Ok(text) => match text.trim().parse::<i64>() {
+            Ok(n) if n > 0 => Ok(n.min(MAX_THREADS) as usize),
             _ => Err(refuse(format!("BYTEMILL_THREADS={text:?} is not a number of threads"))),
         },
         // Respects the affinity mask and, on Linux, the quota of the container.

@@ -151,7 +151,7 @@ impl Core {
         py: Python<'py>,
         texts: Vec<Text<'py>>,
         special: Option<&Bound<'py, PyAny>>,
-        threads: Option<usize>,
+        threads: Option<i64>,
     ) -> PyResult<Arrays<'py, PyArray1<u64>>> {
         let recognise = recognise(&self.tokenizer, special)?;
         let threads = self::threads(py, threads)?;
