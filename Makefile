@@ -77,7 +77,7 @@ fuzz: $(VENV)/.native $(VENV)/.dev ## many random cases; cargo-fuzz too where it
 	fi
 
 wheel: $(VENV)/.maturin ## a wheel and a source distribution in dist/
-	$(BIN)/maturin build --release --sdist --out dist
+	$(BIN)/maturin build --release --strip --sdist --out dist
 
 clean: ## remove everything that was made
 	rm -rf $(VENV) target fuzz/target dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
