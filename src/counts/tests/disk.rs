@@ -99,7 +99,6 @@ fn files_under_a_limit_stay_within_it() {
     assert!(tight.runs.len() > 2, "{}", tight.runs.len());
     let held: usize = tight.tables.iter().map(PieceMap::heap_bytes).sum();
     assert!(held as u64 <= available, "{held}");
-    assert!(free.tables.iter().map(PieceMap::heap_bytes).sum::<usize>() as u64 > available);
     assert!(free.sorted(&job()).unwrap().iter().eq(tight.sorted(&job()).unwrap().iter()));
     // What merging needs does not fit.
     let error = tight.pieces(1, &job()).unwrap_err().to_string();
