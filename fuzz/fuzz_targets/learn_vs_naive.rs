@@ -19,6 +19,7 @@ struct Input {
     huggingface: bool,
     min_frequency: u8,
     max_token_length: u8,
+    threads: u8,
 }
 
 fuzz_target!(|input: Input| {
@@ -42,6 +43,7 @@ fuzz_target!(|input: Input| {
         } else {
             usize::MAX
         },
+        threads: usize::from(input.threads % 4) + 1,
     };
     let mut list = PieceList::default();
     for (piece, n) in &pieces {
