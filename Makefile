@@ -38,6 +38,8 @@ test: check-format lint types test-rust test-python ## everything that must hold
 
 check-format: $(VENV)/.dev ## formatting, without changing files
 	$(CARGO) fmt --check
+	$(CARGO) fmt --check --manifest-path benches/Cargo.toml
+	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
 	$(BIN)/ruff format --check --quiet .
 
 lint: $(VENV)/.dev ## ruff and clippy, warnings as errors
@@ -57,6 +59,8 @@ test-python: $(VENV)/.native $(VENV)/.dev ## the Python tests, doctests and the 
 
 format: $(VENV)/.dev ## format all code
 	$(CARGO) fmt
+	$(CARGO) fmt --manifest-path benches/Cargo.toml
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --quiet --fix .
 

@@ -14,14 +14,18 @@ fn count(c: &mut Criterion) {
         group.throughput(Throughput::Bytes(text.len() as u64));
         group.sample_size(20);
         for threads in [1, cores] {
-            group.bench_with_input(BenchmarkId::new("threads", threads), &threads, |b, &threads| {
-                b.iter(|| {
-                    let cutter = Cutter::new(&["gpt2"], &["<|endoftext|>"]).unwrap();
-                    let mut counts = Counts::new(cutter, threads);
-                    counts.add_texts(&[text.as_bytes()], &Job::new(Phase::Count, 0)).unwrap();
-                    counts.stats(&Job::new(Phase::Count, 0)).unwrap().n_pieces
-                });
-            });
+            group.bench_with_input(
+                BenchmarkId::new("threads", threads),
+                &threads,
+                |b, &threads| {
+                    b.iter(|| {
+                        let cutter = Cutter::new(&["gpt2"], &["<|endoftext|>"]).unwrap();
+                        let mut counts = Counts::new(cutter, threads);
+                        counts.add_texts(&[text.as_bytes()], &Job::new(Phase::Count, 0)).unwrap();
+                        counts.stats(&Job::new(Phase::Count, 0)).unwrap().n_pieces
+                    });
+                },
+            );
         }
         group.finish();
     }

@@ -26,8 +26,10 @@ struct Input {
 }
 
 fuzz_target!(|input: Input| {
-    let mut spec =
-        Spec { pattern: vec![NAMES[usize::from(input.pattern) % NAMES.len()].into()], ..Spec::default() };
+    let mut spec = Spec {
+        pattern: vec![NAMES[usize::from(input.pattern) % NAMES.len()].into()],
+        ..Spec::default()
+    };
     let mut tokens: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
     let mut known: HashSet<Vec<u8>> = tokens.iter().cloned().collect();
     let mut merges = Vec::new();
