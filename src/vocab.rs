@@ -167,7 +167,7 @@ impl Vocab {
     pub fn decode(&self, ids: &[u32], out: &mut Vec<u8>) -> Result<()> {
         for (at, &id) in ids.iter().enumerate() {
             let Some(bytes) = self.id_bytes(id) else {
-                return Err(self.unknown_id(i64::from(id), at));
+                return Err(self.unknown_id(id, at));
             };
             out.extend_from_slice(bytes);
         }
@@ -175,7 +175,7 @@ impl Vocab {
     }
 
     /// The error for an id that is not in the vocabulary.
-    pub fn unknown_id(&self, id: i64, at: usize) -> Error {
+    pub fn unknown_id(&self, id: impl std::fmt::Display, at: usize) -> Error {
         Error::tokenizer(format!(
             "id {id} at position {at} is not in the vocabulary (largest id: {})",
             self.max_id()

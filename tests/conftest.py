@@ -67,12 +67,3 @@ def tokenizer(corpus: Path) -> bytemill.Tokenizer:
 def openai(request: pytest.FixtureRequest) -> rivals.Published:
     """A published vocabulary with its pattern and special tokens."""
     return rivals.published(request.param)
-
-
-@pytest.fixture
-def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment of a log file: no colours, no width, no progress bars."""
-    for name in ("FORCE_COLOR", "CLICOLOR_FORCE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "80")

@@ -127,6 +127,7 @@ def test_an_empty_corpus_is_an_error(tmp_path: Path) -> None:
         {"special_tokens": ["a", "a"]},
         {"special_tokens": [""]},
         {"tie_break": "alphabet"},
+        {"vocab_size": 2**70},
         {"min_frequency": -1},
         {"min_piece_count": -1},
         {"max_token_length": 0},

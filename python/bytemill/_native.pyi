@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 __version__: str
 UNICODE_VERSION: str
+MAX_TOKENS: int
 PATTERNS: tuple[str, ...]
 
 Special = Literal["all", "none", "error"] | Collection[str]

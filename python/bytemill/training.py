@@ -167,6 +167,11 @@ def _check_vocab_size(
             f"use at least {least}; each further id is one merge",
         )
 
+    if vocab_size > _native.MAX_TOKENS:
+        raise ConfigError(
+            f"vocab_size={vocab_size} is too large: a vocabulary has at most {_native.MAX_TOKENS}"
+        )
+
 
 def _check_least(name: str, value: int | None, least: int) -> None:
     if value is not None and value < least:

@@ -36,7 +36,8 @@ pub fn refusal(sample: &[u8]) -> Option<(&'static str, &'static str)> {
             return Some(("UTF-32 text without a byte order mark, not UTF-8", CONVERT_32));
         }
         let (even, odd) = (zeros[0] + zeros[2], zeros[1] + zeros[3]);
-        if even.abs_diff(odd) * 10 > n_zeros * 8 && n_zeros > 1 {
+        // Binary data may have a few zeros that happen to stand at even places.
+        if even.abs_diff(odd) * 10 > n_zeros * 8 && n_zeros > 1 && n_zeros * 10 > sample.len() {
             return Some(("UTF-16 text without a byte order mark, not UTF-8", CONVERT));
         }
         return Some(("binary data (it holds zero bytes), not text", NOT_TEXT));
@@ -75,6 +76,8 @@ mod tests {
         let wide: Vec<u8> = "hello world".chars().flat_map(|c| (c as u32).to_le_bytes()).collect();
         assert!(reason(&wide).starts_with("UTF-32 text without"));
         assert!(reason(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0").starts_with("binary"));
+        let few_zeros = [&b"\x7fELF\x02\x01\x01"[..], &(0..=255).collect::<Vec<u8>>().repeat(8)];
+        assert!(reason(&few_zeros.concat()).starts_with("binary"));
         assert!(reason(b"PK\x03\x04\x14\x01\x02\x03\x05").starts_with("binary"));
     }
 }

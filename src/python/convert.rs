@@ -127,8 +127,7 @@ pub fn id(vocab: &Vocab, value: &Bound<'_, PyAny>, at: usize) -> PyResult<u32> {
     }
     let py = value.py();
     if value.is_instance_of::<PyInt>() || value.hasattr("__index__")? {
-        let shown = value.extract::<i64>().unwrap_or(i64::MAX);
-        return Err(to_python(py, vocab.unknown_id(shown, at)));
+        return Err(to_python(py, vocab.unknown_id(value.str()?, at)));
     }
     Err(PyTypeError::new_err(format!(
         "an id must be an integer, not {} (at position {at})",

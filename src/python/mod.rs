@@ -76,6 +76,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("UNICODE_VERSION", pattern::UNICODE_VERSION)?;
+    module.add("MAX_TOKENS", crate::vocab::MAX_TOKENS)?;
     module.add("PATTERNS", PyTuple::new(py, pattern::NAMES)?)?;
     module.add_function(wrap_pyfunction!(known_pattern, module)?)?;
     module.add_function(wrap_pyfunction!(pattern_regex, module)?)?;

@@ -272,7 +272,8 @@ impl Core {
         self.tokenizer.unreachable()
     }
 
-    /// Id → bytes of every token, special ones included, in the order of ids.
+    /// Id → bytes of every token, special ones included, in the order of ids. A new dictionary each
+    /// time: for one token, `token_bytes` is the way.
     #[getter]
     fn vocab<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let vocab = self.tokenizer.vocab();
