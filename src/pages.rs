@@ -1,4 +1,4 @@
-//! Large arrays of zeros.
+//! Large arrays of zeros, and memory asked for ahead of its use.
 //!
 //! Tables of many megabytes that are read here and there spend much of their time on address
 //! translation, and on being handed over by the system page by page. Huge pages help with both,
@@ -80,6 +80,20 @@ impl<T> DerefMut for Pages<T> {
         // SAFETY: as above, and `self` is borrowed for writing.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
+}
+
+/// Asks for the cache line of `values[at]` before it is needed. A place outside asks for nothing
+/// that matters.
+#[inline(always)]
+pub fn prefetch<T>(values: &[T], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: prefetching reads nothing and may be given any address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(values.as_ptr().wrapping_add(at).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (values, at);
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod sorted;
 
 pub use sorted::{Block, SortedPieces};
 
-use crate::pages::{Pages, Plain};
+use crate::pages::{Pages, Plain, prefetch};
 
 /// Pieces of up to this many bytes are packed into their key.
 pub const SHORT: usize = 15;
@@ -213,15 +213,7 @@ impl<V: Plain + Default> PieceMap<V> {
     /// Brings the entry of a short piece closer before it is asked for.
     #[inline(always)]
     pub fn prefetch(&self, hash: u64) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the line is inside the table, and prefetching reads nothing.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let line = self.short.entries.as_ptr().add(self.short.line(hash));
-            _mm_prefetch::<_MM_HINT_T0>(line.cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = hash;
+        prefetch(&self.short.entries, self.short.line(hash));
     }
 
     /// The value of a piece, if there is one.

@@ -158,11 +158,6 @@ impl Vocab {
         }
     }
 
-    /// The rank of an id that is an ordinary token.
-    pub fn rank_of_id(&self, id: u32) -> Option<u32> {
-        self.ranks.get(id).filter(|&rank| (rank as usize) < self.n_ranks())
-    }
-
     /// The bytes of many ids, one after the other. Unknown ids are an error that says which.
     pub fn decode(&self, ids: &[u32], out: &mut Vec<u8>) -> Result<()> {
         for (at, &id) in ids.iter().enumerate() {

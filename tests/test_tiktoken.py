@@ -159,3 +159,27 @@ def test_ranks_that_cannot_be_reached(tokens: list[bytes], letters: str, text: s
 def test_surrogates(published: tuple[Tokenizer, tiktoken.Encoding], broken: str) -> None:
     tokenizer, encoding = published
     assert tokenizer.encode(broken) == encoding.encode(broken)
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k"])
+def test_every_code_point_has_the_class_that_tiktoken_gives_it(pattern: str) -> None:
+    # A token of a character's last byte and a letter, digit, symbol or space shows whether the
+    # two were in one piece.
+    ranks = dict(BYTES)
+    for other in (b"b", b"1", b"!", b" "):
+        for last in range(0x80, 0xC0):
+            ranks[bytes([last]) + other] = len(ranks)
+    encoding = tiktoken.Encoding(
+        "classes",
+        pat_str=_native.pattern_regex(pattern),
+        mergeable_ranks=ranks,
+        special_tokens={},
+    )
+    tokenizer = Tokenizer.from_tiktoken(encoding)
+    assert tokenizer.pattern == pattern
+    # Between these ranges nothing is assigned.
+    points = [*range(0x80, 0xD800), *range(0xE000, 0x34000), *range(0xE0000, 0xE1000), 0x10FFFF]
+    for start in range(0, len(points), 1 << 14):
+        chars = map(chr, points[start : start + (1 << 14)])
+        text = "".join(f"b{c}b {c}1 {c}! {c} {c}{c}\n" for c in chars)
+        assert encoding.encode_ordinary(text) == tokenizer.encode(text), f"from {start}"

@@ -9,7 +9,7 @@ mod cache;
 mod spans;
 mod stream;
 
-pub use spans::{Span, char_spans};
+pub use spans::Span;
 pub use stream::Stream;
 
 use std::sync::Mutex;

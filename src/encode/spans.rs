@@ -35,7 +35,7 @@ impl Tokenizer {
 
 /// Spans from the ends of tokens. A token that holds part of a character spans all of it; a byte
 /// that is not UTF-8 is a character.
-pub fn char_spans(text: &[u8], ends: &[usize]) -> Vec<Span> {
+fn char_spans(text: &[u8], ends: &[usize]) -> Vec<Span> {
     // By byte: does a character start here? Characters are counted as the tokens go by.
     let starts = |at: usize| at >= text.len() || character_starts(text, at);
     let mut spans = Vec::with_capacity(ends.len());

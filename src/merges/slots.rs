@@ -10,7 +10,7 @@ use super::pairs::{Entry, Pair, PairTable};
 use crate::counts::PieceList;
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::pages::{Pages, Plain};
+use crate::pages::{Pages, Plain, prefetch};
 
 /// Stands between two pieces.
 const WALL: u32 = u32::MAX;
@@ -369,16 +369,4 @@ impl Work<'_> {
             }
         }
     }
-}
-
-#[inline(always)]
-fn prefetch(slots: &[Slot], at: usize) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: `at` is a position in the slots, and prefetching reads nothing.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(slots.as_ptr().add(at).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (slots, at);
 }
