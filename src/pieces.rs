@@ -290,12 +290,20 @@ impl<V: Plain + Default> PieceMap<V> {
     }
 
     /// Every piece with its value, in no particular order.
-    pub fn for_each(&self, mut visit: impl FnMut(&[u8], V)) {
-        for entry in self.short.entries.iter().filter(|entry| entry.key != 0) {
+    pub fn for_each(&self, visit: impl FnMut(&[u8], V)) {
+        self.for_each_of(0, 1, visit);
+    }
+
+    /// The same for one of `n_parts` parts of the table, which together are the whole.
+    pub fn for_each_of(&self, part: usize, n_parts: usize, mut visit: impl FnMut(&[u8], V)) {
+        let range = |len: usize| len * part / n_parts..len * (part + 1) / n_parts;
+        let short = &self.short.entries[range(self.short.entries.len())];
+        for entry in short.iter().filter(|entry| entry.key != 0) {
             let (bytes, length) = key_bytes(entry.key);
             visit(&bytes[..length], entry.value);
         }
-        for entry in self.long.entries.iter().filter(|entry| entry.length > 0) {
+        let long = &self.long.entries[range(self.long.entries.len())];
+        for entry in long.iter().filter(|entry| entry.length > 0) {
             visit(self.long.bytes(entry), entry.value);
         }
     }

@@ -21,6 +21,14 @@ impl PieceList {
         self.entries.push((start, self.bytes.len(), count));
     }
 
+    /// Adds the pieces of another list.
+    pub fn append(&mut self, other: &PieceList) {
+        let before = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        let moved = other.entries.iter().map(|&(start, end, n)| (start + before, end + before, n));
+        self.entries.extend(moved);
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.entries.len()

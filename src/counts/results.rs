@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::file::{self, FileSource, Header, MAKE_AGAIN};
 use super::merge::{self, Source};
 use super::run::{self, Run};
-use super::{Counts, PieceList, Stats};
+use super::{Counts, PieceList, Stats, on_each};
 use crate::corpus::Cutter;
 use crate::error::{Error, Result};
 use crate::heap;
@@ -166,6 +166,9 @@ impl Counts {
     /// merging, byte order was no faster than the order of the table). An error if merging them
     /// would not fit into the memory limit.
     pub fn pieces(&mut self, min_piece_count: u64, job: &Job) -> Result<PieceList> {
+        if self.used_once && self.runs.is_empty() && !self.is_scattered() {
+            return self.take_pieces(min_piece_count);
+        }
         let limit = self.limit;
         let stats = self.settle(job)?;
         if let Some(limit) = limit {
@@ -180,6 +183,47 @@ impl Counts {
         if self.used_once {
             self.clear();
         }
+        Ok(list)
+    }
+
+    /// The pieces of all tables, which are freed. They are not added up first: to look a piece up
+    /// in the other tables is cheaper than to move it there, and all threads can.
+    fn take_pieces(&mut self, min_piece_count: u64) -> Result<PieceList> {
+        let tables = &self.tables[..];
+        let mut parts: Vec<(usize, PieceList, Stats)> =
+            (0..tables.len()).map(|part| (part, PieceList::default(), Stats::default())).collect();
+        on_each(&mut parts, |(part, list, stats), _| {
+            for (number, table) in tables.iter().enumerate() {
+                let (before, behind) = (&tables[..number], &tables[number + 1..]);
+                let mut result = Ok(());
+                table.for_each_of(*part, tables.len(), |piece, count| {
+                    // The first table that has a piece stands for all.
+                    if before.iter().any(|other| other.get(piece).is_some()) {
+                        return;
+                    }
+                    let others = behind.iter().filter_map(|other| other.get(piece));
+                    let count = others.fold(count, u64::saturating_add);
+                    if result.is_ok() {
+                        result = stats.add(piece, count);
+                    }
+                    if count >= min_piece_count {
+                        list.push(piece, count);
+                    }
+                });
+                result?;
+            }
+            Ok(())
+        })?;
+        let mut parts = parts.into_iter();
+        let Some((_, mut list, mut stats)) = parts.next() else { return Ok(PieceList::default()) };
+        for (_, others, more) in parts {
+            list.append(&others);
+            stats.join(&more)?;
+        }
+        if let Some(limit) = self.limit {
+            stats.check(min_piece_count, limit.available, limit.total)?;
+        }
+        self.clear();
         Ok(list)
     }
 

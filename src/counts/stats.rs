@@ -67,6 +67,19 @@ impl Stats {
         Ok(())
     }
 
+    /// Takes up what other counts hold, of other pieces.
+    pub fn join(&mut self, other: &Stats) -> Result<()> {
+        self.n_pieces += other.n_pieces;
+        self.n_bytes += other.n_bytes;
+        let total = self.total.checked_add(other.total).filter(|&total| total <= i64::MAX as u64);
+        self.total = total.ok_or_else(too_many)?;
+        for (ours, theirs) in self.bins.iter_mut().zip(&other.bins) {
+            ours.0 += theirs.0;
+            ours.1 += theirs.1;
+        }
+        Ok(())
+    }
+
     /// An estimate of the memory that merging pieces of at least this count needs. In a bin of
     /// several counts all are taken to be in.
     pub fn merge_need(&self, min_piece_count: u64) -> u64 {

@@ -1,39 +1,33 @@
-//! A binary heap whose order is given with each call: it depends on the tokens, which the heap
-//! does not know.
+//! A binary heap whose order is given with each call: it depends on what the heap does not know.
 
-use super::pairs::Pair;
+/// Things of which the best is on top.
+#[derive(Debug)]
+pub struct Heap<T>(Vec<T>);
 
-/// A pair and the count it had when it was put in.
-#[derive(Debug, Clone, Copy)]
-pub struct Candidate {
-    /// Its count then.
-    pub count: u64,
-    /// The pair.
-    pub pair: Pair,
+impl<T> Default for Heap<T> {
+    fn default() -> Self {
+        Heap(Vec::new())
+    }
 }
 
-/// Candidates, the best on top.
-#[derive(Debug, Default)]
-pub struct Heap(Vec<Candidate>);
-
-impl Heap {
-    /// Puts a candidate in.
-    pub fn push(&mut self, candidate: Candidate, better: impl Fn(&Candidate, &Candidate) -> bool) {
+impl<T: Copy> Heap<T> {
+    /// Puts one in.
+    pub fn push(&mut self, new: T, better: impl Fn(&T, &T) -> bool) {
         let mut at = self.0.len();
-        self.0.push(candidate);
+        self.0.push(new);
         while at > 0 {
             let parent = (at - 1) / 2;
-            if !better(&candidate, &self.0[parent]) {
+            if !better(&new, &self.0[parent]) {
                 break;
             }
             self.0[at] = self.0[parent];
             at = parent;
         }
-        self.0[at] = candidate;
+        self.0[at] = new;
     }
 
     /// Takes the best out.
-    pub fn pop(&mut self, better: impl Fn(&Candidate, &Candidate) -> bool) -> Option<Candidate> {
+    pub fn pop(&mut self, better: impl Fn(&T, &T) -> bool) -> Option<T> {
         let last = self.0.pop()?;
         let Some(&top) = self.0.first() else { return Some(last) };
         let mut at = 0;

@@ -13,19 +13,22 @@
 //! candidates run out before the merges do, it is lowered and the pairs are indexed again from the
 //! slots as they are then.
 //!
-//! The best pair comes from a heap with stale counts: counts only fall, so the top entry is either
-//! right or is put back with its present count.
-//!
-//! Time: O(symbols × log) for the pieces given, plus a heap operation per changed pair.
+//! The best pair comes from a [`queue`] with stale counts: counts only fall, so the top entry is
+//! either right or is put back with its present count.
 
 mod heap;
+mod index;
 mod neighbours;
 mod pairs;
+mod queue;
 mod slots;
 
-use heap::{Candidate, Heap};
-use neighbours::Sum;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use index::Positions;
+use neighbours::{Neighbours, Sum};
 use pairs::{Entry, Pair, PairTable};
+use queue::{Candidate, Judge, Queue};
 use slots::{Findings, Replacement, Slots};
 
 use crate::counts::PieceList;
@@ -114,12 +117,45 @@ pub fn learn(
         .num_threads(options.threads)
         .build()
         .map_err(|e| Error::config(format!("{} threads cannot be had: {e}", options.threads)))?;
-    pool.install(|| learn_here(pieces, base, options, job))
+    pool.install(|| {
+        let awake = &AtomicBool::new(true);
+        rayon::scope(|scope| {
+            let learner = rayon::current_thread_index();
+            for _ in 1..options.threads {
+                scope.spawn(move |_| stay_awake(awake, learner));
+            }
+            let _rest = Rest(awake);
+            learn_here(pieces, base, options, job)
+        })
+    })
+}
+
+/// Keeps a thread of the pool ready for its share of the next merge. Waking one that sleeps takes
+/// longer than most shares.
+fn stay_awake(awake: &AtomicBool, learner: Option<usize>) {
+    // The thread that learns must not wait here for itself.
+    if rayon::current_thread_index() == learner {
+        return;
+    }
+    while awake.load(Relaxed) {
+        if rayon::yield_now() != Some(rayon::Yield::Executed) {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Lets the threads go when learning ends, however it ends.
+struct Rest<'a>(&'a AtomicBool);
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Relaxed);
+    }
 }
 
 fn learn_here(
     pieces: &PieceList,
-    base: &dyn Base,
+    base: &(dyn Base + Sync),
     options: &Options,
     job: &Job,
 ) -> Result<Vec<(u32, u32)>> {
@@ -133,10 +169,14 @@ fn learn_here(
     Ok(learner.merges)
 }
 
-/// The first floor is the number of bytes by the number of merges and by this.
-const FLOOR_SHARE: u64 = 32;
-/// The next one is the last by this.
+/// A floor that turns out too high is divided by this.
 const FLOOR_STEP: u64 = 16;
+/// Of natural text with `n` bytes, the last of `m` merges has a count of `n / (12 m)` to
+/// `n / (120 m)`.
+const FLOOR_SHARE: u64 = 256;
+
+/// So many neighbours have their pairs brought into the cache together.
+const AT_ONCE: usize = 32;
 
 /// A neighbour whose positions are not kept.
 const UNTRACKED: usize = usize::MAX;
@@ -144,41 +184,45 @@ const UNTRACKED: usize = usize::MAX;
 struct Learner {
     options: Options,
     slots: Slots,
-    /// Token bytes by number.
-    tokens: Vec<Vec<u8>>,
+    known: Known,
     /// Pairs that are rarer are not tracked.
     floor: u64,
-    pairs: PairTable,
     /// The positions of all tracked pairs.
-    positions: Vec<u32>,
-    heap: Heap,
+    positions: Positions,
+    queue: Queue,
     merges: Vec<(u32, u32)>,
-    /// The order of the tokens in the `tokenizers` library.
-    ranks: Vec<u32>,
     /// One for each thread.
     findings: Vec<Findings>,
 }
 
 impl Learner {
-    fn new(pieces: &PieceList, base: &dyn Base, options: Options, job: &Job) -> Result<Self> {
+    fn new(
+        pieces: &PieceList,
+        base: &(dyn Base + Sync),
+        options: Options,
+        job: &Job,
+    ) -> Result<Self> {
         let tokens = base.tokens();
+        let slots = Slots::new(pieces, base, &tokens, options.threads, job)?;
+        let floor = first_floor(pieces, options.n_merges).max(options.min_frequency).max(1);
+        let (pairs, positions) = index::index(&slots, floor, options.n_merges, options.threads);
+        job.check()?;
         let mut learner = Learner {
             options,
-            slots: Slots::new(pieces, base, &tokens, job)?,
-            floor: 0,
-            ranks: huggingface_ranks(tokens.len()),
-            tokens,
-            pairs: PairTable::default(),
-            positions: Vec::new(),
-            heap: Heap::default(),
+            slots,
+            floor,
+            known: Known {
+                tie_break: options.tie_break,
+                ranks: huggingface_ranks(tokens.len()),
+                tokens,
+                pairs,
+            },
+            positions,
+            queue: Queue::default(),
             merges: Vec::new(),
             findings: (0..options.threads.max(1)).map(|_| Findings::default()).collect(),
         };
-        let n_bytes: u64 = pieces.iter().map(|(piece, count)| piece.len() as u64 * count).sum();
-        // The count of the last of n merges is some n_bytes / (12 n) for natural text.
-        let guess = n_bytes / (options.n_merges.max(1) as u64).saturating_mul(FLOOR_SHARE);
-        learner.floor = guess.max(learner.least());
-        learner.index_pairs(job)?;
+        learner.fill_queue();
         Ok(learner)
     }
 
@@ -187,53 +231,38 @@ impl Learner {
         self.options.min_frequency.max(1)
     }
 
-    /// Starts to track all pairs that are above the floor.
-    fn index_pairs(&mut self, job: &Job) -> Result<()> {
+    /// Starts again to track pairs, with a lower floor.
+    fn lower_floor(&mut self, job: &Job) -> Result<()> {
         job.check()?;
-        (self.pairs, self.positions) = self.slots.index(self.floor);
-        job.check()?;
-        self.heap = Heap::default();
-        let candidates: Vec<Candidate> = self
-            .pairs
-            .entries()
-            .map(|entry| Candidate { count: entry.count, pair: entry.pair })
-            .collect();
-        for candidate in candidates {
-            self.push(candidate);
+        self.floor = (self.floor / FLOOR_STEP).max(self.least());
+        // The old lists are of no use any more, and would be in the way of the new ones.
+        self.positions = Positions::default();
+        let n_left = self.options.n_merges - self.merges.len();
+        (self.known.pairs, self.positions) =
+            index::index(&self.slots, self.floor, n_left, self.options.threads);
+        self.fill_queue();
+        job.check()
+    }
+
+    fn fill_queue(&mut self) {
+        self.queue = Queue::default();
+        for entry in self.known.pairs.entries() {
+            self.queue.push(Candidate { count: entry.count, pair: entry.pair }, &self.known);
         }
-        Ok(())
-    }
-
-    fn push(&mut self, candidate: Candidate) {
-        let (tokens, ranks, tie_break) = (&self.tokens, &self.ranks, self.options.tie_break);
-        self.heap.push(candidate, |a, b| better(a, b, tie_break, tokens, ranks));
-    }
-
-    fn pop(&mut self) -> Option<Candidate> {
-        let (tokens, ranks, tie_break) = (&self.tokens, &self.ranks, self.options.tie_break);
-        self.heap.pop(|a, b| better(a, b, tie_break, tokens, ranks))
     }
 
     /// The pair to merge next.
     fn best_pair(&mut self, base: &dyn Base, job: &Job) -> Result<Option<Pair>> {
         loop {
-            let Some(top) = self.pop() else {
+                let Some(top) = self.queue.pop(self.floor, &self.known) else {
                 if self.floor <= self.least() {
                     return Ok(None);
                 }
-                self.floor = (self.floor / FLOOR_STEP).max(self.least());
-                self.index_pairs(job)?;
+                self.lower_floor(job)?;
                 continue;
             };
-            let count = self.pairs.count(top.pair);
-            if count != top.count {
-                if count >= self.floor {
-                    self.push(Candidate { count, pair: top.pair });
-                }
-                continue;
-            }
             let [left, right] = top.pair.ids();
-            let (left, right) = (&self.tokens[left as usize], &self.tokens[right as usize]);
+            let (left, right) = (&self.known.tokens[left as usize], &self.known.tokens[right as usize]);
             if left.len() + right.len() > self.options.max_token_length {
                 continue;
             }
@@ -249,19 +278,20 @@ impl Learner {
 
     fn merge(&mut self, pair: Pair) {
         let [a, b] = pair.ids();
-        let c = self.tokens.len() as u32;
-        let token = [&self.tokens[a as usize][..], &self.tokens[b as usize]].concat();
+        let c = self.known.tokens.len() as u32;
+        let token = [&self.known.tokens[a as usize][..], &self.known.tokens[b as usize]].concat();
         self.slots.add_token(token.len());
-        self.tokens.push(token);
-        self.ranks.push(c);
+        self.known.tokens.push(token);
+        self.known.ranks.push(c);
         self.merges.push((a, b));
         for findings in &mut self.findings {
-            findings.resize(self.tokens.len());
+            findings.resize(self.known.tokens.len());
         }
-        let entry = self.pairs.entry(pair);
+        let entry = self.known.pairs.entry(pair);
         entry.count = 0;
         let list = entry.start as usize..entry.start as usize + entry.n as usize;
-        self.slots.replace(Replacement { pair, c }, &self.positions[list], &mut self.findings);
+        let list = &self.positions.list[list];
+        self.slots.replace(Replacement { pair, c }, list, &mut self.findings);
         self.settle(pair, c);
     }
 
@@ -269,78 +299,131 @@ impl Learner {
     fn settle(&mut self, pair: Pair, c: u32) {
         let [a, b] = pair.ids();
         let Findings { mut left, mut right, twins } = std::mem::take(&mut self.findings[0]);
-        left.sums[c as usize].weight = twins;
-        for &x in &left.touched {
-            let sum = &mut left.sums[x as usize];
-            if x != c {
-                self.take(Pair::new(x, a), sum.weight);
-            }
-            sum.n = self.add_pair(Pair::new(x, c), *sum);
-        }
-        for &y in &right.touched {
-            let sum = &mut right.sums[y as usize];
-            // In a run of the form `abab`, the count of (b, a) falls by every occurrence, also by
-            // those whose new pair (c, a) is gone already: `twins` of them.
-            let lost = if y == a { sum.weight + twins } else { sum.weight };
-            if Pair::new(b, y) != pair {
-                self.take(Pair::new(b, y), lost);
-            }
-            sum.n = self.add_pair(Pair::new(c, y), *sum);
-        }
-        for side in [&mut left, &mut right] {
-            for &(id, at) in &side.found {
-                let place = &mut side.sums[id as usize].n;
-                if *place != UNTRACKED {
-                    self.positions[*place] = at;
-                    *place += 1;
+        left.sum(c).weight = twins;
+        for i in 0..left.touched().len() {
+            if i.is_multiple_of(AT_ONCE) {
+                for &x in left.touched()[i..].iter().take(AT_ONCE) {
+                    self.known.pairs.prefetch(Pair::new(x, a));
+                    self.known.pairs.prefetch(Pair::new(x, c));
                 }
             }
-            side.clear();
+            let x = left.touched()[i];
+            {
+                let sum = left.sum(x);
+                if x != c {
+                    self.take(Pair::new(x, a), sum.weight);
+                }
+                sum.n = self.add_pair(Pair::new(x, c), *sum);
+            }
         }
+        for i in 0..right.touched().len() {
+            if i.is_multiple_of(AT_ONCE) {
+                for &y in right.touched()[i..].iter().take(AT_ONCE) {
+                    self.known.pairs.prefetch(Pair::new(b, y));
+                    self.known.pairs.prefetch(Pair::new(c, y));
+                }
+            }
+            let y = right.touched()[i];
+            {
+                let sum = right.sum(y);
+                // In a run of the form `abab`, the count of (b, a) falls by every occurrence, also
+                // by those whose new pair (c, a) is gone already: `twins` of them.
+                let lost = if y == a { sum.weight + twins } else { sum.weight };
+                if Pair::new(b, y) != pair {
+                    self.take(Pair::new(b, y), lost);
+                }
+                sum.n = self.add_pair(Pair::new(c, y), *sum);
+            }
+        }
+        self.list(&mut left, |slots, id| slots.length(id) as u32);
+        self.list(&mut right, |_, _| 0);
         self.findings[0] = Findings { left, right, twins: 0 };
+    }
+
+    /// Writes down where the new pairs are: `before` the new token, by so many slots.
+    fn list(&mut self, side: &mut Neighbours, before: impl Fn(&Slots, u32) -> u32) {
+        for i in 0..side.found().len() {
+            let (id, at) = side.found()[i];
+            let place = &mut side.sum(id).n;
+            if *place != UNTRACKED {
+                self.positions.list[*place] = at - before(&self.slots, id);
+                *place += 1;
+            }
+        }
+        side.clear();
     }
 
     /// Tracks a pair that came into being, if it is worth it; returns where its positions go.
     fn add_pair(&mut self, pair: Pair, sum: Sum) -> usize {
-        let start = self.positions.len();
         if sum.weight < self.floor {
             return UNTRACKED;
         }
-        self.positions.resize(start + sum.n, 0);
-        *self.pairs.entry(pair) =
+        let start = self.positions.add(sum.n);
+        *self.known.pairs.entry(pair) =
             Entry { pair, count: sum.weight, start: start as u64, n: sum.n as u32 };
-        self.push(Candidate { count: sum.weight, pair });
+        self.queue.push(Candidate { count: sum.weight, pair }, &self.known);
         start
     }
 
     /// Lowers the count of a pair, if it is tracked.
     fn take(&mut self, pair: Pair, weight: u64) {
-        if let Some(entry) = self.pairs.find(pair) {
+        if let Some(entry) = self.known.pairs.find(pair) {
             entry.count -= weight;
         }
     }
 }
 
-/// Whether `a` is to be merged before `b`.
-fn better(
-    a: &Candidate,
-    b: &Candidate,
+/// A guess at the count of the last of `n_merges` merges that is rather too low than too high.
+///
+/// Merges end up making whole pieces, the common ones first, and there are more merges on the way
+/// than pieces made: so the piece that comes `n_merges`th is rarer than the last merge (by a
+/// factor of 1.7 to 4 in text of all kinds, so 1.6 is on the low side). Where pieces hardly repeat, as sentences without
+/// spaces, the size of the text has to do.
+fn first_floor(pieces: &PieceList, n_merges: usize) -> u64 {
+    let mut counts: Vec<u64> = pieces.iter().map(|(_, count)| count).collect();
+    let by_piece = match counts.len().checked_sub(n_merges.saturating_add(1)) {
+        Some(at) => *counts.select_nth_unstable(at).1,
+        None => 0,
+    };
+    let n_bytes: u64 = pieces.iter().map(|(piece, count)| piece.len() as u64 * count).sum();
+    let by_size = n_bytes / (n_merges.max(1) as u64).saturating_mul(FLOOR_SHARE);
+    (by_piece.saturating_mul(8) / 5).max(by_size)
+}
+
+/// What is known of tokens and pairs, which decides on the pair that is next.
+struct Known {
     tie_break: TieBreak,
-    tokens: &[Vec<u8>],
-    ranks: &[u32],
-) -> bool {
-    if a.count != b.count {
-        return a.count > b.count;
+    /// Token bytes by number.
+    tokens: Vec<Vec<u8>>,
+    /// The order of the tokens in the `tokenizers` library.
+    ranks: Vec<u32>,
+    pairs: PairTable,
+}
+
+impl Judge for Known {
+    fn count(&self, pair: Pair) -> u64 {
+        self.pairs.count(pair)
     }
-    let ([a_left, a_right], [b_left, b_right]) = (a.pair.ids(), b.pair.ids());
-    match tie_break {
-        TieBreak::Bytes => {
-            let key = |left: u32, right: u32| (&tokens[left as usize], &tokens[right as usize]);
-            key(a_left, a_right) > key(b_left, b_right)
-        }
-        TieBreak::HuggingFace => {
-            let key = |left: u32, right: u32| (ranks[left as usize], ranks[right as usize]);
-            key(a_left, a_right) < key(b_left, b_right)
+
+    fn prepare(&self, pair: Pair) {
+        self.pairs.prefetch(pair);
+    }
+
+    fn is_before(&self, a: Pair, b: Pair) -> bool {
+        let ([a_left, a_right], [b_left, b_right]) = (a.ids(), b.ids());
+        match self.tie_break {
+            TieBreak::Bytes => {
+                let key = |left: u32, right: u32| {
+                    (&self.tokens[left as usize], &self.tokens[right as usize])
+                };
+                key(a_left, a_right) > key(b_left, b_right)
+            }
+            TieBreak::HuggingFace => {
+                let key = |left: u32, right: u32| {
+                    (self.ranks[left as usize], self.ranks[right as usize])
+                };
+                key(a_left, a_right) < key(b_left, b_right)
+            }
         }
     }
 }

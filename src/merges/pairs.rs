@@ -1,6 +1,9 @@
 //! Pair → count and positions: one flat hash table with open addressing.
 
-/// Two token numbers in one.
+use crate::pages::{Pages, Plain, prefetch};
+
+/// Two token numbers in one, all bits turned over: a table of zeros is a table without pairs, for
+/// no token has the largest number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pair(u64);
 
@@ -8,13 +11,13 @@ impl Pair {
     /// The pair of `left` and `right`.
     #[inline]
     pub fn new(left: u32, right: u32) -> Self {
-        Pair(u64::from(left) << 32 | u64::from(right))
+        Pair(!(u64::from(left) << 32 | u64::from(right)))
     }
 
     /// Its left and right token.
     #[inline]
     pub fn ids(self) -> [u32; 2] {
-        [(self.0 >> 32) as u32, self.0 as u32]
+        [!(self.0 >> 32) as u32, !self.0 as u32]
     }
 
     #[inline]
@@ -24,10 +27,10 @@ impl Pair {
     }
 }
 
-/// No token has this number, so no pair is this.
-const FREE: Pair = Pair(u64::MAX);
+const FREE: Pair = Pair(0);
 
 /// What is known of a pair.
+#[repr(align(32))]
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
     /// The pair.
@@ -40,27 +43,38 @@ pub struct Entry {
     pub n: u32,
 }
 
+// SAFETY: numbers.
+unsafe impl Plain for Entry {}
+
 /// All pairs.
 #[derive(Debug)]
 pub struct PairTable {
-    entries: Vec<Entry>,
+    entries: Pages<Entry>,
     len: usize,
 }
 
-impl Default for PairTable {
-    fn default() -> Self {
-        PairTable { entries: vec![EMPTY; 1 << 12], len: 0 }
-    }
-}
-
-const EMPTY: Entry = Entry { pair: FREE, count: 0, start: 0, n: 0 };
-
 impl PairTable {
+    /// A table with room for about `n` pairs before it grows.
+    pub fn new(n: usize) -> Self {
+        PairTable { entries: Pages::new((2 * n).max(1 << 12).next_power_of_two()), len: 0 }
+    }
+
+    #[inline]
+    fn home(&self, pair: Pair) -> usize {
+        // The high bits of a product are its best ones.
+        (pair.hash() >> 32) as usize & (self.entries.len() - 1)
+    }
+
+    /// Brings the entry of a pair closer before it is asked for.
+    #[inline]
+    pub fn prefetch(&self, pair: Pair) {
+        prefetch(&self.entries, self.home(pair));
+    }
+
     #[inline]
     fn slot(&self, pair: Pair) -> usize {
         let mask = self.entries.len() - 1;
-        // The high bits of a product are its best ones.
-        let mut at = (pair.hash() >> 32) as usize & mask;
+        let mut at = self.home(pair);
         while self.entries[at].pair != pair && self.entries[at].pair != FREE {
             at = (at + 1) & mask;
         }
@@ -100,8 +114,8 @@ impl PairTable {
     }
 
     fn grow(&mut self) {
-        let larger = vec![EMPTY; self.entries.len() * 2];
-        for entry in std::mem::replace(&mut self.entries, larger) {
+        let larger = Pages::new(self.entries.len() * 2);
+        for &entry in std::mem::replace(&mut self.entries, larger).iter() {
             if entry.pair != FREE {
                 let at = self.slot(entry.pair);
                 self.entries[at] = entry;

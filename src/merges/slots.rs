@@ -4,29 +4,33 @@
 //! first and in its last slot, and its length follows from its id, so both neighbours of a token
 //! are one load away and a merge writes at most four slots.
 
+use std::ops::Range;
+
 use super::Base;
 use super::neighbours::Neighbours;
-use super::pairs::{Entry, Pair, PairTable};
+use super::pairs::Pair;
 use crate::counts::PieceList;
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::pages::{Pages, Plain, prefetch};
 
 /// Stands between two pieces.
-const WALL: u32 = u32::MAX;
+pub const WALL: u32 = u32::MAX;
 /// Stands where a token used to begin or end, inside a longer one.
 const INSIDE: u32 = u32::MAX - 1;
 /// Weights from here on are numbers in `heavy`.
 const HEAVY: u32 = 1 << 31;
 /// Positions are known in advance, so their slots can be on the way: this many ahead.
 const AHEAD: usize = 12;
+/// Positions that are looked at together.
+const BLOCK: usize = 128;
 /// Lists shorter than this are not worth a second thread.
-const SHARE: usize = 4096;
+const SHARE: usize = 1024;
 
 /// One byte of a piece, or a wall. Id and weight are needed together, so they lie together.
 #[derive(Debug, Clone, Copy)]
-struct Slot {
-    id: u32,
+pub struct Slot {
+    pub id: u32,
     /// How often the piece occurs.
     weight: u32,
 }
@@ -38,9 +42,7 @@ unsafe impl Plain for Slot {}
 #[derive(Debug)]
 pub struct Slots {
     slots: Pages<Slot>,
-    /// How many slots are in use.
-    n: usize,
-    /// Counts that do not fit a slot.
+    /// Counts that do not fit a slot, in order.
     heavy: Vec<u64>,
     /// Token lengths by number.
     lengths: Vec<u32>,
@@ -79,164 +81,57 @@ impl Findings {
 
 impl Slots {
     /// Lays out pieces of two tokens or more.
-    pub fn new(pieces: &PieceList, base: &dyn Base, tokens: &[Vec<u8>], job: &Job) -> Result<Self> {
-        let total: usize = pieces.iter().map(|(piece, _)| piece.len() + 1).sum();
+    pub fn new(
+        pieces: &PieceList,
+        base: &(dyn Base + Sync),
+        tokens: &[Vec<u8>],
+        threads: usize,
+        job: &Job,
+    ) -> Result<Self> {
+        let total: usize = pieces.iter().map(|(piece, _)| size(piece)).sum();
         if total >= INSIDE as usize {
             return Err(Error::config(format!(
                 "the distinct pieces have {total} bytes, more than merging can address"
             ))
             .with_hint("drop rare pieces with min_piece_count=2 or more"));
         }
-        let mut this = Slots {
-            slots: Pages::new(total + 1),
-            n: 0,
-            heavy: Vec::new(),
-            lengths: tokens.iter().map(|token| token.len() as u32).collect(),
-        };
-        this.push(Slot { id: WALL, weight: 0 });
-        let mut ids = Vec::new();
-        for (number, (piece, count)) in pieces.iter().enumerate() {
-            if number % 65536 == 0 {
-                job.check()?;
-            }
-            if piece.len() < 2 {
-                continue;
-            }
-            let weight = this.weight_of(count);
-            if tokens.len() == 256 {
-                for (slot, &byte) in this.slots[this.n..].iter_mut().zip(piece) {
-                    *slot = Slot { id: u32::from(byte), weight };
-                }
-                this.n += piece.len();
-            } else {
-                ids.clear();
-                base.segment(piece, &mut ids)?;
-                this.push_tokens(&ids, weight);
-            }
-            this.push(Slot { id: WALL, weight: 0 });
-        }
-        Ok(this)
+        let counts = pieces.iter().map(|(_, count)| count);
+        let mut heavy: Vec<u64> = counts.filter(|&count| count >= u64::from(HEAVY)).collect();
+        heavy.sort_unstable();
+        heavy.dedup();
+        let lengths: Vec<u32> = tokens.iter().map(|token| token.len() as u32).collect();
+        let mut slots = Pages::new(total + 1);
+        slots[0] = Slot { id: WALL, weight: 0 };
+        let layout = Layout { pieces, base, lengths: &lengths, heavy: &heavy, job };
+        layout.share(0..pieces.len(), &mut slots[1..], threads)?;
+        Ok(Slots { slots, heavy, lengths })
     }
 
-    fn push(&mut self, slot: Slot) {
-        self.slots[self.n] = slot;
-        self.n += 1;
+    /// The slots, to be read.
+    pub fn all(&self) -> &[Slot] {
+        &self.slots
     }
 
-    fn push_tokens(&mut self, ids: &[u32], weight: u32) {
-        for &id in ids {
-            let length = self.lengths[id as usize] as usize;
-            let token = &mut self.slots[self.n..self.n + length];
-            token.fill(Slot { id: INSIDE, weight });
-            token[0].id = id;
-            token[length - 1].id = id;
-            self.n += length;
-        }
+    /// How often the piece of a slot occurs.
+    #[inline(always)]
+    pub fn weight(&self, slot: Slot) -> u64 {
+        weighed(&self.heavy, slot.weight)
     }
 
-    fn weight_of(&mut self, count: u64) -> u32 {
-        if count < u64::from(HEAVY) {
-            count as u32
-        } else {
-            self.heavy.push(count);
-            HEAVY | (self.heavy.len() - 1) as u32
-        }
+    /// The length of a token.
+    #[inline(always)]
+    pub fn length(&self, id: u32) -> usize {
+        self.lengths[id as usize] as usize
+    }
+
+    /// Whether every token is a byte.
+    pub fn are_bytes(&self) -> bool {
+        self.lengths.len() == 256
     }
 
     /// Notes the length of a new token.
     pub fn add_token(&mut self, length: usize) {
         self.lengths.push(length as u32);
-    }
-
-    /// Counts all pairs, then lists the positions of those of at least `floor`: two passes, so
-    /// that every list has its size.
-    pub fn index(&self, floor: u64) -> (PairTable, Vec<u32>) {
-        if self.lengths.len() == 256 { self.index_bytes(floor) } else { self.index_tokens(floor) }
-    }
-
-    fn index_tokens(&self, floor: u64) -> (PairTable, Vec<u32>) {
-        let mut all = PairTable::default();
-        self.for_each_pair(|_, pair, weight| {
-            let entry = all.entry(pair);
-            entry.count += weight;
-            entry.n += 1;
-        });
-        let mut pairs = PairTable::default();
-        let mut n_positions = 0;
-        for entry in all.entries().filter(|entry| entry.count >= floor) {
-            *pairs.entry(entry.pair) = Entry { start: n_positions, n: 0, ..*entry };
-            n_positions += u64::from(entry.n);
-        }
-        let mut positions = vec![0; n_positions as usize];
-        self.for_each_pair(|at, pair, _| {
-            if let Some(entry) = pairs.find(pair) {
-                positions[entry.start as usize + entry.n as usize] = at;
-                entry.n += 1;
-            }
-        });
-        (pairs, positions)
-    }
-
-    /// Calls `visit` for every two neighbours: their position, the pair, its weight.
-    fn for_each_pair(&self, mut visit: impl FnMut(u32, Pair, u64)) {
-        let mut at = 1;
-        while at < self.n {
-            let Slot { id, weight } = self.slots[at];
-            if id == WALL {
-                at += 1;
-                continue;
-            }
-            let next = at + self.lengths[id as usize] as usize;
-            let right = self.slots[next].id;
-            if right != WALL {
-                visit(at as u32, Pair::new(id, right), weighed(&self.heavy, weight));
-            }
-            at = next;
-        }
-    }
-
-    /// The same while all tokens are bytes: the largest index, and plain arrays instead of a hash
-    /// table.
-    fn index_bytes(&self, floor: u64) -> (PairTable, Vec<u32>) {
-        let mut counts = vec![(0u64, 0u32); 1 << 16];
-        self.for_each_byte_pair(|_, pair, weight| {
-            let (count, n) = &mut counts[pair];
-            *count += weighed(&self.heavy, weight);
-            *n += 1;
-        });
-        let mut pairs = PairTable::default();
-        let mut n_positions = 0;
-        // Positions of pairs below the floor all go to one place past the end.
-        let mut cursors = vec![(0usize, 0usize); 1 << 16];
-        for (pair, &(count, n)) in counts.iter().enumerate() {
-            if n > 0 && count >= floor {
-                let key = Pair::new(pair as u32 >> 8, pair as u32 & 255);
-                *pairs.entry(key) = Entry { pair: key, count, start: n_positions as u64, n };
-                cursors[pair] = (n_positions, 1);
-                n_positions += n as usize;
-            }
-        }
-        let mut positions = vec![0; n_positions + 1];
-        for cursor in cursors.iter_mut().filter(|cursor| cursor.1 == 0) {
-            cursor.0 = n_positions;
-        }
-        self.for_each_byte_pair(|at, pair, _| {
-            let (place, step) = &mut cursors[pair];
-            positions[*place] = at as u32;
-            *place += *step;
-        });
-        positions.truncate(n_positions);
-        (pairs, positions)
-    }
-
-    #[inline(always)]
-    fn for_each_byte_pair(&self, mut visit: impl FnMut(usize, usize, u32)) {
-        for (at, two) in self.slots[..self.n].windows(2).enumerate() {
-            // A wall is greater than any byte.
-            if two[0].id.max(two[1].id) < 256 {
-                visit(at, (two[0].id << 8 | two[1].id) as usize, two[0].weight);
-            }
-        }
     }
 
     /// Replaces the pair at those of the ascending `positions` where it still stands. What was
@@ -255,16 +150,88 @@ impl Slots {
             c: replacement.c,
             a_length: self.lengths[a as usize] as usize,
             b_length: self.lengths[b as usize] as usize,
-            lengths: &self.lengths,
             heavy: &self.heavy,
         };
-        work.share(&mut self.slots[..self.n], 0, positions, findings);
+        work.share(&mut self.slots, 0, positions, findings);
     }
 }
 
 #[inline(always)]
 fn weighed(heavy: &[u64], weight: u32) -> u64 {
     if weight < HEAVY { u64::from(weight) } else { heavy[(weight & !HEAVY) as usize] }
+}
+
+/// How many slots a piece takes: it needs two bytes for a pair.
+fn size(piece: &[u8]) -> usize {
+    if piece.len() < 2 { 0 } else { piece.len() + 1 }
+}
+
+/// What the slots are filled from, as all threads see it.
+struct Layout<'a> {
+    pieces: &'a PieceList,
+    base: &'a (dyn Base + Sync),
+    lengths: &'a [u32],
+    heavy: &'a [u64],
+    job: &'a Job,
+}
+
+impl Layout<'_> {
+    /// Splits the pieces between threads.
+    fn share(&self, range: Range<usize>, slots: &mut [Slot], threads: usize) -> Result<()> {
+        if threads < 2 || range.len() < SHARE {
+            return self.fill(range, slots);
+        }
+        let middle = range.start + range.len() / 2;
+        let before = range.start..middle;
+        let n: usize = before.clone().map(|i| size(self.pieces.entry(i).0)).sum();
+        let (slots_before, slots_behind) = slots.split_at_mut(n);
+        let (first, second) = rayon::join(
+            || self.share(before, slots_before, threads / 2),
+            || self.share(middle..range.end, slots_behind, threads - threads / 2),
+        );
+        first.and(second)
+    }
+
+    fn fill(&self, range: Range<usize>, mut slots: &mut [Slot]) -> Result<()> {
+        let mut ids = Vec::new();
+        for number in range {
+            if number.is_multiple_of(65536) {
+                self.job.check()?;
+            }
+            let (piece, count) = self.pieces.entry(number);
+            if piece.len() < 2 {
+                continue;
+            }
+            let weight = self.weight_of(count);
+            let (here, rest) = std::mem::take(&mut slots).split_at_mut(piece.len() + 1);
+            slots = rest;
+            if self.lengths.len() == 256 {
+                for (slot, &byte) in here.iter_mut().zip(piece) {
+                    *slot = Slot { id: u32::from(byte), weight };
+                }
+            } else {
+                ids.clear();
+                self.base.segment(piece, &mut ids)?;
+                here.fill(Slot { id: INSIDE, weight });
+                let mut at = 0;
+                for &id in &ids {
+                    here[at].id = id;
+                    at += self.lengths[id as usize] as usize;
+                    here[at - 1].id = id;
+                }
+            }
+            here[piece.len()] = Slot { id: WALL, weight: 0 };
+        }
+        Ok(())
+    }
+
+    fn weight_of(&self, count: u64) -> u32 {
+        if count < u64::from(HEAVY) {
+            return count as u32;
+        }
+        let number = self.heavy.partition_point(|&other| other < count);
+        HEAVY | number as u32
+    }
 }
 
 /// One merge, as all threads see it.
@@ -274,7 +241,6 @@ struct Work<'a> {
     c: u32,
     a_length: usize,
     b_length: usize,
-    lengths: &'a [u32],
     heavy: &'a [u64],
 }
 
@@ -333,38 +299,49 @@ impl Work<'_> {
     ) {
         let Findings { left, right, twins } = findings;
         let &Work { a, b, c, a_length, b_length, .. } = self;
-        for (i, &position) in positions.iter().enumerate() {
-            if let Some(&later) = positions.get(i + AHEAD) {
-                prefetch(slots, later as usize - offset);
+        left.make_room(positions.len());
+        right.make_room(positions.len());
+        let mut standing = [0; BLOCK];
+        for (number, block) in positions.chunks(BLOCK).enumerate() {
+            // About half of the positions have vanished, which ones cannot be foreseen: so they
+            // are sorted out first, without a branch.
+            let mut n = 0;
+            for (i, &position) in block.iter().enumerate() {
+                if let Some(&later) = positions.get(number * BLOCK + i + AHEAD) {
+                    prefetch(slots, later as usize - offset);
+                }
+                let start = position as usize - offset;
+                standing[n] = position;
+                // A slot where a token begins changes only when that token is merged, so this
+                // tells whether the pair still stands here.
+                n += usize::from((slots[start].id == a) & (slots[start + a_length].id == b));
             }
-            let start = position as usize - offset;
-            let middle = start + a_length;
-            let slot = slots[start];
-            // A slot where a token begins changes only when that token is merged, so this tells
-            // whether the pair still stands here; in a run such as `aaa` it no longer does after
-            // its left half was taken.
-            if slot.id != a || slots[middle].id != b {
-                continue;
-            }
-            let end = middle + b_length;
-            let weight = weighed(self.heavy, slot.weight);
-            let before = slots[start - 1].id;
-            // The wall behind the last piece of a thread's share is the first of the next.
-            let behind = slots.get(end).map_or(WALL, |slot| slot.id);
-            slots[middle - 1].id = INSIDE;
-            slots[middle].id = INSIDE;
-            slots[start].id = c;
-            slots[end - 1].id = c;
-            if before == c {
-                // The token before was made a moment ago, with this one's `a` as its right
-                // neighbour: that pair is gone again.
-                right.sums[a as usize].weight -= weight;
-                *twins += weight;
-                left.add(c, 0, position - (a_length + b_length) as u32);
-            } else if before != WALL {
-                left.add(before, weight, position - self.lengths[before as usize]);
-            }
-            if behind != WALL {
+            for &position in &standing[..n] {
+                let start = position as usize - offset;
+                let middle = start + a_length;
+                let slot = slots[start];
+                // In a run such as `aaa` it no longer does after its left half was taken.
+                if slot.id != a || slots[middle].id != b {
+                    continue;
+                }
+                let end = middle + b_length;
+                let weight = weighed(self.heavy, slot.weight);
+                let before = slots[start - 1].id;
+                // The wall behind the last piece of a thread's share is the first of the next.
+                let behind = slots.get(end).map_or(WALL, |slot| slot.id);
+                slots[middle - 1].id = INSIDE;
+                slots[middle].id = INSIDE;
+                slots[start].id = c;
+                slots[end - 1].id = c;
+                if before == c {
+                    // The token before was made a moment ago, with this one's `a` as its right
+                    // neighbour: that pair is gone again.
+                    right.take(a, weight);
+                    *twins += weight;
+                    left.add(c, 0, position);
+                } else {
+                    left.add(before, weight, position);
+                }
                 right.add(behind, weight, position);
             }
         }

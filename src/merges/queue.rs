@@ -1,0 +1,150 @@
+//! Which pair is next: the most common one, and of equally common ones the first by a rule.
+//!
+//! Counts only fall, and the pairs that a merge makes are no more common than the one merged. So
+//! the pairs wait in buckets by the count they had when they were put in, and the buckets are gone
+//! through from the top down, never back up. What became rarer meanwhile moves to its new bucket
+//! when its old one is reached; only pairs that have the same count at the same time are ever
+//! compared. The few very large counts have a heap instead of buckets.
+
+use super::heap::Heap;
+use super::pairs::Pair;
+
+/// Counts below this have buckets.
+const BUCKETS: usize = 1 << 16;
+/// The end of a bucket.
+const END: u32 = u32::MAX;
+/// Of the pairs in a bucket, so many are asked about ahead.
+const AHEAD: usize = 8;
+
+/// A pair and the count it had when it was put in.
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate {
+    pub count: u64,
+    pub pair: Pair,
+}
+
+/// Tells pairs apart: their present counts, and their order where these are equal.
+pub trait Judge {
+    /// How often a pair occurs now.
+    fn count(&self, pair: Pair) -> u64;
+    /// Says that a pair will be asked about.
+    fn prepare(&self, pair: Pair);
+    /// Whether `a` comes before `b` if both are equally common.
+    fn is_before(&self, a: Pair, b: Pair) -> bool;
+}
+
+/// Pairs, the next one on top.
+#[derive(Debug)]
+pub struct Queue {
+    /// Counts too large for buckets.
+    large: Heap<Candidate>,
+    /// By count, the first pair of a bucket.
+    first: Vec<u32>,
+    /// A pair and the next one of its bucket.
+    links: Vec<(Pair, u32)>,
+    /// Links that are free again.
+    free: Vec<u32>,
+    /// Buckets from here on are empty.
+    level: usize,
+    /// The pairs of the bucket that was opened last, at `level`.
+    open: Heap<Pair>,
+    /// What the bucket being opened held.
+    held: Vec<Pair>,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Queue {
+            large: Heap::default(),
+            first: vec![END; BUCKETS],
+            links: Vec::new(),
+            free: Vec::new(),
+            level: BUCKETS,
+            open: Heap::default(),
+            held: Vec::new(),
+        }
+    }
+}
+
+impl Queue {
+    /// Puts a pair in. Its count must not be above that of the last pair taken out.
+    pub fn push(&mut self, candidate: Candidate, judge: &impl Judge) {
+        let Candidate { count, pair } = candidate;
+        if count >= BUCKETS as u64 {
+            self.large.push(candidate, |a, b| is_better(a, b, judge));
+            return;
+        }
+        let count = count as usize;
+        debug_assert!(count <= self.level);
+        if count == self.level {
+            self.open.push(pair, |&a, &b| judge.is_before(a, b));
+            return;
+        }
+        let link = (pair, self.first[count]);
+        self.first[count] = match self.free.pop() {
+            Some(at) => {
+                self.links[at as usize] = link;
+                at
+            }
+            None => {
+                self.links.push(link);
+                self.links.len() as u32 - 1
+            }
+        };
+    }
+
+    /// Takes out the next pair with its present count, which is at least `floor` (and that at
+    /// least 1). Pairs below it are forgotten.
+    pub fn pop(&mut self, floor: u64, judge: &impl Judge) -> Option<Candidate> {
+        while let Some(top) = self.large.pop(|a, b| is_better(a, b, judge)) {
+            let count = judge.count(top.pair);
+            if count == top.count {
+                return Some(top);
+            }
+            self.put_back(top.pair, count, floor, judge);
+        }
+        loop {
+            while let Some(pair) = self.open.pop(|&a, &b| judge.is_before(a, b)) {
+                let count = judge.count(pair);
+                if count == self.level as u64 {
+                    return Some(Candidate { count, pair });
+                }
+                self.put_back(pair, count, floor, judge);
+            }
+            if self.level as u64 <= floor {
+                return None;
+            }
+            self.level -= 1;
+            self.open_bucket(floor, judge);
+        }
+    }
+
+    fn put_back(&mut self, pair: Pair, count: u64, floor: u64, judge: &impl Judge) {
+        if count >= floor {
+            self.push(Candidate { count, pair }, judge);
+        }
+    }
+
+    fn open_bucket(&mut self, floor: u64, judge: &impl Judge) {
+        let mut at = std::mem::replace(&mut self.first[self.level], END);
+        let mut held = std::mem::take(&mut self.held);
+        while at != END {
+            let (pair, next) = self.links[at as usize];
+            held.push(pair);
+            self.free.push(at);
+            at = next;
+        }
+        for (i, &pair) in held.iter().enumerate() {
+            if let Some(&later) = held.get(i + AHEAD) {
+                judge.prepare(later);
+            }
+            self.put_back(pair, judge.count(pair), floor, judge);
+        }
+        held.clear();
+        self.held = held;
+    }
+}
+
+fn is_better(a: &Candidate, b: &Candidate, judge: &impl Judge) -> bool {
+    if a.count == b.count { judge.is_before(a.pair, b.pair) } else { a.count > b.count }
+}
