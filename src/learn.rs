@@ -23,18 +23,23 @@ pub fn learn(
     let options = Options { n_merges, threads: counts.threads(), ..*options };
     job.set_total(options.n_merges as u64);
     let merges = merges::learn(&pieces, &Bytes, &options, job)?;
-    let mut spec = Spec { pattern: counts.pattern(), ..Spec::default() };
+    Ok(spec(counts.pattern(), &merges, special_tokens))
+}
+
+/// The tokenizer of these merges: the bytes, the merges in order, the special tokens.
+pub fn spec(pattern: Vec<String>, merges: &[(u32, u32)], special_tokens: &[String]) -> Spec {
+    let mut spec = Spec { pattern, ..Spec::default() };
     for byte in 0..=255u8 {
         spec.tokens.push(u32::from(byte), &[byte]);
     }
-    add_merges(&mut spec, &merges, |rank| rank, 256);
+    add_merges(&mut spec, merges, |rank| rank, 256);
     let first = spec.tokens.len() as u32;
     spec.specials = special_tokens
         .iter()
         .zip(first..)
         .map(|(text, id)| SpecialToken { text: text.clone(), id, control: true })
         .collect();
-    Ok(spec)
+    spec
 }
 
 /// Learns further merges on top of a tokenizer. Ordinary tokens keep their ids and the new ones

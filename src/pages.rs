@@ -14,6 +14,8 @@ use std::ptr::NonNull;
 pub unsafe trait Plain: Copy {}
 
 // SAFETY: a number is one, whatever its bytes.
+unsafe impl Plain for u16 {}
+// SAFETY: as above.
 unsafe impl Plain for u32 {}
 // SAFETY: as above.
 unsafe impl Plain for u64 {}

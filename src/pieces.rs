@@ -54,8 +54,8 @@ pub fn key_bytes(key: Key) -> ([u8; 16], usize) {
     (key.to_le_bytes(), (key >> 120) as usize)
 }
 
-/// Mixes a key into a hash: one multiplication of its halves, folded, which is all that a table
-/// at most half full needs.
+/// Mixes a key into a hash: one multiplication of its halves, folded, which is all that such a
+/// table needs.
 #[inline(always)]
 pub fn hash(key: Key) -> u64 {
     let (low, high) = (key as u64 ^ 0x9e37_79b9_7f4a_7c15, (key >> 64) as u64);
@@ -89,6 +89,12 @@ struct Entry<V> {
 
 // SAFETY: a key of zero is one, and so are the values.
 unsafe impl<V: Plain> Plain for Entry<V> {}
+
+/// The size of a table of `n` short pieces: it is never quite three quarters full. A smaller one
+/// is slower to find the rare pieces in, but there is less of it to be had and to be in the cache.
+fn table_size(n: usize) -> usize {
+    (n * 4 / 3 + 1).next_power_of_two()
+}
 
 /// Short pieces and their values.
 #[derive(Debug)]
@@ -250,7 +256,7 @@ impl<V: Plain + Default> PieceMap<V> {
     fn find_or_add(&mut self, key: Key, hash: u64) -> usize {
         let mut at = self.short.slot(key, hash);
         if self.short.entries[at].key == 0 {
-            if self.short.len * 2 >= self.short.entries.len() {
+            if table_size(self.short.len + 1) > self.short.entries.len() {
                 self.short.grow();
                 at = self.short.slot(key, hash);
             }

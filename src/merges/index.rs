@@ -7,16 +7,19 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use super::id::Id;
 use super::pairs::{Entry, Pair, PairTable};
-use super::slots::{Slots, WALL};
+use super::slots::Slots;
 use crate::pages::Pages;
 
 /// Positions of pairs, list after list, with room for the lists to come.
 #[derive(Debug)]
 pub struct Positions {
     pub list: Pages<u32>,
-    /// How many there are.
-    pub len: usize,
+    /// What is free at the end.
+    end: Range<usize>,
+    /// What is free elsewhere: the list of a pair that was merged.
+    hole: Range<usize>,
 }
 
 impl Default for Positions {
@@ -30,27 +33,43 @@ impl Positions {
     /// merge at one of them makes two new pairs and one slot less. What is never used is never
     /// touched, and takes no memory.
     fn new(n_slots: usize) -> Self {
-        Positions { list: Pages::new(3 * n_slots + 1), len: 0 }
+        let list = Pages::new(3 * n_slots + 1);
+        let end = 0..list.len() - 1;
+        Positions { list, end, hole: 0..0 }
     }
 
     /// Room for `n` more; returns where.
     #[inline]
     pub fn add(&mut self, n: usize) -> usize {
-        let start = self.len;
-        self.len += n;
-        start
+        // Memory that was used before is in reach, and not another page to be had.
+        let free = if n <= self.hole.len() { &mut self.hole } else { &mut self.end };
+        free.start += n;
+        free.start - n
+    }
+
+    /// Takes back a list that is not needed any more.
+    #[inline]
+    pub fn remove(&mut self, list: Range<usize>) {
+        if list.len() > self.hole.len() {
+            self.hole = list;
+        }
     }
 }
 
 /// So many pairs come to be tracked; if they are more, their table grows.
-const PAIRS_PER_MERGE: usize = 8;
+const PAIRS_PER_MERGE: usize = 4;
 
 /// More parts would cost more memory than they save time.
 const MAX_PARTS: usize = 8;
 
 /// Counts all pairs, then lists the positions of those of at least `floor`, in ascending order.
 /// `n_merges` is how many are to come.
-pub fn index(slots: &Slots, floor: u64, n_merges: usize, threads: usize) -> (PairTable, Positions) {
+pub fn index<I: Id>(
+    slots: &Slots<I>,
+    floor: u64,
+    n_merges: usize,
+    threads: usize,
+) -> (PairTable, Positions) {
     let n_pairs = n_merges.saturating_mul(PAIRS_PER_MERGE).min(slots.all().len());
     let pairs = PairTable::new(n_pairs);
     let positions = Positions::new(slots.all().len());
@@ -61,8 +80,8 @@ pub fn index(slots: &Slots, floor: u64, n_merges: usize, threads: usize) -> (Pai
     }
 }
 
-fn index_tokens(
-    slots: &Slots,
+fn index_tokens<I: Id>(
+    slots: &Slots<I>,
     floor: u64,
     mut pairs: PairTable,
     mut positions: Positions,
@@ -87,19 +106,20 @@ fn index_tokens(
 }
 
 /// Calls `visit` for every two neighbours: their position, the pair, its weight.
-fn for_each_pair(slots: &Slots, mut visit: impl FnMut(u32, Pair, u64)) {
+fn for_each_pair<I: Id>(slots: &Slots<I>, mut visit: impl FnMut(u32, Pair, u64)) {
     let all = slots.all();
     let mut at = 1;
     while at < all.len() {
         let id = all[at].id;
-        if id == WALL {
+        if id == I::WALL {
             at += 1;
             continue;
         }
-        let next = at + slots.length(id);
+        let next = at + slots.length(id.number());
         let right = all[next].id;
-        if right != WALL {
-            visit(at as u32, Pair::new(id, right), slots.weight(all[at]));
+        if right != I::WALL {
+            let pair = Pair::new(id.number(), right.number());
+            visit(at as u32, pair, slots.weight(all[at]));
         }
         at = next;
     }
@@ -107,8 +127,8 @@ fn for_each_pair(slots: &Slots, mut visit: impl FnMut(u32, Pair, u64)) {
 
 /// The same while all tokens are bytes: the largest index, with plain arrays instead of a hash
 /// table, each thread at its own part of the slots.
-fn index_bytes(
-    slots: &Slots,
+fn index_bytes<I: Id>(
+    slots: &Slots<I>,
     floor: u64,
     threads: usize,
     mut pairs: PairTable,
@@ -127,10 +147,9 @@ fn index_bytes(
         counts
     });
     for pair in 0..1 << 16 {
-        let (count, n) =
-            tables.iter().map(|t| t[pair]).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        let (count, n) = tables.iter().map(|t| t[pair]).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         let tracked = n > 0 && count >= floor;
-        let mut start = positions.len as u64;
+        let mut start = positions.end.start as u64;
         if tracked {
             let key = Pair::new(pair as u32 >> 8, pair as u32 & 255);
             *pairs.entry(key) = Entry { pair: key, count, start, n: n as u32 };
@@ -178,13 +197,14 @@ impl Shared {
 }
 
 /// Stretches of the slots that no piece crosses.
-fn parts(slots: &Slots, n: usize) -> Vec<Range<usize>> {
+fn parts<I: Id>(slots: &Slots<I>, n: usize) -> Vec<Range<usize>> {
     let all = slots.all();
     let mut parts = Vec::new();
     let mut start = 0;
     for i in 1..=n.max(1) {
         let near = (all.len() * i / n.max(1)).max(start);
-        let end = all[near..].iter().position(|slot| slot.id == WALL).map_or(all.len(), |w| near + w);
+        let end =
+            all[near..].iter().position(|slot| slot.id == I::WALL).map_or(all.len(), |w| near + w);
         if start < end {
             parts.push(start..end);
         }
@@ -202,12 +222,17 @@ fn on_each<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec
 }
 
 #[inline(always)]
-fn for_each_byte_pair(slots: &Slots, part: Range<usize>, mut visit: impl FnMut(usize, usize, u64)) {
+fn for_each_byte_pair<I: Id>(
+    slots: &Slots<I>,
+    part: Range<usize>,
+    mut visit: impl FnMut(usize, usize, u64),
+) {
     let first = part.start;
     for (at, two) in slots.all()[part].windows(2).enumerate() {
         // A wall is greater than any byte.
-        if two[0].id.max(two[1].id) < 256 {
-            let pair = (two[0].id << 8 | two[1].id) as usize;
+        let (left, right) = (two[0].id.number(), two[1].id.number());
+        if left.max(right) < 256 {
+            let pair = (left << 8 | right) as usize;
             visit(first + at, pair, slots.weight(two[0]));
         }
     }

@@ -17,6 +17,7 @@
 //! either right or is put back with its present count.
 
 mod heap;
+mod id;
 mod index;
 mod neighbours;
 mod pairs;
@@ -25,6 +26,7 @@ mod slots;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use id::Id;
 use index::Positions;
 use neighbours::{Neighbours, Sum};
 use pairs::{Entry, Pair, PairTable};
@@ -159,7 +161,21 @@ fn learn_here(
     options: &Options,
     job: &Job,
 ) -> Result<Vec<(u32, u32)>> {
-    let mut learner = Learner::new(pieces, base, *options, job)?;
+    let n_tokens = base.tokens().len().saturating_add(options.n_merges);
+    if slots::are_small(pieces, n_tokens) {
+        learn_with::<u16>(pieces, base, options, job)
+    } else {
+        learn_with::<u32>(pieces, base, options, job)
+    }
+}
+
+fn learn_with<I: Id>(
+    pieces: &PieceList,
+    base: &(dyn Base + Sync),
+    options: &Options,
+    job: &Job,
+) -> Result<Vec<(u32, u32)>> {
+    let mut learner = Learner::<I>::new(pieces, base, *options, job)?;
     while learner.merges.len() < options.n_merges {
         let Some(pair) = learner.best_pair(base, job)? else { break };
         learner.merge(pair);
@@ -181,9 +197,9 @@ const AT_ONCE: usize = 32;
 /// A neighbour whose positions are not kept.
 const UNTRACKED: usize = usize::MAX;
 
-struct Learner {
+struct Learner<I> {
     options: Options,
-    slots: Slots,
+    slots: Slots<I>,
     known: Known,
     /// Pairs that are rarer are not tracked.
     floor: u64,
@@ -195,7 +211,7 @@ struct Learner {
     findings: Vec<Findings>,
 }
 
-impl Learner {
+impl<I: Id> Learner<I> {
     fn new(
         pieces: &PieceList,
         base: &(dyn Base + Sync),
@@ -254,7 +270,7 @@ impl Learner {
     /// The pair to merge next.
     fn best_pair(&mut self, base: &dyn Base, job: &Job) -> Result<Option<Pair>> {
         loop {
-                let Some(top) = self.queue.pop(self.floor, &self.known) else {
+            let Some(top) = self.queue.pop(self.floor, &self.known) else {
                 if self.floor <= self.least() {
                     return Ok(None);
                 }
@@ -262,7 +278,8 @@ impl Learner {
                 continue;
             };
             let [left, right] = top.pair.ids();
-            let (left, right) = (&self.known.tokens[left as usize], &self.known.tokens[right as usize]);
+            let (left, right) =
+                (&self.known.tokens[left as usize], &self.known.tokens[right as usize]);
             if left.len() + right.len() > self.options.max_token_length {
                 continue;
             }
@@ -290,8 +307,9 @@ impl Learner {
         let entry = self.known.pairs.entry(pair);
         entry.count = 0;
         let list = entry.start as usize..entry.start as usize + entry.n as usize;
-        let list = &self.positions.list[list];
-        self.slots.replace(Replacement { pair, c }, list, &mut self.findings);
+        let positions = &self.positions.list[list.clone()];
+        self.slots.replace(Replacement { pair, c }, positions, &mut self.findings);
+        self.positions.remove(list);
         self.settle(pair, c);
     }
 
@@ -300,56 +318,50 @@ impl Learner {
         let [a, b] = pair.ids();
         let Findings { mut left, mut right, twins } = std::mem::take(&mut self.findings[0]);
         left.sum(c).weight = twins;
-        for i in 0..left.touched().len() {
+        for i in 0..left.n_touched() {
             if i.is_multiple_of(AT_ONCE) {
-                for &x in left.touched()[i..].iter().take(AT_ONCE) {
-                    self.known.pairs.prefetch(Pair::new(x, a));
-                    self.known.pairs.prefetch(Pair::new(x, c));
+                for next in i..left.n_touched().min(i + AT_ONCE) {
+                    self.known.pairs.prefetch(Pair::new(left.touched(next), a));
+                    self.known.pairs.prefetch(Pair::new(left.touched(next), c));
                 }
             }
-            let x = left.touched()[i];
-            {
-                let sum = left.sum(x);
-                if x != c {
-                    self.take(Pair::new(x, a), sum.weight);
-                }
-                sum.n = self.add_pair(Pair::new(x, c), *sum);
+            let x = left.touched(i);
+            let sum = left.sum(x);
+            if x != c {
+                self.take(Pair::new(x, a), sum.weight);
             }
+            sum.n = self.add_pair(Pair::new(x, c), *sum);
         }
-        for i in 0..right.touched().len() {
+        for i in 0..right.n_touched() {
             if i.is_multiple_of(AT_ONCE) {
-                for &y in right.touched()[i..].iter().take(AT_ONCE) {
-                    self.known.pairs.prefetch(Pair::new(b, y));
-                    self.known.pairs.prefetch(Pair::new(c, y));
+                for next in i..right.n_touched().min(i + AT_ONCE) {
+                    self.known.pairs.prefetch(Pair::new(b, right.touched(next)));
+                    self.known.pairs.prefetch(Pair::new(c, right.touched(next)));
                 }
             }
-            let y = right.touched()[i];
-            {
-                let sum = right.sum(y);
-                // In a run of the form `abab`, the count of (b, a) falls by every occurrence, also
-                // by those whose new pair (c, a) is gone already: `twins` of them.
-                let lost = if y == a { sum.weight + twins } else { sum.weight };
-                if Pair::new(b, y) != pair {
-                    self.take(Pair::new(b, y), lost);
-                }
-                sum.n = self.add_pair(Pair::new(c, y), *sum);
+            let y = right.touched(i);
+            let sum = right.sum(y);
+            // In a run of the form `abab`, the count of (b, a) falls by every occurrence, also by
+            // those whose new pair (c, a) is gone already: `twins` of them.
+            let lost = if y == a { sum.weight + twins } else { sum.weight };
+            if Pair::new(b, y) != pair {
+                self.take(Pair::new(b, y), lost);
             }
+            sum.n = self.add_pair(Pair::new(c, y), *sum);
         }
         self.list(&mut left, |slots, id| slots.length(id) as u32);
         self.list(&mut right, |_, _| 0);
         self.findings[0] = Findings { left, right, twins: 0 };
     }
 
-    /// Writes down where the new pairs are: `before` the new token, by so many slots.
-    fn list(&mut self, side: &mut Neighbours, before: impl Fn(&Slots, u32) -> u32) {
-        for i in 0..side.found().len() {
-            let (id, at) = side.found()[i];
-            let place = &mut side.sum(id).n;
-            if *place != UNTRACKED {
-                self.positions.list[*place] = at - before(&self.slots, id);
-                *place += 1;
+    /// Writes down where the new pairs are: `before` the new token by so many slots.
+    fn list(&mut self, side: &mut Neighbours, before: impl Fn(&Slots<I>, u32) -> u32) {
+        side.for_each_found(|id, sum, at| {
+            if sum.n != UNTRACKED {
+                self.positions.list[sum.n] = at - before(&self.slots, id);
+                sum.n += 1;
             }
-        }
+        });
         side.clear();
     }
 
@@ -419,9 +431,8 @@ impl Judge for Known {
                 key(a_left, a_right) > key(b_left, b_right)
             }
             TieBreak::HuggingFace => {
-                let key = |left: u32, right: u32| {
-                    (self.ranks[left as usize], self.ranks[right as usize])
-                };
+                let key =
+                    |left: u32, right: u32| (self.ranks[left as usize], self.ranks[right as usize]);
                 key(a_left, a_right) < key(b_left, b_right)
             }
         }

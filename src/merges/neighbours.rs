@@ -1,17 +1,14 @@
 //! The tokens that stand beside the occurrences of a merge, on one side.
 
-use super::slots::WALL;
-
-/// Indexed directly by token number, so that a hash look-up is paid per neighbour, not per
-/// occurrence. A wall is noted like a token, for whether one stands there cannot be foreseen and
-/// not to ask is cheaper; it is left out of what is found.
+/// Indexed directly by *place* (the token's number + 1, and 0 for a wall), so that a hash look-up
+/// is paid per neighbour, not per occurrence. A wall is noted like a token, for whether one stands
+/// there cannot be foreseen and not to ask is cheaper; it is left out of what is found.
 #[derive(Debug)]
 pub struct Neighbours {
-    /// By token number + 1; the first is the wall's.
     sums: Vec<Sum>,
     /// The neighbours there are.
     touched: Vec<u32>,
-    /// (neighbour, position of the new token), `n_found` of them.
+    /// (place, position of the new token), `n_found` of them.
     found: Vec<(u32, u32)>,
     n_found: usize,
 }
@@ -33,13 +30,6 @@ impl Default for Neighbours {
     }
 }
 
-#[inline(always)]
-fn place(id: u32) -> usize {
-    id.wrapping_add(1) as usize
-}
-
-const _: () = assert!(WALL.wrapping_add(1) == 0);
-
 impl Neighbours {
     /// Makes room for tokens up to `n`.
     pub fn resize(&mut self, n: usize) {
@@ -57,59 +47,70 @@ impl Neighbours {
 
     /// Notes a neighbour.
     #[inline(always)]
-    pub fn add(&mut self, id: u32, weight: u64, position: u32) {
-        let sum = &mut self.sums[place(id)];
+    pub fn add(&mut self, place: usize, weight: u64, position: u32) {
+        let sum = &mut self.sums[place];
         if sum.n == 0 {
-            self.touched.push(id);
+            self.touched.push(place as u32);
         }
         sum.n += 1;
         sum.weight += weight;
-        self.found[self.n_found] = (id, position);
-        self.n_found += usize::from(id != WALL);
+        self.found[self.n_found] = (place as u32, position);
+        self.n_found += usize::from(place != 0);
     }
 
     /// Takes weight off a neighbour that was noted.
-    pub fn take(&mut self, id: u32, weight: u64) {
-        self.sums[place(id)].weight -= weight;
+    pub fn take(&mut self, place: usize, weight: u64) {
+        self.sums[place].weight -= weight;
     }
 
-    /// The neighbours there are.
-    pub fn touched(&self) -> &[u32] {
-        &self.touched
+    /// How many neighbours there are.
+    pub fn n_touched(&self) -> usize {
+        self.touched.len()
+    }
+
+    /// The token number of one of them.
+    #[inline(always)]
+    pub fn touched(&self, i: usize) -> u32 {
+        self.touched[i] - 1
     }
 
     /// What is known of a neighbour.
     #[inline(always)]
     pub fn sum(&mut self, id: u32) -> &mut Sum {
-        &mut self.sums[place(id)]
+        &mut self.sums[id as usize + 1]
     }
 
-    /// What was found: (neighbour, position of the new token), in order.
-    pub fn found(&self) -> &[(u32, u32)] {
-        &self.found[..self.n_found]
+    /// Calls `visit` with what was found, in order: the neighbour, what is known of it, and the
+    /// position of the new token.
+    #[inline(always)]
+    pub fn for_each_found(&mut self, mut visit: impl FnMut(u32, &mut Sum, u32)) {
+        for &(place, position) in &self.found[..self.n_found] {
+            visit(place - 1, &mut self.sums[place as usize], position);
+        }
     }
 
     /// Adds what another thread found further on, and empties it.
     pub fn absorb(&mut self, other: &mut Neighbours) {
-        for &id in &other.touched {
-            let theirs = other.sums[place(id)];
-            let ours = &mut self.sums[place(id)];
+        for &place in &other.touched {
+            let theirs = other.sums[place as usize];
+            let ours = &mut self.sums[place as usize];
             if ours.n == 0 {
-                self.touched.push(id);
+                self.touched.push(place);
             }
             ours.n += theirs.n;
             ours.weight += theirs.weight;
         }
         self.make_room(other.n_found);
-        self.found[self.n_found..self.n_found + other.n_found].copy_from_slice(other.found());
+        self.found[self.n_found..self.n_found + other.n_found]
+            .copy_from_slice(&other.found[..other.n_found]);
         self.n_found += other.n_found;
         other.clear();
     }
 
     /// Empties it.
     pub fn clear(&mut self) {
-        for &id in &self.touched {
-            self.sums[place(id)] = Sum::default();
+        for &place in &self.touched {
+            self.sums[place as usize] = Sum::default();
         }
         self.sums[0] = WALL_SUM;
         self.touched.clear();

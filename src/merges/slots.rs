@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use super::Base;
+use super::id::Id;
 use super::neighbours::Neighbours;
 use super::pairs::Pair;
 use crate::counts::PieceList;
@@ -14,12 +15,6 @@ use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::pages::{Pages, Plain, prefetch};
 
-/// Stands between two pieces.
-pub const WALL: u32 = u32::MAX;
-/// Stands where a token used to begin or end, inside a longer one.
-const INSIDE: u32 = u32::MAX - 1;
-/// Weights from here on are numbers in `heavy`.
-const HEAVY: u32 = 1 << 31;
 /// Positions are known in advance, so their slots can be on the way: this many ahead.
 const AHEAD: usize = 12;
 /// Positions that are looked at together.
@@ -29,19 +24,19 @@ const SHARE: usize = 1024;
 
 /// One byte of a piece, or a wall. Id and weight are needed together, so they lie together.
 #[derive(Debug, Clone, Copy)]
-pub struct Slot {
-    pub id: u32,
+pub struct Slot<I> {
+    pub id: I,
     /// How often the piece occurs.
-    weight: u32,
+    weight: I,
 }
 
 // SAFETY: two numbers.
-unsafe impl Plain for Slot {}
+unsafe impl<I: Id> Plain for Slot<I> {}
 
 /// All pieces as tokens.
 #[derive(Debug)]
-pub struct Slots {
-    slots: Pages<Slot>,
+pub struct Slots<I> {
+    slots: Pages<Slot<I>>,
     /// Counts that do not fit a slot, in order.
     heavy: Vec<u64>,
     /// Token lengths by number.
@@ -79,7 +74,7 @@ impl Findings {
     }
 }
 
-impl Slots {
+impl<I: Id> Slots<I> {
     /// Lays out pieces of two tokens or more.
     pub fn new(
         pieces: &PieceList,
@@ -89,32 +84,29 @@ impl Slots {
         job: &Job,
     ) -> Result<Self> {
         let total: usize = pieces.iter().map(|(piece, _)| size(piece)).sum();
-        if total >= INSIDE as usize {
+        if total >= u32::MAX as usize {
             return Err(Error::config(format!(
                 "the distinct pieces have {total} bytes, more than merging can address"
             ))
             .with_hint("drop rare pieces with min_piece_count=2 or more"));
         }
-        let counts = pieces.iter().map(|(_, count)| count);
-        let mut heavy: Vec<u64> = counts.filter(|&count| count >= u64::from(HEAVY)).collect();
-        heavy.sort_unstable();
-        heavy.dedup();
+        let heavy = heavy::<I>(pieces);
         let lengths: Vec<u32> = tokens.iter().map(|token| token.len() as u32).collect();
         let mut slots = Pages::new(total + 1);
-        slots[0] = Slot { id: WALL, weight: 0 };
+        slots[0] = Slot { id: I::WALL, weight: I::new(0) };
         let layout = Layout { pieces, base, lengths: &lengths, heavy: &heavy, job };
         layout.share(0..pieces.len(), &mut slots[1..], threads)?;
         Ok(Slots { slots, heavy, lengths })
     }
 
     /// The slots, to be read.
-    pub fn all(&self) -> &[Slot] {
+    pub fn all(&self) -> &[Slot<I>] {
         &self.slots
     }
 
     /// How often the piece of a slot occurs.
     #[inline(always)]
-    pub fn weight(&self, slot: Slot) -> u64 {
+    pub fn weight(&self, slot: Slot<I>) -> u64 {
         weighed(&self.heavy, slot.weight)
     }
 
@@ -145,9 +137,9 @@ impl Slots {
     ) {
         let [a, b] = replacement.pair.ids();
         let work = Work {
-            a,
-            b,
-            c: replacement.c,
+            a: I::new(a),
+            b: I::new(b),
+            c: I::new(replacement.c),
             a_length: self.lengths[a as usize] as usize,
             b_length: self.lengths[b as usize] as usize,
             heavy: &self.heavy,
@@ -157,8 +149,23 @@ impl Slots {
 }
 
 #[inline(always)]
-fn weighed(heavy: &[u64], weight: u32) -> u64 {
-    if weight < HEAVY { u64::from(weight) } else { heavy[(weight & !HEAVY) as usize] }
+fn weighed<I: Id>(heavy: &[u64], weight: I) -> u64 {
+    let weight = weight.number();
+    if weight < I::HEAVY { u64::from(weight) } else { heavy[(weight - I::HEAVY) as usize] }
+}
+
+/// The counts that do not fit a slot, in order.
+fn heavy<I: Id>(pieces: &PieceList) -> Vec<u64> {
+    let counts = pieces.iter().map(|(_, count)| count);
+    let mut heavy: Vec<u64> = counts.filter(|&count| count >= u64::from(I::HEAVY)).collect();
+    heavy.sort_unstable();
+    heavy.dedup();
+    heavy
+}
+
+/// Whether slots of 16 bits can hold all of `n_tokens`, and the counts of these pieces.
+pub fn are_small(pieces: &PieceList, n_tokens: usize) -> bool {
+    n_tokens <= usize::from(u16::INSIDE) && heavy::<u16>(pieces).len() <= u16::HEAVY as usize
 }
 
 /// How many slots a piece takes: it needs two bytes for a pair.
@@ -177,7 +184,12 @@ struct Layout<'a> {
 
 impl Layout<'_> {
     /// Splits the pieces between threads.
-    fn share(&self, range: Range<usize>, slots: &mut [Slot], threads: usize) -> Result<()> {
+    fn share<I: Id>(
+        &self,
+        range: Range<usize>,
+        slots: &mut [Slot<I>],
+        threads: usize,
+    ) -> Result<()> {
         if threads < 2 || range.len() < SHARE {
             return self.fill(range, slots);
         }
@@ -192,7 +204,7 @@ impl Layout<'_> {
         first.and(second)
     }
 
-    fn fill(&self, range: Range<usize>, mut slots: &mut [Slot]) -> Result<()> {
+    fn fill<I: Id>(&self, range: Range<usize>, mut slots: &mut [Slot<I>]) -> Result<()> {
         let mut ids = Vec::new();
         for number in range {
             if number.is_multiple_of(65536) {
@@ -207,48 +219,48 @@ impl Layout<'_> {
             slots = rest;
             if self.lengths.len() == 256 {
                 for (slot, &byte) in here.iter_mut().zip(piece) {
-                    *slot = Slot { id: u32::from(byte), weight };
+                    *slot = Slot { id: I::new(u32::from(byte)), weight };
                 }
             } else {
                 ids.clear();
                 self.base.segment(piece, &mut ids)?;
-                here.fill(Slot { id: INSIDE, weight });
+                here.fill(Slot { id: I::INSIDE, weight });
                 let mut at = 0;
                 for &id in &ids {
-                    here[at].id = id;
+                    here[at].id = I::new(id);
                     at += self.lengths[id as usize] as usize;
-                    here[at - 1].id = id;
+                    here[at - 1].id = I::new(id);
                 }
             }
-            here[piece.len()] = Slot { id: WALL, weight: 0 };
+            here[piece.len()] = Slot { id: I::WALL, weight: I::new(0) };
         }
         Ok(())
     }
 
-    fn weight_of(&self, count: u64) -> u32 {
-        if count < u64::from(HEAVY) {
-            return count as u32;
+    fn weight_of<I: Id>(&self, count: u64) -> I {
+        if count < u64::from(I::HEAVY) {
+            return I::new(count as u32);
         }
         let number = self.heavy.partition_point(|&other| other < count);
-        HEAVY | number as u32
+        I::new(I::HEAVY + number as u32)
     }
 }
 
 /// One merge, as all threads see it.
-struct Work<'a> {
-    a: u32,
-    b: u32,
-    c: u32,
+struct Work<'a, I> {
+    a: I,
+    b: I,
+    c: I,
     a_length: usize,
     b_length: usize,
     heavy: &'a [u64],
 }
 
-impl Work<'_> {
+impl<I: Id> Work<'_, I> {
     /// Splits a long list between threads, at a wall. `slots` begin at place `offset` of all.
     fn share(
         &self,
-        slots: &mut [Slot],
+        slots: &mut [Slot<I>],
         offset: usize,
         positions: &[u32],
         findings: &mut [Findings],
@@ -276,7 +288,7 @@ impl Work<'_> {
     /// A wall near the middle of the list, if the list is to be split.
     fn cut(
         &self,
-        slots: &[Slot],
+        slots: &[Slot<I>],
         offset: usize,
         positions: &[u32],
         threads: usize,
@@ -287,12 +299,12 @@ impl Work<'_> {
         let middle = positions[positions.len() / 2] as usize - offset;
         // In a piece that is very long the search would cost more than the work it shares.
         let first = middle.saturating_sub(SHARE);
-        (first..=middle).rev().find(|&at| slots[at].id == WALL)
+        (first..=middle).rev().find(|&at| slots[at].id == I::WALL)
     }
 
     fn replace(
         &self,
-        slots: &mut [Slot],
+        slots: &mut [Slot<I>],
         offset: usize,
         positions: &[u32],
         findings: &mut Findings,
@@ -328,21 +340,21 @@ impl Work<'_> {
                 let weight = weighed(self.heavy, slot.weight);
                 let before = slots[start - 1].id;
                 // The wall behind the last piece of a thread's share is the first of the next.
-                let behind = slots.get(end).map_or(WALL, |slot| slot.id);
-                slots[middle - 1].id = INSIDE;
-                slots[middle].id = INSIDE;
+                let behind = slots.get(end).map_or(I::WALL, |slot| slot.id);
+                slots[middle - 1].id = I::INSIDE;
+                slots[middle].id = I::INSIDE;
                 slots[start].id = c;
                 slots[end - 1].id = c;
                 if before == c {
                     // The token before was made a moment ago, with this one's `a` as its right
                     // neighbour: that pair is gone again.
-                    right.take(a, weight);
+                    right.take(a.place(), weight);
                     *twins += weight;
-                    left.add(c, 0, position);
+                    left.add(c.place(), 0, position);
                 } else {
-                    left.add(before, weight, position);
+                    left.add(before.place(), weight, position);
                 }
-                right.add(behind, weight, position);
+                right.add(behind.place(), weight, position);
             }
         }
     }

@@ -49,19 +49,17 @@ impl<V: Plain + Default> PieceMap<V> {
     /// this size. New pieces are taken to be eight bytes long on average, or thirty-two if they
     /// are long ones: real text has fewer new ones by far.
     pub fn heap_bytes_after(&self, text_size: usize) -> usize {
-        // The size after taking up new pieces, if that is more than the present one.
-        let grown = |len: usize, capacity: usize, new: usize| {
-            Some((2 * (len + new) + 1).next_power_of_two()).filter(|&needed| needed > capacity)
-        };
         // While a table moves into a larger one, both are there.
         let capacity = self.short.entries.len();
-        let short = grown(self.short.len, capacity, text_size / 8)
+        let short = Some(super::table_size(self.short.len + text_size / 8 + 1))
+            .filter(|&needed| needed > capacity)
             .map_or(capacity, |needed| needed + needed / 2);
         // What is not mapped by itself the allocator may keep: all the smaller ones that it moved
         // out of are as large together as the last.
         let capacity = self.long.entries.len();
-        let long =
-            grown(self.long.len, capacity, text_size / 32).map_or(capacity, |needed| 2 * needed);
+        let long = Some((2 * (self.long.len + text_size / 32) + 1).next_power_of_two())
+            .filter(|&needed| needed > capacity)
+            .map_or(capacity, |needed| 2 * needed);
         let arena = &self.long.arena;
         let arena = match arena.len() + text_size {
             needed if needed > arena.capacity() => arena.len() + needed.max(2 * arena.capacity()),
