@@ -64,7 +64,7 @@ format: $(VENV)/.dev ## format all code
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --quiet --fix .
 
-bench: $(VENV)/.native $(VENV)/.dev ## our own benchmarks, then a comparison with others (CORPUS=file)
+bench: $(VENV)/.native $(VENV)/.bench ## our own benchmarks, then a comparison with others (CORPUS=file)
 	$(CARGO) bench --quiet --manifest-path benches/Cargo.toml --target-dir target/benches
 	$(PY) benchmarks/compare.py $(CORPUS)
 
@@ -109,6 +109,12 @@ $(VENV)/.maturin:
 $(VENV)/.native: $(VENV)/.maturin pyproject.toml $(RUST_FILES)
 	@echo "building the native module: some minutes the first time"
 	@$(PIP) install --no-build-isolation --editable .
+	@touch $@
+
+# Not all contenders have wheels for every Python; those that are missing are left out.
+$(VENV)/.bench: $(VENV)/.maturin pyproject.toml
+	@echo "installing whom we compare with"
+	@$(PIP) install --group bench || $(PIP) install --group rivals
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.maturin pyproject.toml

@@ -1,10 +1,13 @@
-"""bytemill beside `tokenizers` and `tiktoken`, on a corpus of your choice.
+"""bytemill beside others, on corpora of your choice.
 
     python benchmarks/compare.py corpus.txt --vocab-size 32000 --threads 2
+    python benchmarks/compare.py --task train a.txt b.txt --repeat 5 --json results.json
+    python benchmarks/compare.py --readme README.md --json benchmarks/results.json
 
-Every measurement is a process of its own (jobs.py). Contenders must come to the same result, or
-the comparison stops. Of several runs the best counts, the spread is kept. Documents in the corpus
-are separated by `<|endoftext|>`. Without a corpus, the source of Python's standard library is one.
+Every measurement is a process of its own (jobs.py), contenders in turns, of several runs the best
+counts and the spread is kept. Contenders whose rules are the same must come to the same result, or
+the comparison stops. Documents in a corpus are separated by `<|endoftext|>`. Without a corpus, the
+source of Python's standard library is one. Contenders that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -19,12 +22,14 @@ import sysconfig
 import tempfile
 from datetime import datetime, timezone
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from jobs import EOT, JOBS
+from jobs import EOT, TASKS, contenders
 
 HERE = Path(__file__).parent
+Record = dict[str, Any]
 
 
 def standard_library(directory: Path) -> Path:
@@ -40,48 +45,56 @@ def standard_library(directory: Path) -> Path:
     return corpus
 
 
-def run(task: str, contender: str, options: dict[str, Any]) -> dict[str, Any]:
+def run(task: str, contender: str, options: Record) -> Record:
     """One measurement in a fresh process."""
-    threads = str(options["threads"])
     environment = os.environ | {
-        "RAYON_NUM_THREADS": threads,
+        "RAYON_NUM_THREADS": str(options["threads"]),
         "TOKENIZERS_PARALLELISM": "true",
     }
     command = [sys.executable, HERE / "jobs.py", task, contender, json.dumps(options)]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    if done.returncode:
+        sys.exit(f"{task}: {contender} failed\n{done.stderr.decode(errors='replace')}")
     return json.loads(done.stdout)
 
 
-def measure(task: str, options: dict[str, Any], repeat: int) -> list[dict[str, Any]]:
+def check(task: str, outcomes: dict[str, Record]) -> None:
+    """What two contenders both tell of their results must be the same."""
+    for key in {key for outcome in outcomes.values() for key in outcome}:
+        told = {name: outcome[key] for name, outcome in outcomes.items() if key in outcome}
+        if len(set(told.values())) > 1:
+            sys.exit(f"{task}: the results differ in {key}, so the times mean nothing: {told}")
+
+
+def measure(task: str, options: Record, repeat: int) -> list[Record]:
     """All contenders of a task, in turns so that a slow spell of the machine hits each alike."""
-    contenders = [name for kind, name in JOBS if kind == task]
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
+    runs: dict[str, list[Record]] = {
+        name: [] for name in contenders(task) if find_spec(name.split("-")[0])
+    }
     for turn in range(repeat):
-        for name in contenders:
+        for name in runs:
             print(f"{task}: {name}, run {turn + 1} of {repeat}", file=sys.stderr)
             runs[name].append(run(task, name, options))
-        digests = {name: runs[name][-1]["digest"] for name in contenders}
-        if len(set(digests.values())) > 1:
-            sys.exit(f"{task}: the results differ, so the times mean nothing: {digests}")
+        check(task, {name: some[-1]["outcome"] for name, some in runs.items()})
     size = os.path.getsize(options["corpus"])
     rows = []
-    for name in contenders:
-        seconds = [one["seconds"] for one in runs[name]]
+    for name, some in runs.items():
+        seconds = [one["seconds"] for one in some]
         rows.append(
             {
-                "task": task,
                 "contender": name,
-                "version": metadata.version(name),
+                "version": metadata.version(name.split("-")[0]),
                 "seconds": min(seconds),
                 "all_seconds": seconds,
                 "mb_per_s": size / 1e6 / min(seconds),
-                "peak_mb": max(one["peak_bytes"] for one in runs[name]) / 1e6,
+                "peak_mb": max(one["peak_bytes"] for one in some) / 1e6,
+                "checked": sorted(some[-1]["outcome"]),
             }
         )
     return rows
 
 
-def machine() -> dict[str, Any]:
+def machine() -> Record:
     processor = platform.processor()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -98,17 +111,75 @@ def machine() -> dict[str, Any]:
     }
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as a Markdown table, each beside the first of its task, which is bytemill."""
-    lines = ["| task | | s | MB/s | peak MB | × |", "|---|---|--:|--:|--:|--:|"]
-    ours = {row["task"]: row["seconds"] for row in reversed(rows) if row["contender"] == "bytemill"}
-    for row in rows:
-        lines.append(
-            f"| {row['task']} | {row['contender']} {row['version']} | {row['seconds']:.2f} "
-            f"| {row['mb_per_s']:.1f} | {row['peak_mb']:.0f} "
-            f"| {row['seconds'] / ours[row['task']]:.1f} |"
-        )
+def table(records: list[Record]) -> str:
+    """The records as a Markdown table; × is how many times longer than bytemill it took."""
+    lines = [
+        "| task | | s | MB/s | peak MB | × bytemill |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
+    for record in records:
+        threads = "1 thread" if record["threads"] == 1 else f"{record['threads']} threads"
+        size = record["corpus"]["bytes"] / 1e6
+        what = f"{record['task']} {record['corpus']['name']}, {size:.0f} MB, "
+        what += f"{record['vocab_size']:,}, {threads}"
+        ours = next(r["seconds"] for r in record["rows"] if r["contender"] == "bytemill")
+        for row in record["rows"]:
+            lines.append(
+                f"| {what} | {row['contender']} {row['version']} | {row['seconds']:.2f} "
+                f"| {row['mb_per_s']:.1f} | {row['peak_mb']:.0f} "
+                f"| {row['seconds'] / ours:.1f} |"
+            )
+            what = ""
     return "\n".join(lines)
+
+
+def put_into_readme(readme: Path, records: list[Record]) -> None:
+    """Replaces what stands between the two marks."""
+    first, last = "<!-- figures -->", "<!-- end of figures -->"
+    text = readme.read_text(encoding="utf-8")
+    before, found, rest = text.partition(first)
+    _, found_end, after = rest.partition(last)
+    if not found or not found_end:
+        sys.exit(f"{readme}: {first} … {last} is not there")
+    about = records[-1]["machine"]
+    note = f"{about['processor']}, {about['cores']} cores, Python {about['python']}, "
+    note += f"{records[-1]['when'][:10]}; the best of {len(records[-1]['rows'][0]['all_seconds'])}."
+    readme.write_text(
+        f"{before}{first}\n{table(records)}\n\n{note}\n{last}{after}", encoding="utf-8"
+    )
+
+
+def same_case(a: Record, b: Record) -> bool:
+    return all(a[key] == b[key] for key in ("task", "vocab_size", "threads")) and (
+        a["corpus"]["name"] == b["corpus"]["name"]
+    )
+
+
+def compare(corpus: Path, asked: argparse.Namespace, directory: Path) -> list[Record]:
+    import bytemill
+
+    options = {
+        "corpus": str(corpus),
+        "vocab_size": asked.vocab_size,
+        "threads": asked.threads,
+        "tokenizer": str(directory / "tokenizer.json"),
+    }
+    if "encode" in asked.task:
+        bytemill.train_tokenizer(corpus, vocab_size=asked.vocab_size, progress=False).save(
+            options["tokenizer"], overwrite=True
+        )
+    return [
+        {
+            "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "machine": machine(),
+            "task": task,
+            "corpus": {"name": corpus.stem, "bytes": corpus.stat().st_size},
+            "vocab_size": asked.vocab_size,
+            "threads": asked.threads,
+            "rows": measure(task, options, asked.repeat),
+        }
+        for task in asked.task
+    ]
 
 
 def main() -> None:
@@ -116,42 +187,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("corpus", nargs="?", help="a text file")
+    parser.add_argument("corpus", nargs="*", type=Path, help="text files, each measured by itself")
+    parser.add_argument("--task", action="append", choices=TASKS, help="default: all")
     parser.add_argument("--vocab-size", type=int, default=32_000)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", type=Path, default=Path("target/compare.json"))
+    parser.add_argument("--readme", type=Path, help="puts the figures of --json into this file")
     asked = parser.parse_args()
+    asked.task = asked.task or list(TASKS)
 
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        corpus = Path(asked.corpus).resolve() if asked.corpus else standard_library(directory)
-        options = {
-            "corpus": str(corpus),
-            "vocab_size": asked.vocab_size,
-            "threads": asked.threads,
-            "tokenizer": str(directory / "tokenizer.json"),
-        }
-        rows = measure("train", options, asked.repeat)
-
-        import bytemill
-
-        bytemill.train_tokenizer(corpus, vocab_size=asked.vocab_size, progress=False).save(
-            options["tokenizer"]
-        )
-        rows += measure("encode", options, asked.repeat)
-        results = {
-            "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "machine": machine(),
-            "corpus": {"name": corpus.name, "bytes": corpus.stat().st_size},
-            "vocab_size": asked.vocab_size,
-            "threads": asked.threads,
-            "rows": rows,
-        }
-    asked.json.parent.mkdir(parents=True, exist_ok=True)
-    asked.json.write_text(json.dumps(results, indent=2) + "\n")
-    print(table(rows))
-    print(f"all figures: {asked.json}", file=sys.stderr)
+    known: list[Record] = json.loads(asked.json.read_text()) if asked.json.exists() else []
+    if not asked.readme or asked.corpus:
+        with tempfile.TemporaryDirectory() as name:
+            directory = Path(name)
+            for corpus in asked.corpus or [standard_library(directory)]:
+                for record in compare(corpus.resolve(), asked, directory):
+                    print(table([record]), flush=True)
+                    known = [other for other in known if not same_case(other, record)]
+                    known.append(record)
+                asked.json.parent.mkdir(parents=True, exist_ok=True)
+                asked.json.write_text(json.dumps(known, indent=1) + "\n")
+        print(f"all figures: {asked.json}", file=sys.stderr)
+    if asked.readme:
+        put_into_readme(asked.readme, known)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,16 @@
 
     python jobs.py train tokenizers '{"corpus": "…", "vocab_size": 32000, "threads": 2}'
 
-prints a JSON object: the seconds of the work alone (not of imports, nor of reading what the
-contender wants to be handed in memory), the peak memory of the process, and a digest of the
-result, by which compare.py knows that contenders did the same work.
+prints a JSON object: the seconds of the work alone (not of imports), the peak memory of the
+process, and digests of the result, by which compare.py knows that contenders did the same work.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -19,8 +20,14 @@ from typing import Any
 
 EOT = "<|endoftext|>"
 Options = dict[str, Any]
-# What was done, in seconds, and a digest of the outcome.
-Outcome = tuple[float, str]
+# What was done, in seconds, and what the outcome can be known by.
+Outcome = tuple[float, dict[str, Any]]
+
+TASKS = {"train": "training", "encode": "encoding"}
+
+
+def contenders(task: str) -> dict[str, Callable[[Options], Outcome]]:
+    return importlib.import_module(TASKS[task]).CONTENDERS
 
 
 def documents(options: Options) -> list[str]:
@@ -50,97 +57,11 @@ def digest_ids(rows: Iterable[Any]) -> str:
     return sha.hexdigest()
 
 
-# --- learning: from a file, or from documents in memory, to merges --------------------------------
-
-
-def train_bytemill(options: Options) -> Outcome:
-    import bytemill
-
-    # The tie rule of tokenizers, so that the merges can be compared.
-    seconds, tokenizer = timed(
-        lambda: bytemill.train_tokenizer(
-            options["corpus"],
-            vocab_size=options["vocab_size"],
-            special_tokens=[EOT],
-            tie_break="huggingface",
-            threads=options["threads"],
-            progress=False,
-        )
-    )
-    return seconds, digest(tokenizer.merges)
-
-
-def train_tokenizers(options: Options) -> Outcome:
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=options["vocab_size"],
-        special_tokens=[EOT],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    texts = documents(options)
-    seconds, _ = timed(lambda: tokenizer.train_from_iterator(texts, trainer))
-    merges = json.loads(tokenizer.to_str())["model"]["merges"]
-    return seconds, digest(tuple(map(_bytes, pair)) for pair in merges)
-
-
-def _bytes(letters: str) -> bytes:
+def byte_letters(letters: str) -> bytes:
+    """The bytes that the letters of a tokenizer.json stand for."""
     printing = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printing]
     return bytes(ord(c) if ord(c) < 256 else others[ord(c) - 256] for c in letters)
-
-
-# --- encoding: documents in memory to ids, caches cold --------------------------------------------
-
-
-def encode_bytemill(options: Options) -> Outcome:
-    import bytemill
-
-    tokenizer = bytemill.Tokenizer.load(options["tokenizer"])
-    texts = documents(options)
-    seconds, batch = timed(lambda: tokenizer.encode_batch(texts, threads=options["threads"]))
-    return seconds, digest_ids([batch.ids])
-
-
-def encode_tokenizers(options: Options) -> Outcome:
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(options["tokenizer"])
-    texts = documents(options)
-    seconds, rows = timed(lambda: tokenizer.encode_batch_fast(texts, add_special_tokens=False))
-    return seconds, digest_ids(row.ids for row in rows)
-
-
-def encode_tiktoken(options: Options) -> Outcome:
-    import tiktoken
-
-    import bytemill
-
-    ours = bytemill.Tokenizer.load(options["tokenizer"])
-    specials = ours.special_tokens
-    encoding = tiktoken.Encoding(
-        "ours",
-        pat_str=bytemill._native.pattern_regex(ours.pattern),
-        mergeable_ranks={t: i for i, t in ours.vocab.items() if i not in specials.values()},
-        special_tokens=specials,
-    )
-    texts = documents(options)
-    seconds, rows = timed(
-        lambda: encoding.encode_ordinary_batch(texts, num_threads=options["threads"])
-    )
-    return seconds, digest_ids(rows)
-
-
-JOBS = {
-    ("train", "bytemill"): train_bytemill,
-    ("train", "tokenizers"): train_tokenizers,
-    ("encode", "bytemill"): encode_bytemill,
-    ("encode", "tokenizers"): encode_tokenizers,
-    ("encode", "tiktoken"): encode_tiktoken,
-}
 
 
 def peak_memory() -> int:
@@ -160,8 +81,11 @@ def peak_memory() -> int:
 
 def main() -> None:
     task, contender, options = sys.argv[1:]
-    seconds, result = JOBS[task, contender](json.loads(options))
-    print(json.dumps({"seconds": seconds, "peak_bytes": peak_memory(), "digest": result}))
+    # Some contenders print while they work; standard output is for the result.
+    result = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    seconds, outcome = contenders(task)[contender](json.loads(options))
+    json.dump({"seconds": seconds, "peak_bytes": peak_memory(), "outcome": outcome}, result)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,16 @@ use crate::job::Job;
 use crate::merges::{self, Base, Bytes, Options};
 use crate::spec::{Merge, MergeRule, Spec, SpecialToken};
 
+static EVERY_BYTE: [u8; 256] = {
+    let mut bytes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        bytes[byte] = byte as u8;
+        byte += 1;
+    }
+    bytes
+};
+
 /// Learns a tokenizer of `vocab_size` ids: the bytes, the merges, the special tokens last.
 pub fn learn(
     counts: &mut Counts,
@@ -32,7 +42,7 @@ pub fn spec(pattern: Vec<String>, merges: &[(u32, u32)], special_tokens: &[Strin
     for byte in 0..=255u8 {
         spec.tokens.push(u32::from(byte), &[byte]);
     }
-    add_merges(&mut spec, merges, |rank| rank, 256);
+    add_merges(&mut spec, EVERY_BYTE.chunks(1), merges, |rank| rank);
     let first = spec.tokens.len() as u32;
     spec.specials = special_tokens
         .iter()
@@ -68,7 +78,7 @@ pub fn extend(
     let id_of = |rank: u32| {
         if rank < n_known { vocab.rank_id(rank) } else { next + (rank - n_known) }
     };
-    add_merges(&mut spec, &merges, id_of, n_known);
+    add_merges(&mut spec, (0..n_known).map(|rank| vocab.rank_bytes(rank)), &merges, id_of);
     spec.specials.sort_by_key(|special| special.id);
     let mut free = next + merges.len() as u32;
     for special in spec.specials.iter_mut().filter(|special| special.id >= next) {
@@ -87,22 +97,31 @@ fn room(vocab_size: usize, taken: usize) -> Result<usize> {
     })
 }
 
-/// Appends merges, given as ranks, and the tokens they make.
-fn add_merges(spec: &mut Spec, merges: &[(u32, u32)], id_of: impl Fn(u32) -> u32, first: u32) {
-    let mut bytes = std::collections::HashMap::new();
-    let mut tokens = std::mem::take(&mut spec.tokens);
-    for (id, token) in tokens.iter() {
-        bytes.insert(id, token.to_vec());
-    }
+/// Appends merges, given as ranks, and the tokens they make. `known` are the bytes of the tokens
+/// there are, by rank.
+fn add_merges<'a>(
+    spec: &mut Spec,
+    known: impl Iterator<Item = &'a [u8]>,
+    merges: &[(u32, u32)],
+    id_of: impl Fn(u32) -> u32,
+) {
     let MergeRule::List(list) = &mut spec.merges else { return };
-    for (&(left, right), rank) in merges.iter().zip(first..) {
-        let merge = Merge { left: id_of(left), right: id_of(right), result: id_of(rank) };
-        let token = [&bytes[&merge.left][..], &bytes[&merge.right]].concat();
-        tokens.push(merge.result, &token);
-        bytes.insert(merge.result, token);
-        list.push(merge);
+    // All tokens by rank, end to end.
+    let (mut bytes, mut ends) = (Vec::new(), vec![0]);
+    for token in known {
+        bytes.extend_from_slice(token);
+        ends.push(bytes.len());
     }
-    spec.tokens = tokens;
+    for &(left, right) in merges {
+        let rank = ends.len() as u32 - 1;
+        let start = bytes.len();
+        for part in [left, right] {
+            bytes.extend_from_within(ends[part as usize]..ends[part as usize + 1]);
+        }
+        ends.push(bytes.len());
+        spec.tokens.push(id_of(rank), &bytes[start..]);
+        list.push(Merge { left: id_of(left), right: id_of(right), result: id_of(rank) });
+    }
 }
 
 /// A tokenizer to learn on top of: numbers are its ranks.

@@ -206,6 +206,11 @@ impl<V: Plain + Default> Default for PieceMap<V> {
 }
 
 impl<V: Plain + Default> PieceMap<V> {
+    /// A map with room for `n` short pieces.
+    pub fn with_room(n: usize) -> Self {
+        PieceMap { short: ShortTable::new(table_size(n).max(1 << 10)), ..PieceMap::default() }
+    }
+
     /// How many pieces there are.
     pub fn len(&self) -> usize {
         self.short.len + self.long.len
@@ -311,6 +316,16 @@ impl<V: Plain + Default> PieceMap<V> {
         let long = &self.long.entries[range(self.long.entries.len())];
         for entry in long.iter().filter(|entry| entry.length > 0) {
             visit(self.long.bytes(entry), entry.value);
+        }
+    }
+
+    /// The values of all pieces, to be changed.
+    pub fn for_each_value(&mut self, mut visit: impl FnMut(&mut V)) {
+        for entry in self.short.entries.iter_mut().filter(|entry| entry.key != 0) {
+            visit(&mut entry.value);
+        }
+        for entry in self.long.entries.iter_mut().filter(|entry| entry.length > 0) {
+            visit(&mut entry.value);
         }
     }
 }

@@ -12,7 +12,7 @@ mod stream;
 pub use spans::Span;
 pub use stream::Stream;
 
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use sha2::{Digest, Sha256};
 
@@ -41,7 +41,7 @@ pub struct Tokenizer {
     /// Cuts at every special token.
     cutter: Cutter,
     ignore_merges: bool,
-    fingerprint: String,
+    fingerprint: OnceLock<String>,
     pool: Mutex<Vec<Worker>>,
 }
 
@@ -108,20 +108,11 @@ impl Tokenizer {
         let texts: Vec<&str> = vocab.specials().iter().map(|s| s.text.as_str()).collect();
         let cutter =
             Cutter { specials: Specials::new(&texts)?, pattern: Pattern::new(&spec.pattern)? };
-        let mut hasher = Sha256::new();
-        hasher.update(b"bytemill tokenizer 1\0");
-        for stage in cutter.pattern.stages() {
-            hasher.update((stage.len() as u64).to_le_bytes());
-            hasher.update(stage);
-        }
-        hasher.update([u8::from(spec.ignore_merges)]);
-        vocab.digest(&mut hasher);
-        let fingerprint = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Tokenizer {
             vocab,
             cutter,
             ignore_merges: spec.ignore_merges,
-            fingerprint,
+            fingerprint: OnceLock::new(),
             pool: Mutex::new(Vec::new()),
         })
     }
@@ -154,7 +145,18 @@ impl Tokenizer {
 
     /// SHA-256 over all that decides which ids a text gets, in hexadecimal.
     pub fn fingerprint(&self) -> &str {
-        &self.fingerprint
+        // Not everyone who loads a tokenizer asks for it.
+        self.fingerprint.get_or_init(|| {
+            let mut hasher = Sha256::new();
+            hasher.update(b"bytemill tokenizer 1\0");
+            for stage in self.cutter.pattern.stages() {
+                hasher.update((stage.len() as u64).to_le_bytes());
+                hasher.update(stage);
+            }
+            hasher.update([u8::from(self.ignore_merges)]);
+            self.vocab.digest(&mut hasher);
+            hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        })
     }
 
     /// Recognises only these special tokens.

@@ -218,7 +218,7 @@ fn on_each<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec
     if items.len() < 2 {
         return items.into_iter().map(work).collect();
     }
-    items.into_par_iter().map(|item| work(item)).collect()
+    items.into_par_iter().map(&work).collect()
 }
 
 #[inline(always)]

@@ -25,7 +25,7 @@ pub fn build(spec: &Spec) -> Result<Vocab> {
         MergeRule::ByRank => ranked_merges(&tokens, &lookup),
     };
     let order = ranks_of(&tokens, &bytes, &merges);
-    assemble(spec, &tokens, &merges, &order)
+    assemble(spec, &tokens, lookup, &merges, &order)
 }
 
 /// A merge as numbers in the token list.
@@ -78,8 +78,7 @@ fn ordinary_tokens(spec: &Spec) -> Result<TokenList> {
 
 /// Token bytes → number in the list + 1, and the numbers of the 256 bytes.
 fn index(tokens: &TokenList) -> Result<(PieceMap<u32>, Vec<u32>)> {
-    let mut lookup = PieceMap::<u32>::default();
-    let mut ids = HashSet::with_capacity(tokens.len());
+    let mut lookup = PieceMap::<u32>::with_room(tokens.len());
     for (number, (id, token)) in (1..).zip(tokens.iter()) {
         if token.is_empty() {
             return Err(Error::tokenizer(format!("the token with id {id} is empty")));
@@ -90,9 +89,6 @@ fn index(tokens: &TokenList) -> Result<(PieceMap<u32>, Vec<u32>)> {
                 token.len()
             )));
         }
-        if !ids.insert(id) {
-            return Err(Error::tokenizer(format!("two tokens have the id {id}")));
-        }
         let entry = lookup.value_mut(token);
         if *entry != 0 {
             let (other, _) = tokens.get(*entry as usize - 1);
@@ -102,6 +98,11 @@ fn index(tokens: &TokenList) -> Result<(PieceMap<u32>, Vec<u32>)> {
             )));
         }
         *entry = number;
+    }
+    let mut ids: Vec<u32> = tokens.iter().map(|(id, _)| id).collect();
+    ids.sort_unstable();
+    if let Some(two) = ids.windows(2).find(|two| two[0] == two[1]) {
+        return Err(Error::tokenizer(format!("two tokens have the id {}", two[0])));
     }
     let mut bytes = Vec::with_capacity(256);
     let mut missing = Vec::new();
@@ -303,7 +304,13 @@ fn ranks_of(tokens: &TokenList, bytes: &[u32], merges: &[Indexed]) -> Vec<u32> {
     order
 }
 
-fn assemble(spec: &Spec, tokens: &TokenList, merges: &[Indexed], order: &[u32]) -> Result<Vocab> {
+fn assemble(
+    spec: &Spec,
+    tokens: &TokenList,
+    mut lookup: PieceMap<u32>,
+    merges: &[Indexed],
+    order: &[u32],
+) -> Result<Vocab> {
     let mut rank = vec![0; tokens.len()];
     let mut vocab = Vocab {
         bytes: Vec::new(),
@@ -311,7 +318,7 @@ fn assemble(spec: &Spec, tokens: &TokenList, merges: &[Indexed], order: &[u32]) 
         ids: Vec::with_capacity(order.len()),
         ranks: IdMap::Dense(Vec::new()),
         lookup: PieceMap::default(),
-        merges: Vec::new(),
+        merges: Vec::with_capacity(merges.len()),
         pairs: PairRanks::new(&[]),
         specials: spec.specials.clone(),
     };
@@ -323,15 +330,14 @@ fn assemble(spec: &Spec, tokens: &TokenList, merges: &[Indexed], order: &[u32]) 
             .map_err(|_| Error::tokenizer("the tokens have more than 4 GiB together"))?;
         vocab.starts.push(end);
         vocab.ids.push(id);
-        *vocab.lookup.value_mut(token) = at + 1;
     }
+    lookup.for_each_value(|value| *value = rank[*value as usize - 1] + 1);
+    vocab.lookup = lookup;
     let ordinary = vocab.ids.iter().copied().zip(0..);
     let special = spec.specials.iter().map(|special| special.id).zip(vocab.ids.len() as u32..);
     vocab.ranks = IdMap::new(ordinary.chain(special).collect());
-    vocab.merges = merges
-        .iter()
-        .map(|merge| (rank[merge.left as usize], rank[merge.right as usize]))
-        .collect();
+    let ranked = merges.iter().map(|merge| (rank[merge.left as usize], rank[merge.right as usize]));
+    vocab.merges.extend(ranked);
     vocab.pairs = PairRanks::new(&vocab.merges);
     Ok(vocab)
 }
