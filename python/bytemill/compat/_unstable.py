@@ -34,7 +34,9 @@ def with_unstable(
     n_unstable = _with_white_space(tokenizer, ids, n_unstable, specials)
     stable, rest = ids[:-n_unstable], tokenizer.decode_bytes(ids[-n_unstable:])
 
-    found = {(tokenizer.token_id(token),) for token in _beginning(tokens, rest)}
+    found: set[tuple[int, ...]] = {
+        (tokenizer.token_id(token),) for token in _beginning(tokens, rest)
+    }
     texts: list[str | bytes] = []
     pieces: list[bytes] = []
     for at in range(1, len(rest)):

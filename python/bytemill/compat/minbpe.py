@@ -26,9 +26,7 @@ __all__ = ["BasicTokenizer", "RegexTokenizer"]
 Self = TypeVar("Self", bound="BasicTokenizer")
 WHOLE = r"[\s\S]+"
 # The published patterns, spelled as minbpe's files have them.
-GPT2_SPLIT_PATTERN = (
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-)
+GPT2_SPLIT_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 GPT4_SPLIT_PATTERN = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
@@ -241,7 +239,9 @@ class RegexTokenizer(BasicTokenizer):
         """The ids of a text, in which nothing is special."""
         return super().encode(text)
 
-    def encode(self, text: str, allowed_special: str | AbstractSet[str] = "none_raise") -> list[int]:
+    def encode(
+        self, text: str, allowed_special: str | AbstractSet[str] = "none_raise"
+    ) -> list[int]:
         """The ids of a text.
 
         `allowed_special` is `"all"`, `"none"`, a set of special tokens, or `"none_raise"`: an

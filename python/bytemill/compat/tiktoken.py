@@ -176,9 +176,7 @@ class Encoding:
     def _batch(self, texts: Sequence[str], special: Special, num_threads: int) -> list[list[int]]:
         if num_threads <= 0:
             raise ValueError("max_workers must be greater than 0")
-        return self._tokenizer.encode_batch(
-            texts, special=special, threads=num_threads, lists=True
-        )
+        return self._tokenizer.encode_batch(texts, special=special, threads=num_threads, lists=True)
 
     def _policy(
         self, allowed: Allowed, disallowed: Disallowed
@@ -188,9 +186,7 @@ class Encoding:
         if allowed == "all":
             allowed = known
         if not isinstance(allowed, AbstractSet):
-            raise TypeError(
-                f'allowed_special must be "all" or a set, not {type(allowed).__name__}'
-            )
+            raise TypeError(f'allowed_special must be "all" or a set, not {type(allowed).__name__}')
         if disallowed == "all":
             disallowed = known - allowed
         # None disallows nothing, as in tiktoken.
