@@ -239,7 +239,7 @@ def test_long_texts_are_noted(pair: Pair, caplog: pytest.LogCaptureFixture) -> N
     ours.model_max_length = 7
     for _ in range(2):
         ours("the cat sat on the mat and on the hat")
-    assert caplog.text.count("more than the 7 that the model takes") == 1
+    assert caplog.text.count("more ids than the 7 of the model") == 1
 
 
 # --- padding what is encoded ----------------------------------------------------------------------

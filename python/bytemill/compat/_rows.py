@@ -166,18 +166,20 @@ def row_of(parts: Sequence[Part], template: Sequence[Step], names: Iterable[str]
     """The columns of one row."""
     row: Row = {name: [] for name in names}
     for step in template:
-        special = step.text is None
         part = Part(step.ids, None) if step.text is None else parts[step.text]
-        n_ids = len(part.ids)
-        values = {
-            "input_ids": part.ids,
-            "token_type_ids": [step.type_id] * n_ids,
-            "attention_mask": [1] * n_ids,
-            "special_tokens_mask": [int(special)] * n_ids,
-            "offset_mapping": [(0, 0)] * n_ids if part.spans is None else part.spans,
+        same: Row = {
+            "token_type_ids": step.type_id,
+            "attention_mask": 1,
+            "special_tokens_mask": int(step.text is None),
+            "offset_mapping": (0, 0),
         }
         for name, column in row.items():
-            column += values[name]
+            if name == "input_ids":
+                column += part.ids
+            elif name == "offset_mapping" and part.spans is not None:
+                column += part.spans
+            else:
+                column += [same[name]] * len(part.ids)
     return row
 
 

@@ -162,23 +162,19 @@ class PreTrainedTokenizerFast(NamedTokens):
         ]
         if split_special_tokens is None:
             split_special_tokens = self.split_special_tokens
-        parts = self._parts([t for s in samples for t in s], split_special_tokens, names)
+        added = self._template if add_special_tokens else _rows.PLAIN
+        parts = iter(self._parts([t for s in samples for t in s], split_special_tokens, names))
         rows: list[Row] = []
         owners: list[int] = []
-        at = 0
         for owner, sample in enumerate(samples):
-            mine = parts[at : at + len(sample)]
-            at += len(sample)
+            cuts = [[next(parts) for _ in sample]]
             pair = len(sample) == 2
-            added = self._template if add_special_tokens else _rows.PLAIN
-            template = added.pair if pair else added.single
-            cuts = [mine]
             if cut != "do_not_truncate" and length is not None:
                 left = room(length, added.n_added(pair), stride)
-                cuts = self._truncated(mine, left, stride, cut, return_overflowing_tokens)
-            for each in cuts:
-                rows.append(_rows.row_of(each, template, names))
-                owners.append(owner)
+                cuts = self._truncated(cuts[0], left, stride, cut, return_overflowing_tokens)
+            template = added.pair if pair else added.single
+            rows += [_rows.row_of(each, template, names) for each in cuts]
+            owners += [owner] * len(cuts)
         if pad_to != "do_not_pad" and rows:
             longest = max(len(row["input_ids"]) for row in rows)
             size = length if pad_to == "max_length" and length is not None else longest
@@ -276,9 +272,7 @@ class PreTrainedTokenizerFast(NamedTokens):
     def _note_long(self, rows: Iterable[Row]) -> None:
         longest = max((len(row["input_ids"]) for row in rows), default=0)
         if longest > self.model_max_length:
-            warn_once(
-                f"{longest} ids are more than the {self.model_max_length} that the model takes"
-            )
+            warn_once(f"there are rows of more ids than the {self.model_max_length} of the model")
 
     def encode(
         self,
