@@ -3,10 +3,11 @@
 Encoding and decoding are the core's; here is tiktoken's policy. Text that looks like a special
 token is an error unless the caller allows it, and what is not in the vocabulary is a `KeyError`.
 
-Three things differ, each where tiktoken gives no answer or no reliable one. Of special tokens of
+A few things differ, each where tiktoken gives no answer or no reliable one. Of special tokens of
 which one begins with the other the longest is taken, where tiktoken takes the one it happens to try
-first. `encode_to_numpy` and `encode_with_unstable` take text with surrogates as `encode` does. A
-vocabulary that cannot encode every text is refused when it is handed over.
+first. `encode_to_numpy` and `encode_with_unstable` take text with surrogates as `encode` does. Text
+that the pattern leaves out is kept, not dropped. A vocabulary that cannot encode every text is
+refused when it is handed over.
 """
 
 from __future__ import annotations
