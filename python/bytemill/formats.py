@@ -48,7 +48,7 @@ def read(
 ) -> Core:
     """Reads a tokenizer file of any kind."""
     if path.is_dir():
-        path = _in_directory(path)
+        path = in_directory(path)
     data = path.read_bytes()
     kind = _native.recognise(data)
     files = [(str(path), data)]
@@ -82,7 +82,8 @@ def read(
     )
 
 
-def _in_directory(directory: Path) -> Path:
+def in_directory(directory: Path) -> Path:
+    """The tokenizer file of a directory."""
     for name in NAMES:
         if (directory / name).is_file():
             return directory / name
@@ -163,13 +164,19 @@ def from_tiktoken(encoding: Any) -> Core:
     )
 
 
-def from_huggingface(tokenizer: Any) -> Core:
-    """The core of a live `tokenizers.Tokenizer` or `transformers` fast tokenizer."""
+def huggingface_json(tokenizer: Any) -> bytes:
+    """The tokenizer.json of a live `tokenizers.Tokenizer` or `transformers` fast tokenizer."""
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not hasattr(backend, "to_str"):
         raise TypeError(
             f"expected a tokenizers.Tokenizer or a fast transformers tokenizer, "
             f"not {type(tokenizer).__name__}"
         )
-    data = backend.to_str().encode()
+    data: bytes = backend.to_str().encode()
+    return data
+
+
+def from_huggingface(tokenizer: Any) -> Core:
+    """The core of a live `tokenizers.Tokenizer` or `transformers` fast tokenizer."""
+    data = huggingface_json(tokenizer)
     return Core.read("huggingface", [(type(tokenizer).__name__, data)], [], [])

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
-from . import formats
+from . import formats, pretrained
 from ._native import Core
 
 if TYPE_CHECKING:
@@ -101,6 +101,17 @@ class Tokenizer(Core):
         tiktoken's) and an error with the others.
         """
         return cls._of(formats.read(Path(path), pattern, special_tokens))
+
+    @classmethod
+    def from_pretrained(cls, path_or_name: str | os.PathLike[str]) -> Tokenizer:
+        """The tokenizer of a model, in a local directory or file, or by its name on the hub.
+
+        What is there is read as by `load`; a tiktoken rank file goes with the `pat_str` and
+        `added_tokens_decoder` of a `tokenizer_config.json` beside it. A name that is no path is
+        looked up by `huggingface_hub`, if it is installed: in its cache, then on the hub. Nothing
+        else in bytemill ever asks the network.
+        """
+        return cls._of(pretrained.read(path_or_name))
 
     @classmethod
     def from_tiktoken(cls, encoding: Any) -> Tokenizer:

@@ -1,0 +1,380 @@
+"""tiktoken's `Encoding`: its methods, results and exceptions, without tiktoken.
+
+Encoding and decoding are the core's; here is tiktoken's policy. Text that looks like a special
+token is an error unless the caller allows it, and what is not in the vocabulary is a `KeyError`.
+
+A few things differ, each where tiktoken gives no answer or no reliable one. Of special tokens of
+which one begins with the other the longest is taken, where tiktoken takes the one it happens to try
+first. `encode_to_numpy` and `encode_with_unstable` take text with surrogates as `encode` does. Text
+that the pattern leaves out is kept, not dropped. A vocabulary that cannot encode every text is
+refused when it is handed over.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+
+from .. import _native
+from ..errors import TokenizerError
+from ..tokenizer import Tokenizer
+from ._unstable import with_unstable
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from .._native import Special
+
+__all__ = ["Encoding"]
+
+T = TypeVar("T")
+Allowed = Literal["all"] | AbstractSet[str]
+Disallowed = Literal["all"] | Collection[str]
+NOTHING: frozenset[str] = frozenset()
+
+
+class Encoding:
+    """A tokenizer with tiktoken's interface.
+
+    >>> from bytemill import train_tokenizer
+    >>> tokenizer = train_tokenizer(iter(["low lower lowest"] * 9), vocab_size=260)
+    >>> encoding = Encoding.from_tokenizer(tokenizer)
+    >>> encoding.encode("low<|endoftext|>", allowed_special="all")
+    [257, 259]
+    >>> encoding.encode("low<|endoftext|>", disallowed_special=())[:3]
+    [257, 60, 124]
+    """
+
+    name: str
+    max_token_value: int
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        pat_str: str,
+        mergeable_ranks: dict[bytes, int],
+        special_tokens: dict[str, int],
+        explicit_n_vocab: int | None = None,
+    ) -> None:
+        """Makes an encoding from tokens with ranks, as tiktoken does.
+
+        With `explicit_n_vocab`, there must be that many tokens, with the ids below it.
+        """
+        tokenizer = Tokenizer(
+            {rank: token for token, rank in mergeable_ranks.items()},
+            None,
+            special_tokens,
+            pattern=pat_str,
+            ignore_merges=True,
+        )
+        self._set(tokenizer, name)
+        if explicit_n_vocab:
+            assert len(mergeable_ranks) + len(special_tokens) == explicit_n_vocab
+            assert self.max_token_value == explicit_n_vocab - 1
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer: Tokenizer, name: str = "bytemill") -> Encoding:
+        """The encoding of one of our tokenizers."""
+        made = cls.__new__(cls)
+        made._set(tokenizer, name)
+        return made
+
+    @classmethod
+    def from_tiktoken(cls, encoding: Any) -> Encoding:
+        """The encoding that a live `tiktoken.Encoding` is."""
+        return cls.from_tokenizer(Tokenizer.from_tiktoken(encoding), encoding.name)
+
+    def _set(self, tokenizer: Tokenizer, name: str) -> None:
+        self.name = name
+        self._tokenizer = tokenizer
+        self._special_tokens = tokenizer.special_tokens
+        self._special_token_values = set(self._special_tokens.values())
+        self.max_token_value = tokenizer.max_id
+
+    # --- encoding -----------------------------------------------------------------------------
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        """The ids of a text, in which nothing is special."""
+        return self._tokenizer.encode(_checked(text), "none")
+
+    def encode(
+        self,
+        text: str,
+        *,
+        allowed_special: Allowed = NOTHING,
+        disallowed_special: Disallowed = "all",
+    ) -> list[int]:
+        """The ids of a text.
+
+        Special tokens in `allowed_special` become their ids; those in `disallowed_special` (by
+        default all that are not allowed) are a `ValueError`; any others are plain text.
+        """
+        encode = self._tokenizer.encode
+        return self._guarded([text], allowed_special, disallowed_special, lambda s: encode(text, s))
+
+    def encode_to_numpy(
+        self,
+        text: str,
+        *,
+        allowed_special: Allowed = NOTHING,
+        disallowed_special: Disallowed = "all",
+    ) -> npt.NDArray[np.uint32]:
+        """As `encode`, but an array."""
+        encode = self._tokenizer.encode_array
+        return self._guarded([text], allowed_special, disallowed_special, lambda s: encode(text, s))
+
+    def encode_ordinary_batch(self, text: list[str], *, num_threads: int = 8) -> list[list[int]]:
+        """As `encode_ordinary`, of many texts, on several threads."""
+        texts = [_checked(each) for each in text]
+        return self._batch(texts, "none", num_threads)
+
+    def encode_batch(
+        self,
+        text: list[str],
+        *,
+        num_threads: int = 8,
+        allowed_special: Allowed = NOTHING,
+        disallowed_special: Disallowed = "all",
+    ) -> list[list[int]]:
+        """As `encode`, of many texts, on several threads."""
+        texts = list(text)
+        return self._guarded(
+            texts, allowed_special, disallowed_special, lambda s: self._batch(texts, s, num_threads)
+        )
+
+    def encode_with_unstable(
+        self,
+        text: str,
+        *,
+        allowed_special: Allowed = NOTHING,
+        disallowed_special: Disallowed = "all",
+    ) -> tuple[list[int], list[list[int]]]:
+        """The ids that more text cannot change, and what the rest may become.
+
+        The second part holds every list of ids, in order, that may stand for the rest of the text
+        once it goes on.
+        """
+        allowed, _ = self._policy(allowed_special, disallowed_special)
+        ids = self.encode(
+            text, allowed_special=allowed_special, disallowed_special=disallowed_special
+        )
+        specials = {id for token, id in self._special_tokens.items() if token in allowed}
+        return with_unstable(self._tokenizer, self._merger, self._sorted_tokens, ids, specials)
+
+    def encode_single_token(self, text_or_bytes: str | bytes) -> int:
+        """The id of one token, special ones too; a `KeyError` if there is none."""
+        token = text_or_bytes.encode() if isinstance(text_or_bytes, str) else text_or_bytes
+        try:
+            return self._tokenizer.token_id(token)
+        except TokenizerError:
+            raise KeyError(token) from None
+
+    def _batch(self, texts: Sequence[str], special: Special, num_threads: int) -> list[list[int]]:
+        if num_threads <= 0:
+            raise ValueError("max_workers must be greater than 0")
+        return self._tokenizer.encode_batch(texts, special=special, threads=num_threads, lists=True)
+
+    def _policy(
+        self, allowed: Allowed, disallowed: Disallowed
+    ) -> tuple[AbstractSet[str], frozenset[str]]:
+        """The special tokens to recognise, and the texts to refuse."""
+        known = self.special_tokens_set
+        if allowed == "all":
+            allowed = known
+        if not isinstance(allowed, AbstractSet):
+            raise TypeError(f'allowed_special must be "all" or a set, not {type(allowed).__name__}')
+        if disallowed == "all":
+            disallowed = known - allowed
+        # None disallows nothing, as in tiktoken.
+        return known & allowed, frozenset(disallowed or ())
+
+    def _guarded(
+        self,
+        texts: Sequence[str],
+        allowed: Allowed,
+        disallowed: Disallowed,
+        encode: Callable[[Special], T],
+    ) -> T:
+        """Encodes unless one of the texts holds what is not allowed."""
+        special, refused = self._policy(allowed, disallowed)
+        for text in texts:
+            _checked(text)
+        if not special and refused == self.special_tokens_set:
+            # By far the commonest call. The core looks for special tokens on its way, so that the
+            # texts need not be searched beforehand.
+            try:
+                return encode("error")
+            except TokenizerError:
+                _refuse(texts, refused)
+                # A special token that surrogates spell is none before they are put together.
+                return encode("none")
+        if refused:
+            _refuse(texts, refused)
+        return encode(special or "none")
+
+    # --- decoding -----------------------------------------------------------------------------
+
+    def decode_bytes(self, tokens: Sequence[int]) -> bytes:
+        """The bytes of ids; a `KeyError` for an id that is not in the vocabulary."""
+        try:
+            return self._tokenizer.decode_bytes(tokens)
+        except TokenizerError:
+            for token in tokens:
+                _check_range(token)
+            unknown = next(token for token in tokens if not self._knows(token))
+            raise KeyError(f"Invalid token for decoding: {unknown}") from None
+
+    def decode(self, tokens: Sequence[int], errors: str = "replace") -> str:
+        """The text of ids; `errors` is as in `bytes.decode`."""
+        return self.decode_bytes(tokens).decode("utf-8", errors=errors)
+
+    def decode_single_token_bytes(self, token: int) -> bytes:
+        """The bytes of one id, that of a special token too; a `KeyError` if it is unknown."""
+        try:
+            return self._tokenizer.token_bytes(token)
+        except TokenizerError:
+            _check_range(token)
+            raise KeyError(str(token)) from None
+
+    def decode_tokens_bytes(self, tokens: Sequence[int]) -> list[bytes]:
+        """The bytes of each id."""
+        return [self.decode_single_token_bytes(token) for token in tokens]
+
+    def decode_with_offsets(self, tokens: Sequence[int]) -> tuple[str, list[int]]:
+        """The text of ids and, for each, the character that its first byte belongs to.
+
+        The ids must make up valid UTF-8.
+        """
+        parts = self.decode_tokens_bytes(tokens)
+        starts: list[int] = []
+        n_chars = 0
+        for part in parts:
+            # A continuation byte belongs to a character that has begun already.
+            starts.append(max(0, n_chars - _continues(part[0])))
+            n_chars += sum(not _continues(byte) for byte in part)
+        return b"".join(parts).decode("utf-8"), starts
+
+    def decode_batch(
+        self, batch: Iterable[Sequence[int]], *, errors: str = "replace", num_threads: int = 8
+    ) -> list[str]:
+        """As `decode`, of many. Decoding is too quick for threads to help: there is one."""
+        return [data.decode("utf-8", errors=errors) for data in self._decoded(batch, num_threads)]
+
+    def decode_bytes_batch(
+        self, batch: Iterable[Sequence[int]], *, num_threads: int = 8
+    ) -> list[bytes]:
+        """As `decode_bytes`, of many."""
+        return self._decoded(batch, num_threads)
+
+    def _decoded(self, batch: Iterable[Sequence[int]], num_threads: int) -> list[bytes]:
+        if num_threads <= 0:
+            raise ValueError("max_workers must be greater than 0")
+        return [self.decode_bytes(tokens) for tokens in batch]
+
+    def _knows(self, token: int) -> bool:
+        try:
+            self._tokenizer.token_bytes(token)
+        except TokenizerError:
+            return False
+        return True
+
+    # --- what it holds ------------------------------------------------------------------------
+
+    def token_byte_values(self) -> list[bytes]:
+        """The bytes of every token that is not special, sorted."""
+        return list(self._sorted_tokens)
+
+    @property
+    def eot_token(self) -> int:
+        """The id of `<|endoftext|>`; a `KeyError` where there is none."""
+        return self._special_tokens["<|endoftext|>"]
+
+    @functools.cached_property
+    def special_tokens_set(self) -> set[str]:
+        """The special tokens."""
+        return set(self._special_tokens)
+
+    def is_special_token(self, token: int) -> bool:
+        """Whether an id is that of a special token."""
+        assert isinstance(token, int)
+        return token in self._special_token_values
+
+    @property
+    def n_vocab(self) -> int:
+        """One more than the largest id."""
+        return self.max_token_value + 1
+
+    # tiktoken keeps what it was made of under these names, and others read them there.
+
+    @functools.cached_property
+    def _mergeable_ranks(self) -> dict[bytes, int]:
+        special = self._special_token_values
+        return {token: id for id, token in self._tokenizer.vocab.items() if id not in special}
+
+    @property
+    def _pat_str(self) -> str:
+        pattern = self._tokenizer.pattern
+        if not isinstance(pattern, str):
+            raise TokenizerError(
+                f"the tokenizer cuts text in {len(pattern)} steps, which no one pattern says"
+            )
+        return _native.pattern_regex(pattern) if pattern in _native.PATTERNS else pattern
+
+    @functools.cached_property
+    def _sorted_tokens(self) -> list[bytes]:
+        return sorted(self._mergeable_ranks)
+
+    @functools.cached_property
+    def _merger(self) -> Tokenizer:
+        """Merges what it is given as one piece, even if that is a token."""
+        tokens = {id: token for token, id in self._mergeable_ranks.items()}
+        merges = None if self._tokenizer.ignore_merges else self._tokenizer.merges
+        return Tokenizer(tokens, merges, pattern=r"[\s\S]+")
+
+    def __repr__(self) -> str:
+        return f"<Encoding {self.name!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_tokenizer, (self._tokenizer, self.name)
+
+
+def _checked(text: str) -> str:
+    # The core would take bytes too.
+    if not isinstance(text, str):
+        raise TypeError(f"text must be str, not {type(text).__name__}")
+    return text
+
+
+def _check_range(token: int) -> None:
+    if not 0 <= token < 1 << 32:
+        raise OverflowError(f"{token} is not an id: out of range")
+
+
+def _continues(byte: int) -> bool:
+    return 0x80 <= byte < 0xC0
+
+
+@functools.lru_cache(maxsize=128)
+def _any_of(tokens: frozenset[str]) -> re.Pattern[str]:
+    longest_first = sorted(tokens, key=lambda token: (-len(token), token))
+    return re.compile("|".join(map(re.escape, longest_first)))
+
+
+def _refuse(texts: Iterable[str], refused: frozenset[str]) -> None:
+    for text in texts:
+        if found := _any_of(refused).search(text):
+            _raise_disallowed(found[0])
+
+
+def _raise_disallowed(token: str) -> NoReturn:
+    # The first line is tiktoken's, since there is code that looks for it.
+    raise ValueError(
+        f"Encountered text corresponding to disallowed special token {token!r}.\n"
+        f"hint: for the special token, allow it: allowed_special={{{token!r}}}; for plain text, "
+        "leave it out of disallowed_special, or give disallowed_special=() to refuse nothing"
+    )
