@@ -22,6 +22,7 @@ def bytemill(options: Options) -> Outcome:
             special_tokens=[EOT],
             tie_break="huggingface",
             threads=options["threads"],
+            memory_limit=options.get("memory_limit"),
             progress=False,
         )
     )

@@ -58,7 +58,8 @@ def train_tokenizer(
             `"huggingface"` the one that the `tokenizers` library takes.
         min_frequency: pairs that occur less often are not merged.
         min_piece_count: pieces that occur less often are dropped before merging.
-        max_token_length: no token grows longer than this many bytes.
+        max_token_length: no token grows longer than this many bytes, and in any case not longer
+            than 65,536.
         extend_from: start from this tokenizer's merges and add to them; its pattern is used, and
             its special tokens come before the new ones.
         threads: how many threads count; None for every core the process may use.

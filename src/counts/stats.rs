@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// Bytes of memory that merging takes for every byte of every piece: slots, positions, pair
 /// tables, the list of pieces.
-pub const MERGE_BYTES_PER_BYTE: u64 = 20;
+pub const MERGE_BYTES_PER_BYTE: u64 = 24;
 /// And for every piece.
 pub const MERGE_BYTES_PER_PIECE: u64 = 24;
 /// And in any case.

@@ -36,6 +36,7 @@ use slots::{Findings, Replacement, Slots};
 use crate::counts::PieceList;
 use crate::error::{Error, Result};
 use crate::job::Job;
+use crate::vocab::MAX_TOKEN_LENGTH;
 
 /// Which of several pairs with the same count is merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,7 +57,7 @@ pub struct Options {
     pub tie_break: TieBreak,
     /// Pairs that occur less often are not merged.
     pub min_frequency: u64,
-    /// Tokens do not grow longer than this.
+    /// Tokens do not grow longer than this, nor than [`MAX_TOKEN_LENGTH`].
     pub max_token_length: usize,
     /// How many threads replace where a pair is common.
     pub threads: usize,
@@ -68,7 +69,7 @@ impl Default for Options {
             n_merges: usize::MAX,
             tie_break: TieBreak::default(),
             min_frequency: 1,
-            max_token_length: usize::MAX,
+            max_token_length: MAX_TOKEN_LENGTH,
             threads: 1,
         }
     }
@@ -280,7 +281,7 @@ impl<I: Id> Learner<I> {
             let [left, right] = top.pair.ids();
             let (left, right) =
                 (&self.known.tokens[left as usize], &self.known.tokens[right as usize]);
-            if left.len() + right.len() > self.options.max_token_length {
+            if left.len() + right.len() > self.options.max_token_length.min(MAX_TOKEN_LENGTH) {
                 continue;
             }
             // Learning from the bytes up, no two merges make the same token: what happens within

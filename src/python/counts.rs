@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::job::{Job, Phase};
 use crate::learn as learning;
 use crate::merges::{Options, TieBreak};
+use crate::vocab::MAX_TOKEN_LENGTH;
 
 /// How often each piece occurs.
 #[pyclass(frozen, module = "bytemill._native")]
@@ -263,7 +264,7 @@ pub fn learn(
     let options = Options {
         tie_break,
         min_frequency,
-        max_token_length: max_token_length.unwrap_or(usize::MAX),
+        max_token_length: max_token_length.unwrap_or(MAX_TOKEN_LENGTH),
         ..Options::default()
     };
     let counts = counts.get();

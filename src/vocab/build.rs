@@ -2,14 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{IdMap, MAX_TOKENS, NONE, PairRanks, Vocab};
+use super::{IdMap, MAX_TOKEN_LENGTH, MAX_TOKENS, NONE, PairRanks, Vocab};
 use crate::bpe::{self, Rule, Scratch};
 use crate::error::{Error, Result};
 use crate::pieces::PieceMap;
 use crate::spec::{Merge, MergeRule, Spec, TokenList};
-
-/// Longer tokens are refused: no vocabulary has them, and a hostile file could make loading slow.
-const MAX_LENGTH: usize = 1 << 16;
 
 pub fn build(spec: &Spec) -> Result<Vocab> {
     let tokens = ordinary_tokens(spec)?;
@@ -83,9 +80,9 @@ fn index(tokens: &TokenList) -> Result<(PieceMap<u32>, Vec<u32>)> {
         if token.is_empty() {
             return Err(Error::tokenizer(format!("the token with id {id} is empty")));
         }
-        if token.len() > MAX_LENGTH {
+        if token.len() > MAX_TOKEN_LENGTH {
             return Err(Error::tokenizer(format!(
-                "the token with id {id} has {} bytes; {MAX_LENGTH} are supported",
+                "the token with id {id} has {} bytes; {MAX_TOKEN_LENGTH} are supported",
                 token.len()
             )));
         }
