@@ -32,7 +32,7 @@ pub fn learn(
     let n_merges = options.n_merges.min(room);
     let options = Options { n_merges, threads: counts.threads(), ..*options };
     job.set_total(options.n_merges as u64);
-    let merges = merges::learn(&pieces, &Bytes, &options, job)?;
+    let merges = merges::learn(pieces, &Bytes, &options, job)?;
     Ok(spec(counts.pattern(), &merges, special_tokens))
 }
 
@@ -71,7 +71,7 @@ pub fn extend(
     let n_merges = options.n_merges.min(room);
     let options = Options { n_merges, threads: counts.threads(), ..*options };
     job.set_total(options.n_merges as u64);
-    let merges = merges::learn(&pieces, &Extended(tokenizer), &options, job)?;
+    let merges = merges::learn(pieces, &Extended(tokenizer), &options, job)?;
     let vocab = tokenizer.vocab();
     let next = vocab.rank_ids().iter().max().map_or(0, |id| id + 1);
     let n_known = vocab.n_ranks() as u32;

@@ -9,9 +9,12 @@ use crate::error::{Error, Result};
 
 /// Bytes of memory that merging takes for every byte of every piece: slots, positions, pair
 /// tables, the list of pieces.
-pub const MERGE_BYTES_PER_BYTE: u64 = 24;
+pub const MERGE_BYTES_PER_BYTE: u64 = 12;
 /// And for every piece.
-pub const MERGE_BYTES_PER_PIECE: u64 = 24;
+pub const MERGE_BYTES_PER_PIECE: u64 = 28;
+/// Pieces longer than this count twice: only in these can a pair stand nearly everywhere, and what
+/// is found beside it takes room too.
+const LONG: usize = 256;
 /// And in any case.
 pub const MERGE_BYTES: u64 = 4 << 20;
 
@@ -27,7 +30,7 @@ pub struct Stats {
     pub n_bytes: u64,
     /// Their counts together.
     pub total: u64,
-    /// (pieces, bytes) by how often they occur.
+    /// (pieces, bytes, those of long ones twice) by how often they occur.
     bins: Vec<(u64, u64)>,
 }
 
@@ -63,7 +66,7 @@ impl Stats {
         self.total = total.ok_or_else(too_many)?;
         let (pieces, bytes) = &mut self.bins[bin(count)];
         *pieces += 1;
-        *bytes += piece.len() as u64;
+        *bytes += piece.len() as u64 * if piece.len() > LONG { 2 } else { 1 };
         Ok(())
     }
 
@@ -87,8 +90,8 @@ impl Stats {
         need(pieces, bytes)
     }
 
-    /// How many pieces of at least this count there are, and their bytes; with counts of a shared
-    /// bin, at most.
+    /// How many pieces of at least this count there are, and their bytes, those of long ones twice;
+    /// with counts of a shared bin, at most.
     pub fn at_least(&self, count: u64) -> (u64, u64) {
         let bins = &self.bins[bin(count)..];
         bins.iter().fold((0, 0), |sum, bin| (sum.0 + bin.0, sum.1 + bin.1))
@@ -159,13 +162,13 @@ mod tests {
     #[test]
     fn rarer_pieces_are_dropped_until_it_fits() {
         let stats = stats(&[(100_000, 1), (50_000, 3), (10, 7), (10, 5000), (10, 70_000)]);
-        assert_eq!(stats.merge_need(1), need(5, 150_030));
-        assert_eq!(stats.merge_need(2), need(4, 50_030));
+        assert_eq!(stats.merge_need(1), need(5, 300_030));
+        assert_eq!(stats.merge_need(2), need(4, 100_030));
         assert_eq!(stats.merge_need(8), need(2, 20));
         let fitting = |pieces, bytes| stats.fitting_count(need(pieces, bytes));
-        assert_eq!(fitting(5, 150_030), Some(1));
-        assert_eq!(fitting(5, 150_029), Some(2));
-        assert_eq!(fitting(4, 50_029), Some(4));
+        assert_eq!(fitting(5, 300_030), Some(1));
+        assert_eq!(fitting(5, 300_029), Some(2));
+        assert_eq!(fitting(4, 100_029), Some(4));
         assert_eq!(fitting(2, 20), Some(8));
         // 70,000 is among those from 2^16 on.
         assert_eq!(fitting(1, 10), Some(8192));
@@ -175,7 +178,7 @@ mod tests {
             assert!(stats.fitting_count(limit).unwrap() <= least);
             stats.check(least, limit, limit).unwrap();
         }
-        let error = stats.check(1, need(4, 50_030), 20_000_000).unwrap_err().to_string();
+        let error = stats.check(1, need(4, 100_030), 20_000_000).unwrap_err().to_string();
         assert!(error.contains("limit is 20 MB") && error.contains("min_piece_count=2"), "{error}");
     }
 

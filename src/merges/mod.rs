@@ -107,7 +107,7 @@ impl Base for Bytes {
 /// Learns merges: pairs of token numbers, of which the first makes the token number
 /// `base.tokens().len()`, and so on.
 pub fn learn(
-    pieces: &PieceList,
+    pieces: PieceList,
     base: &(dyn Base + Sync),
     options: &Options,
     job: &Job,
@@ -157,13 +157,13 @@ impl Drop for Rest<'_> {
 }
 
 fn learn_here(
-    pieces: &PieceList,
+    pieces: PieceList,
     base: &(dyn Base + Sync),
     options: &Options,
     job: &Job,
 ) -> Result<Vec<(u32, u32)>> {
     let n_tokens = base.tokens().len().saturating_add(options.n_merges);
-    if slots::are_small(pieces, n_tokens) {
+    if slots::are_small(&pieces, n_tokens) {
         learn_with::<u16>(pieces, base, options, job)
     } else {
         learn_with::<u32>(pieces, base, options, job)
@@ -171,7 +171,7 @@ fn learn_here(
 }
 
 fn learn_with<I: Id>(
-    pieces: &PieceList,
+    pieces: PieceList,
     base: &(dyn Base + Sync),
     options: &Options,
     job: &Job,
@@ -214,14 +214,16 @@ struct Learner<I> {
 
 impl<I: Id> Learner<I> {
     fn new(
-        pieces: &PieceList,
+        pieces: PieceList,
         base: &(dyn Base + Sync),
         options: Options,
         job: &Job,
     ) -> Result<Self> {
         let tokens = base.tokens();
-        let slots = Slots::new(pieces, base, &tokens, options.threads, job)?;
-        let floor = first_floor(pieces, options.n_merges).max(options.min_frequency).max(1);
+        let slots = Slots::new(&pieces, base, &tokens, options.threads, job)?;
+        let floor = first_floor(&pieces, options.n_merges).max(options.min_frequency).max(1);
+        // The slots hold all that is needed from here on, and the list would be in the way.
+        drop(pieces);
         let (pairs, positions) = index::index(&slots, floor, options.n_merges, options.threads);
         job.check()?;
         let mut learner = Learner {
