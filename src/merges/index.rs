@@ -86,12 +86,25 @@ fn index_tokens<I: Id>(
     mut pairs: PairTable,
     mut positions: Positions,
 ) -> (PairTable, Positions) {
+    // Most pairs are rare, and a table of them all would take more memory than everything else. So
+    // they are first counted together with whatever falls on the same place: that is never too
+    // little, and a pair above the floor is never missed.
+    let mut rough = Pages::<u32>::new((slots.all().len() / 4).next_power_of_two());
+    let mask = rough.len() - 1;
+    for_each_pair(slots, |_, pair, weight| {
+        let count = &mut rough[pair.hash() as usize & mask];
+        *count = count.saturating_add(u32::try_from(weight).unwrap_or(u32::MAX));
+    });
+    let least = u32::try_from(floor).unwrap_or(u32::MAX);
     let mut all = PairTable::new(0);
     for_each_pair(slots, |_, pair, weight| {
-        let entry = all.entry(pair);
-        entry.count += weight;
-        entry.n += 1;
+        if rough[pair.hash() as usize & mask] >= least {
+            let entry = all.entry(pair);
+            entry.count += weight;
+            entry.n += 1;
+        }
     });
+    drop(rough);
     for entry in all.entries().filter(|entry| entry.count >= floor) {
         let start = positions.add(entry.n as usize) as u64;
         *pairs.entry(entry.pair) = Entry { start, n: 0, ..*entry };

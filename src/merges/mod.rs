@@ -188,9 +188,9 @@ fn learn_with<I: Id>(
 
 /// A floor that turns out too high is divided by this.
 const FLOOR_STEP: u64 = 16;
-/// Of natural text with `n` bytes, the last of `m` merges has a count of `n / (12 m)` to
-/// `n / (120 m)`.
-const FLOOR_SHARE: u64 = 256;
+/// Of text with `n` bytes, the last of `m` merges has a count of some `n / (35 m)` where pieces
+/// hardly repeat.
+const FLOOR_SHARE: u64 = 64;
 
 /// So many neighbours have their pairs brought into the cache together.
 const AT_ONCE: usize = 32;
@@ -400,9 +400,11 @@ fn first_floor(pieces: &PieceList, n_merges: usize) -> u64 {
         Some(at) => *counts.select_nth_unstable(at).1,
         None => 0,
     };
+    if by_piece > 1 {
+        return by_piece.saturating_mul(8) / 5;
+    }
     let n_bytes: u64 = pieces.iter().map(|(piece, count)| piece.len() as u64 * count).sum();
-    let by_size = n_bytes / (n_merges.max(1) as u64).saturating_mul(FLOOR_SHARE);
-    (by_piece.saturating_mul(8) / 5).max(by_size)
+    n_bytes / (n_merges.max(1) as u64).saturating_mul(FLOOR_SHARE)
 }
 
 /// What is known of tokens and pairs, which decides on the pair that is next.

@@ -20,10 +20,12 @@ impl Pair {
         [!(self.0 >> 32) as u32, !self.0 as u32]
     }
 
+    /// Mixed: the high bits of a product are its best ones.
     #[inline]
-    fn hash(self) -> u64 {
+    pub fn hash(self) -> u64 {
         let mixed = self.0 ^ self.0 >> 32;
         (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.0).wrapping_mul(0xd6e8_feb8_6659_fd93)
+            >> 32
     }
 }
 
@@ -61,8 +63,7 @@ impl PairTable {
 
     #[inline]
     fn home(&self, pair: Pair) -> usize {
-        // The high bits of a product are its best ones.
-        (pair.hash() >> 32) as usize & (self.entries.len() - 1)
+        pair.hash() as usize & (self.entries.len() - 1)
     }
 
     /// Brings the entry of a pair closer before it is asked for.
