@@ -77,6 +77,7 @@ pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
         Error::Config(report) => ("ConfigError", report),
         Error::Corpus(report) => ("CorpusError", report),
         Error::Tokenizer(report) => ("TokenizerError", report),
+        Error::Tokens(report) => ("TokensError", report),
         Error::Interrupted => return PyKeyboardInterrupt::new_err(()),
         Error::Io { path, source } => {
             let name = path.display().to_string();
