@@ -23,7 +23,8 @@ use super::manifest::{self, Manifest, Plan};
 use crate::error::{Error, Result};
 
 const LOCK: &str = ".lock";
-const PARTIAL: &str = ".partial";
+/// Where unfinished files are.
+pub const PARTIAL: &str = ".partial";
 const CHOICE: &str =
     "resume=True (--resume) goes on with them, overwrite=True (--overwrite) begins anew";
 
@@ -132,7 +133,7 @@ impl Directory {
                 &self.path,
                 io::Error::new(
                     io::ErrorKind::AlreadyExists,
-                    "exists already and is not empty (overwrite=True replaces it)",
+                    "exists already (overwrite=True replaces it)",
                 ),
             )),
         }

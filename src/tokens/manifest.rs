@@ -244,6 +244,39 @@ impl Manifest {
         Manifest::parse(&std::fs::read(&path).map_err(failed)?, &path)
     }
 
+    /// The same, where there must be one.
+    pub fn read_whole(directory: &Path) -> Result<Self> {
+        match Manifest::read(directory) {
+            Err(Error::Io { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound && directory.is_dir() =>
+            {
+                Err(missing(directory))
+            }
+            // Rather than that there is no manifest.
+            Err(Error::Io { source, .. }) if !directory.exists() => {
+                Err(Error::io(directory, source))
+            }
+            other => other,
+        }
+    }
+
+    /// Reads the manifest of finished tokens, of which every file must have its size.
+    pub fn open(directory: &Path) -> Result<Self> {
+        let manifest = Manifest::read_whole(directory)?;
+        for (name, size) in manifest.files() {
+            let path = directory.join(name);
+            let wrong = match std::fs::metadata(&path) {
+                Ok(metadata) if metadata.len() == size => continue,
+                Ok(metadata) => format!("{} bytes, not {size}", metadata.len()),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => "missing".to_owned(),
+                Err(e) => return Err(Error::io(&path, e)),
+            };
+            return Err(Error::tokens(format!("{}: {wrong}", path.display()))
+                .with_hint("bytemill verify tells all that is wrong"));
+        }
+        Ok(manifest)
+    }
+
     fn parse(data: &[u8], path: &Path) -> Result<Self> {
         #[derive(Deserialize)]
         struct Mark {
@@ -347,6 +380,16 @@ impl Manifest {
     pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
         self.splits.iter().flat_map(|split| &split.shards).flat_map(Shard::files)
     }
+}
+
+fn missing(directory: &Path) -> Error {
+    let place = directory.display();
+    if directory.join(super::directory::PARTIAL).exists() {
+        return Error::tokens(format!("{place}: the tokens are not finished"))
+            .with_hint("encode with resume=True (--resume) to go on");
+    }
+    Error::tokens(format!("{place}: not a directory of tokens: it has no {NAME}"))
+        .with_hint("bytemill encode -o makes directories of tokens")
 }
 
 fn damaged(path: &Path, what: &str) -> Error {

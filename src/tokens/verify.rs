@@ -24,7 +24,7 @@ pub fn verify(
     paths: Option<&[PathBuf]>,
     job: &Job,
 ) -> Result<Vec<String>> {
-    let manifest = Manifest::read(directory)?;
+    let manifest = Manifest::read_whole(directory)?;
     if let Some(tokenizer) = tokenizer {
         manifest.plan.check_tokenizer(tokenizer.fingerprint(), directory)?;
     }
