@@ -1,15 +1,19 @@
 //! A file that only grows, with the checksum of what was appended.
 //!
 //! What is appended in small parts is collected, what comes in large ones goes through. The first
-//! bytes may be left for a header, which is written when the length is known and is not part of
-//! the checksum: whoever reads the file knows what it must be.
+//! bytes may be left for a header, which is written when the length is known.
+//!
+//! The checksum is zlib's CRC-32 of the whole file, the header included, which costs next to
+//! nothing. SHA-256 was measured at 1.2 GB/s on a processor with instructions for it: an eighth of
+//! the time that encoding takes, and several times that on one without. Nobody signs tokens; what
+//! is to be found is damage.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
+use crc32fast::Hasher;
 
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -24,34 +28,23 @@ pub struct Append {
     file: Arc<File>,
     /// What is not in the file yet.
     buffer: Vec<u8>,
-    /// None where nobody asks for a checksum.
-    hasher: Option<Sha256>,
+    /// Of what is behind the header and in the file.
+    hasher: Hasher,
     header: u64,
     /// Bytes behind the header, those of the buffer included.
     len: u64,
 }
 
-/// What a finished file holds behind its header.
+/// What a finished file is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// Bytes, with the header.
+    /// Its size.
     pub bytes: u64,
-    /// SHA-256 in hexadecimal, without the header.
-    pub sha256: String,
+    /// Its checksum, in hexadecimal.
+    pub crc32: String,
 }
 
 impl Append {
-    /// A new file without a checksum.
-    pub fn scratch(path: PathBuf) -> Result<Self> {
-        Ok(Append { hasher: None, ..Append::create(path, 0)? })
-    }
-
-    /// A file without a checksum that was begun before, cut to `len` bytes.
-    pub fn restore_scratch(path: PathBuf, len: u64) -> Result<Self> {
-        let file = reopen(&path, len)?;
-        Append::at_end(path, file, None, 0, len)
-    }
-
     /// A new file that leaves `header` bytes free at its start.
     pub fn create(path: PathBuf, header: usize) -> Result<Self> {
         let failed = |e| Error::io(&path, e);
@@ -63,22 +56,22 @@ impl Append {
             .open(&path)
             .map_err(failed)?;
         file.write_all(&vec![0; header]).map_err(failed)?;
-        Append::at_end(path, file, Some(Sha256::new()), header as u64, 0)
+        Append::at_end(path, file, Hasher::new(), header as u64, 0)
     }
 
     /// A file that was begun before, cut to `len` bytes behind its header.
     pub fn restore(path: PathBuf, header: usize, len: u64, job: &Job) -> Result<Self> {
         let mut file = reopen(&path, len.saturating_add(header as u64))?;
         file.seek(SeekFrom::Start(header as u64)).map_err(|e| Error::io(&path, e))?;
-        let mut hasher = Sha256::new();
+        let mut hasher = Hasher::new();
         hash_rest(&mut file, &mut hasher, |_| job.check(), &path)?;
-        Append::at_end(path, file, Some(hasher), header as u64, len)
+        Append::at_end(path, file, hasher, header as u64, len)
     }
 
     fn at_end(
         path: PathBuf,
         mut file: File,
-        hasher: Option<Sha256>,
+        hasher: Hasher,
         header: u64,
         len: u64,
     ) -> Result<Self> {
@@ -124,9 +117,7 @@ impl Append {
     }
 
     fn put(&mut self, data: &[u8]) -> Result<()> {
-        if let Some(hasher) = &mut self.hasher {
-            hasher.update(data);
-        }
+        self.hasher.update(data);
         (&*self.file).write_all(data).map_err(|e| Error::io(&self.path, e))
     }
 
@@ -140,8 +131,10 @@ impl Append {
                 .and_then(|_| file.write_all(header))
                 .map_err(|e| Error::io(&self.path, e))?;
         }
-        let sha256 = self.hasher.map(hex).unwrap_or_default();
-        let written = Written { bytes: self.header + self.len, sha256 };
+        let mut hasher = Hasher::new();
+        hasher.update(header);
+        hasher.combine(&self.hasher);
+        let written = Written { bytes: self.header + self.len, crc32: hex(hasher) };
         Ok((self.file, written))
     }
 }
@@ -163,7 +156,7 @@ fn reopen(path: &Path, size: u64) -> Result<File> {
 /// Adds the rest of a file to a hash; `each` sees every block.
 pub fn hash_rest(
     file: &mut impl Read,
-    hasher: &mut Sha256,
+    hasher: &mut Hasher,
     mut each: impl FnMut(&[u8]) -> Result<()>,
     path: &Path,
 ) -> Result<()> {
@@ -187,9 +180,9 @@ pub fn hash_rest(
     }
 }
 
-/// The hash in hexadecimal.
-pub fn hex(hasher: Sha256) -> String {
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+/// The checksum in hexadecimal.
+pub fn hex(hasher: Hasher) -> String {
+    format!("{:08x}", hasher.finalize())
 }
 
 /// Makes new names in a directory last. Not every system lets a directory be flushed; then it does
@@ -225,9 +218,10 @@ mod tests {
         }
         let (_, written) = file.finish(b"head").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), [b"head", &data[..]].concat());
-        let mut hasher = Sha256::new();
+        let mut hasher = Hasher::new();
+        hasher.update(b"head");
         hasher.update(&data);
-        assert_eq!(written, Written { bytes: data.len() as u64 + 4, sha256: hex(hasher) });
+        assert_eq!(written, Written { bytes: data.len() as u64 + 4, crc32: hex(hasher) });
         assert!(Append::restore(path, 4, data.len() as u64 + 1, &job).is_err());
     }
 }

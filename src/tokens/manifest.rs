@@ -160,8 +160,8 @@ pub struct Companion {
     pub file: String,
     /// Its size.
     pub bytes: u64,
-    /// Its checksum: SHA-256 of what is behind the header of `.npy` files.
-    pub sha256: String,
+    /// Its checksum: CRC-32, in hexadecimal.
+    pub crc32: String,
 }
 
 /// A file of ids.
@@ -175,8 +175,8 @@ pub struct Shard {
     pub documents: u64,
     /// Its size.
     pub bytes: u64,
-    /// Its checksum: SHA-256 of the ids.
-    pub sha256: String,
+    /// Its checksum: CRC-32, in hexadecimal.
+    pub crc32: String,
     /// Where documents end: ids from the start of the shard.
     pub docs: Companion,
     /// Megatron's index.

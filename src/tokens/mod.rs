@@ -217,7 +217,7 @@ impl<'a> Work<'a> {
         let place = state.as_ref().map_or(Place::default(), |state| state.place);
         let splits = if self.plan.shuffle {
             let lengths = state.as_ref().map(|state| &state.buckets[..]);
-            let mut buckets = Buckets::new(self.plan, self.partial, lengths)?;
+            let mut buckets = Buckets::new(self.plan, self.partial, lengths, self.job)?;
             let journal = self.encode(journal, place, &mut buckets)?;
             drop(buckets);
             let states = state.map(|state| state.splits).filter(|splits| !splits.is_empty());

@@ -184,8 +184,7 @@ impl<'a> SplitWriter<'a> {
             megatron::write_index(&mut index, &docs, documents, plan.dtype, job)?;
             let (file, written) = index.finish(&[])?;
             self.unsynced.push(file);
-            last.index =
-                Some(Companion { file: name, bytes: written.bytes, sha256: written.sha256 });
+            last.index = Some(Companion { file: name, bytes: written.bytes, crc32: written.crc32 });
         }
         let tokens = tokens + self.closed.iter().map(|shard| shard.tokens).sum::<u64>();
         self.closed.push(last);
@@ -244,8 +243,8 @@ impl Open {
             tokens: self.tokens,
             documents: self.documents,
             bytes: ids.bytes,
-            sha256: ids.sha256,
-            docs: Companion { file: docs_file, bytes: docs.bytes, sha256: docs.sha256 },
+            crc32: ids.crc32,
+            docs: Companion { file: docs_file, bytes: docs.bytes, crc32: docs.crc32 },
             index: None,
         })
     }

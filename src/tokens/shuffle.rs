@@ -41,15 +41,20 @@ pub struct Buckets {
 
 impl Buckets {
     /// Buckets that are new, or as long as they were.
-    pub fn new(plan: &Plan, directory: &Path, lengths: Option<&[Vec<u64>]>) -> Result<Self> {
+    pub fn new(
+        plan: &Plan,
+        directory: &Path,
+        lengths: Option<&[Vec<u64>]>,
+        job: &Job,
+    ) -> Result<Self> {
         let bits = bits(plan);
         let bucket = |split: usize, number: usize| {
             let path = path(directory, split, number);
             match lengths {
-                None => Append::scratch(path),
+                None => Append::create(path, 0),
                 Some(lengths) => {
                     let length = lengths.get(split).and_then(|of_split| of_split.get(number));
-                    Append::restore_scratch(path, length.copied().unwrap_or(u64::MAX))
+                    Append::restore(path, 0, length.copied().unwrap_or(u64::MAX), job)
                 }
             }
         };
@@ -202,7 +207,7 @@ impl Work<'_> {
             path.with_file_name(name)
         };
         let mut files: Vec<Append> =
-            (0..1 << MORE_BITS).map(|n| Append::scratch(sub(n))).collect::<Result<_>>()?;
+            (0..1 << MORE_BITS).map(|n| Append::create(sub(n), 0)).collect::<Result<_>>()?;
         self.for_each_part(path, |work, part, ids| {
             let key = work.order.key(part.number);
             let file = &mut files[(key << bits >> (64 - MORE_BITS)) as usize];
