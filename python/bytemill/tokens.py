@@ -308,20 +308,25 @@ def _mapped(path: Path, dtype: np.dtype[Any], size: int) -> npt.NDArray[Any]:
 
     if size == 0:
         return np.empty(0, dtype)  # nothing that could be mapped
-    array: npt.NDArray[Any]
-    try:
-        if path.suffix == ".npy":
-            array = np.load(path, mmap_mode="r")
-        else:
-            array = np.memmap(path, dtype, "r")
-    except (ValueError, EOFError) as error:
-        raise TokensError(f"{path}: {error}", "bytemill verify tells all that is wrong") from None
-    if array.dtype != dtype or array.shape != (size,):
-        raise TokensError(
-            f"{path}: {array.dtype.name} of shape {array.shape}, not {dtype.name} of ({size},)",
-            "bytemill verify tells all that is wrong",
-        )
+    header = b"" if path.suffix == ".bin" else _header(dtype, size)
+    with open(path, "rb") as file:
+        # Not left to numpy.load: on a damaged header it may raise anything.
+        if file.read(len(header)) != header:
+            raise TokensError(
+                f"{path}: the header does not match the manifest",
+                "bytemill verify tells all that is wrong",
+            )
+        try:
+            array = np.memmap(file, dtype, "r", len(header), (size,))
+        except ValueError as error:
+            raise TokensError(f"{path}: {error}", "it was cut short; encode again") from None
     return array.view(np.ndarray)
+
+
+def _header(dtype: np.dtype[Any], size: int) -> bytes:
+    """The header of a `.npy` file, always of 128 bytes here."""
+    text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({size},), }}"
+    return b"\x93NUMPY\x01\x00v\x00" + text.ljust(117).encode() + b"\n"
 
 
 def verify_tokens(
