@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,35 +50,37 @@ def killed(
 ) -> int:
     """Holds killed and resumed work to undisturbed work; gives how often it was killed midway."""
     undisturbed, disturbed = folder / "undisturbed", folder / "disturbed"
+    process = begun(command(tokenizer, paths, undisturbed, plan | {"existing": "refuse"}))
     began = time.perf_counter()
-    subprocess.run(
-        command(tokenizer, paths, undisturbed, plan | {"existing": "refuse"}),
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    assert process.wait() == 0
     took = time.perf_counter() - began
     chance = random.Random(seed)
     midway = 0
     resume = command(tokenizer, paths, disturbed, plan | {"existing": "resume"})
     for _ in range(n_kills):
-        process = subprocess.Popen(resume, stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(chance.uniform(0, 0.6) ** 2 * took)
+        process = begun(resume)
+        time.sleep(chance.uniform(0, 0.8) * took)
         process.send_signal(signal.SIGKILL)
-        process.stdout.close()
         process.wait()
         if (disturbed / "manifest.json").exists():
             # Finished; what a killed process had still to tidy up is hidden.
             assert dict(shown(disturbed)) == content(undisturbed)
+            shutil.rmtree(disturbed)
         else:
             midway += 1
-            assert all(
-                name.startswith(".") or _published(disturbed) for name, _ in shown(disturbed)
-            )
+            assert being_moved(disturbed) or not list(shown(disturbed))
     subprocess.run(resume, check=True, stdout=subprocess.DEVNULL)
     assert content(disturbed) == content(undisturbed)
     return midway
+
+
+def begun(arguments: list[str]) -> subprocess.Popen[bytes]:
+    """The process, when it is past the start of Python."""
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    return process
 
 
 def shown(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -88,7 +91,7 @@ def shown(folder: Path) -> Iterator[tuple[str, bytes]]:
                 yield path.name, path.read_bytes()
 
 
-def _published(folder: Path) -> bool:
+def being_moved(folder: Path) -> bool:
     """Whether all was finished and being moved into place when the end came."""
     return (folder / ".partial" / "manifest.json").exists()
 
@@ -127,7 +130,7 @@ def main() -> None:
             folder = Path(name)
             paths = write_corpus(folder, chance, 30_000)
             tokenizer = folder / "tokenizer.json"
-            bytemill.train_tokenizer(paths[0], vocab_size=400).save(tokenizer)
+            bytemill.train_tokenizer(paths, vocab_size=400).save(tokenizer)
             plan = draw_plan(chance)
             midway += killed(tokenizer, paths, folder, plan, kills, chance.randrange(2**32))
         print(f"round {number}: {midway} kills midway; {json.dumps(plan)}", flush=True)

@@ -181,7 +181,7 @@ def _summary(splits: list[Tokens], seconds: float) -> None:
     text = sum(source["size"] for source in first.manifest["sources"])
     shown = "; ".join(
         ("" if split.split == "all" else f"{split.split} ")
-        + f"{len(split):,} tokens in {len(split.documents):,} documents"
+        + f"{_number(len(split), 'token')} in {_number(len(split.documents), 'document')}"
         for split in splits
     )
     streams.say(
@@ -189,6 +189,10 @@ def _summary(splits: list[Tokens], seconds: float) -> None:
         f"in {measures.duration(seconds)}"
     )
     streams.say(f"next    bytemill verify {shlex.quote(str(first.path))}")
+
+
+def _number(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 @click.command(short_help="Check tokens on disk.", epilog=VERIFY_EXAMPLES)
