@@ -268,7 +268,11 @@ impl<'a> Work<'a> {
     ) -> Result<Journal<'a>> {
         let Plan { sources, dtype, end_of_text, .. } = self.plan;
         let target = Target { tokenizer: self.tokenizer, dtype: *dtype, end_of_text: *end_of_text };
-        self.job.set_total(sources.iter().map(|source| source.size).sum());
+        let total = sources.iter().map(|source| source.size).sum::<u64>();
+        self.job.set_total(total);
+        // A thread that gets no chunk is not worth its start.
+        let chunks = total / self.manner.chunk_size.max(1) as u64 + sources.len() as u64;
+        let threads = self.manner.threads.min(chunks.max(1) as usize);
         let before = sources.iter().take(place.source).map(|source| source.size).sum::<u64>();
         self.job.advance(before + place.offset);
         let chunks = InOrder::new(
@@ -282,7 +286,7 @@ impl<'a> Work<'a> {
         thread::scope(|scope| {
             let mut notes = Notes::new(Keeper::new(scope, journal), self.manner);
             let mut broken = false;
-            let result = for_each_chunk(chunks, target, self.manner.threads, self.job, |chunk| {
+            let result = for_each_chunk(chunks, target, threads, self.job, |chunk| {
                 broken = true;
                 documents.take(chunk, sink)?;
                 if notes.are_due(chunk.ids.len() as u64) {
