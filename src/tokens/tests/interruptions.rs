@@ -1,7 +1,7 @@
 //! Work that stops somewhere, and goes on to the same bytes.
 
 use std::fs::File;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::*;
 

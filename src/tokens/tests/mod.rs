@@ -14,6 +14,7 @@ use super::*;
 use crate::corpus::Cutter;
 use crate::counts::Counts;
 use crate::encode::Recognise;
+use crate::job::Phase;
 use crate::learn::learn;
 use crate::merges::Options as MergeOptions;
 use order::Order;
