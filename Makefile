@@ -11,6 +11,8 @@ CORPUS ?=
 FUZZ_CASES ?= 200000
 FUZZ_EXAMPLES ?= 5000
 FUZZ_SECONDS ?= 60
+# How many times make soak begins anew; each time is a dozen kills.
+SOAK_ROUNDS ?= 20
 
 VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
@@ -26,7 +28,7 @@ export PYO3_PYTHON := $(CURDIR)/$(PY)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check-format lint types test-rust test-python format bench fuzz wheel clean
+.PHONY: help demo test check-format lint types test-rust test-python format bench fuzz soak wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -79,6 +81,9 @@ fuzz: $(VENV)/.native $(VENV)/.dev ## many random cases; cargo-fuzz too where it
 	else \
 	    echo "cargo-fuzz needs a nightly toolchain and 'cargo install cargo-fuzz': left out"; \
 	fi
+
+soak: $(VENV)/.native ## kill the writing of tokens at many random moments (SOAK_ROUNDS)
+	$(PY) tests/soak_tokens.py $(SOAK_ROUNDS)
 
 wheel: $(VENV)/.maturin ## a wheel and a source distribution in dist/
 	$(BIN)/maturin build --release --strip --sdist --out dist

@@ -16,6 +16,8 @@ pub enum Error {
     Corpus(Report),
     /// A malformed tokenizer file, an invalid vocabulary, an unknown id, a refused special token.
     Tokenizer(Report),
+    /// Tokens on disk that are damaged, incomplete, or made with another tokenizer.
+    Tokens(Report),
     /// The operating system refused.
     Io {
         /// The file in question.
@@ -61,6 +63,11 @@ impl Error {
         Error::Tokenizer(Report::new(message))
     }
 
+    /// Tokens on disk that cannot be used.
+    pub fn tokens(message: impl Into<String>) -> Self {
+        Error::Tokens(Report::new(message))
+    }
+
     /// A failed system call on `path`.
     pub fn io(path: &Path, source: io::Error) -> Self {
         Error::Io { path: path.to_owned(), source }
@@ -68,9 +75,10 @@ impl Error {
 
     fn report_mut(&mut self) -> Option<&mut Report> {
         match self {
-            Error::Config(report) | Error::Corpus(report) | Error::Tokenizer(report) => {
-                Some(report)
-            }
+            Error::Config(report)
+            | Error::Corpus(report)
+            | Error::Tokenizer(report)
+            | Error::Tokens(report) => Some(report),
             Error::Io { .. } | Error::Interrupted => None,
         }
     }
@@ -95,7 +103,10 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Config(report) | Error::Corpus(report) | Error::Tokenizer(report) => {
+            Error::Config(report)
+            | Error::Corpus(report)
+            | Error::Tokenizer(report)
+            | Error::Tokens(report) => {
                 f.write_str(&report.message)?;
                 match &report.hint {
                     Some(hint) => write!(f, "\nhint: {hint}"),

@@ -19,6 +19,10 @@ pub enum Phase {
     Encode,
     /// Merging sorted runs of counts from disk; progress is in bytes of them.
     Gather,
+    /// Putting documents into their order; progress is in bytes of ids.
+    Shuffle,
+    /// Checking tokens on disk; progress is in bytes of them.
+    Verify,
 }
 
 impl Phase {
@@ -29,6 +33,8 @@ impl Phase {
             Phase::Merge => "merge",
             Phase::Encode => "encode",
             Phase::Gather => "gather",
+            Phase::Shuffle => "shuffle",
+            Phase::Verify => "verify",
         }
     }
 }
@@ -93,7 +99,9 @@ impl Job {
             0 => Phase::Count,
             1 => Phase::Merge,
             2 => Phase::Encode,
-            _ => Phase::Gather,
+            3 => Phase::Gather,
+            4 => Phase::Shuffle,
+            _ => Phase::Verify,
         };
         let total = self.total.load(Relaxed);
         (phase, self.done.load(Relaxed), (total > 0).then_some(total))

@@ -1,8 +1,8 @@
 //! From raw text to tokens: learn a byte-level BPE tokenizer, and encode with it.
 //!
 //! ```text
-//! corpus ──► counts ──► merges ──► tokenizer ──► ids
-//!  files     pieces     pairs      ids ↔ bytes
+//! corpus ──► counts ──► merges ──► tokenizer ──► tokens
+//!  files     pieces     pairs      ids ↔ bytes    shards
 //! ```
 //!
 //! Each noun is a module, each arrow a function; a module knows only those to its left. Nothing
@@ -14,6 +14,7 @@
 //! - [`merges`]: counts → merges, and [`learn`] → a tokenizer
 //! - [`spec`], [`formats`]: a tokenizer as plain data ↔ files
 //! - [`vocab`], [`bpe`], [`encode`]: the tokenizer, text ↔ ids
+//! - [`tokens`]: files → ids on disk
 //! - [`naive`]: the obvious slow versions, for tests
 
 pub mod bpe;
@@ -34,6 +35,7 @@ pub mod pieces;
 mod python;
 pub mod spec;
 pub mod specials;
+pub mod tokens;
 pub mod vocab;
 
 pub use encode::Tokenizer;

@@ -16,6 +16,7 @@ COMMANDS = (
     "count",
     "encode",
     "decode",
+    "verify",
     "inspect",
     "compare",
     "convert",

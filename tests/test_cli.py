@@ -38,8 +38,11 @@ OPTIONS = {
     "--counts --memory-limit --spill-dir --format --overwrite --quiet --json",
     "count": "-o --output --special-token --no-special-tokens --pattern --threads --memory-limit "
     "--resume --overwrite --quiet --json",
-    "encode": "-t --tokenizer --format --special --pattern --special-token",
-    "decode": "-t --tokenizer --format --pattern --special-token",
+    "encode": "-t --tokenizer --format --special --pattern --special-token -o --output "
+    "--shard-tokens --append-eot --no-append-eot --eot --dtype --val-fraction --shuffle --seed "
+    "--threads --resume --overwrite --quiet --json",
+    "decode": "-t --tokenizer --format --pattern --special-token -o --output --split --overwrite",
+    "verify": "-t --tokenizer --source --pattern --special-token --quiet --json",
     "inspect": "--file --ids --html --longest --color --special --pattern --special-token "
     "--overwrite --json",
     "compare": "--corpus --limit --differences --special --pattern --special-token --json --quiet",
@@ -57,7 +60,7 @@ def test_help_lists_every_command() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_a_command(command: str) -> None:
     text = ok(command, "--help").text
-    words = text.replace(",", " ").split()
+    words = text.replace(",", " ").replace(" / ", " ").split()
     assert set(OPTIONS[command].split()) <= set(words)
     assert f"bytemill {command}" in text.partition("examples:")[2]
     assert all(len(line) <= 100 for line in text.splitlines())

@@ -8,9 +8,10 @@
 
 from ._native import UNICODE_VERSION, __version__
 from .counts import Counts, count_corpus
-from .errors import BytemillError, ConfigError, CorpusError, TokenizerError
+from .errors import BytemillError, ConfigError, CorpusError, TokenizerError, TokensError
 from .progress import ProgressEvent
 from .tokenizer import Batch, Decoder, Offsets, Tokenizer
+from .tokens import Documents, Tokens, verify_tokens
 from .training import train_bpe, train_tokenizer
 
 __all__ = [
@@ -21,12 +22,16 @@ __all__ = [
     "CorpusError",
     "Counts",
     "Decoder",
+    "Documents",
     "Offsets",
     "ProgressEvent",
     "Tokenizer",
     "TokenizerError",
+    "Tokens",
+    "TokensError",
     "__version__",
     "count_corpus",
     "train_bpe",
     "train_tokenizer",
+    "verify_tokens",
 ]

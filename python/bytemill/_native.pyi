@@ -13,7 +13,8 @@ MAX_TOKENS: int
 PATTERNS: tuple[str, ...]
 
 Special = Literal["all", "none", "error"] | Collection[str]
-# phase ("count", "gather", "merge"), how much is done, of how much (None: not known)
+# phase ("count", "gather", "merge", "encode", "shuffle", "verify"), how much is done, of how much
+# (None: not known)
 ProgressCallback = Callable[[str, int, int | None], None]
 
 def known_pattern(pattern: str, /) -> str | None: ...
@@ -148,3 +149,29 @@ def learn(
     extend_from: Core | None,
     progress: ProgressCallback | None = None,
 ) -> Core: ...
+def encode_files(
+    core: Core,
+    paths: Sequence[str],
+    out: str | PathLike[str],
+    *,
+    format: str,
+    dtype: str | None,
+    shard_tokens: int,
+    end_of_text: str | None,
+    append_eot: bool,
+    val_fraction: float | None,
+    shuffle: bool,
+    seed: int,
+    existing: str,
+    threads: int | None = None,
+    progress: ProgressCallback | None = None,
+    chunk_size: int | None = None,
+    journal_every: int | None = None,
+) -> None: ...
+def open_manifest(directory: str | PathLike[str], /) -> str: ...
+def verify_tokens(
+    directory: str | PathLike[str],
+    core: Core | None = None,
+    sources: Sequence[str] | None = None,
+    progress: ProgressCallback | None = None,
+) -> list[str]: ...

@@ -3,15 +3,16 @@
     BytemillError
     ├── ConfigError(ValueError)      an impossible option
     ├── CorpusError                  unreadable, empty, not text, wrong format
-    └── TokenizerError(ValueError)   malformed file, invalid vocabulary, unknown id,
-                                     special token refused
+    ├── TokenizerError(ValueError)   malformed file, invalid vocabulary, unknown id,
+    │                                special token refused
+    └── TokensError                  damaged, incomplete, or made with another tokenizer
 
 ``FileNotFoundError``, ``PermissionError`` and ``TypeError`` stay Python's own.
 """
 
 from __future__ import annotations
 
-__all__ = ["BytemillError", "ConfigError", "CorpusError", "TokenizerError"]
+__all__ = ["BytemillError", "ConfigError", "CorpusError", "TokenizerError", "TokensError"]
 
 
 class BytemillError(Exception):
@@ -40,3 +41,7 @@ class CorpusError(BytemillError):
 
 class TokenizerError(BytemillError, ValueError):
     """A malformed tokenizer file, an invalid vocabulary, an unknown id, a refused special token."""
+
+
+class TokensError(BytemillError):
+    """Tokens on disk that are damaged, incomplete, or made with another tokenizer."""

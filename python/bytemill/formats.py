@@ -6,11 +6,12 @@ sure that a file appears whole or not at all.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from . import _native
 from ._native import Core
@@ -135,10 +136,17 @@ def write(core: Core, path: Path, kind: str, overwrite: bool) -> None:
 
 def write_atomically(target: Path, data: bytes) -> None:
     """Puts `data` at `target` so that a reader sees all of it or what was there before."""
+    with replacing(target) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of `target` when it is whole, and goes if it does not get so."""
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         # mkstemp makes the file private; give it the permissions any new file would have.

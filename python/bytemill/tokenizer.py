@@ -12,14 +12,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
-from . import formats, pretrained
+from . import encoding, formats, pretrained
 from ._native import Core
+from .encoding import SHARD_TOKENS
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from ._native import Special
+    from .corpus import Corpus
+    from .encoding import TokenFormat
+    from .progress import ProgressOption
+    from .tokens import Tokens
 
 __all__ = ["Batch", "Decoder", "Offsets", "Tokenizer"]
 
@@ -190,6 +195,69 @@ class Tokenizer(Core):
         for part in iterable:
             yield from stream.push(part)
         yield from stream.finish()
+
+    def encode_files(
+        self,
+        corpus: Corpus,
+        out: str | os.PathLike[str],
+        *,
+        shard_tokens: int = SHARD_TOKENS,
+        append_eot: bool = True,
+        eot: str | None = None,
+        dtype: Any = None,
+        format: TokenFormat = "shards",
+        val_fraction: float | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        threads: int | None = None,
+        resume: bool = False,
+        overwrite: bool = False,
+        progress: ProgressOption = None,
+    ) -> Tokens:
+        """Encodes files into a directory of tokens, in constant memory, and opens it.
+
+        The ids of a file are those of `encode` of the whole file. A document ends behind every
+        end-of-text and with its file. What is written does not depend on `threads` or on how
+        often the work was interrupted. [docs/formats.md] describes the files.
+
+        Args:
+            corpus: a path, a list of paths, globs, or a directory.
+            out: the directory; it appears finished or not at all.
+            shard_tokens: how many ids a file gets.
+            append_eot: give an end-of-text to files that do not end in one.
+            eot: the special token that ends documents; None for `<|endoftext|>` or its like.
+            dtype: `"uint16"` or `"uint32"`; None for the smallest that holds all ids.
+            format: `"shards"`; in one file: `"npy"`, `"bin"` (ids and nothing else, as nanoGPT
+                has it) or `"megatron"` (`.bin` and `.idx`).
+            val_fraction: the share of documents, chosen by `seed`, that are put apart for
+                validation; None for no such split.
+            shuffle: put documents into an order that depends on `seed`.
+            seed: for that.
+            threads: how many threads encode; None for every core the process may use.
+            resume: go on where an interrupted run stopped; what is finished stays as it is.
+            overwrite: replace what is there, once the new is finished.
+            progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
+
+        Returns:
+            The tokens; with `val_fraction`, those for training.
+        """
+        return encoding.encode_files(
+            self,
+            corpus,
+            out,
+            shard_tokens=shard_tokens,
+            append_eot=append_eot,
+            eot=eot,
+            dtype=dtype,
+            format=format,
+            val_fraction=val_fraction,
+            shuffle=shuffle,
+            seed=seed,
+            threads=threads,
+            resume=resume,
+            overwrite=overwrite,
+            progress=progress,
+        )
 
     def encode_with_offsets(self, text: str | bytes, special: Special = "all") -> Offsets:
         """The ids of `text` and where each stands, in bytes and in characters.

@@ -5,9 +5,11 @@
 //! worker keeps: a file that shrinks while it is read is then an error, where a memory map would
 //! end the process.
 
+mod ordered;
 mod reader;
 mod text;
 
+pub use ordered::{InOrder, Part, Source};
 pub use reader::{Chunk, Reader};
 
 use crate::error::Result;

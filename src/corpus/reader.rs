@@ -4,7 +4,7 @@
 //! reader's cursor moves from cut to cut under a lock, so the search for cuts is linear in the
 //! file even where there are hardly any, and the workers read what they were given outside.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,10 +23,10 @@ pub struct Chunk {
 }
 
 #[derive(Debug)]
-struct Opened {
+pub(super) struct Opened {
     path: PathBuf,
     file: File,
-    size: u64,
+    pub(super) size: u64,
 }
 
 /// The files of a corpus, to be read chunk by chunk by any number of threads.
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         loop {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((file, start)) = state.large.pop() {
-                let end = self.end_of_chunk(&file, start)?;
+                let end = file.end_of_chunk(self.cutter, start, self.chunk_size)?;
                 if end < file.size {
                     state.large.push((Arc::clone(&file), end));
                 }
@@ -87,35 +87,10 @@ impl<'a> Reader<'a> {
             state.large.push((opened, 0));
         }
     }
-
-    /// Where a chunk that starts at `start` ends: at the first cut after its nominal size.
-    fn end_of_chunk(&self, file: &Opened, start: u64) -> Result<u64> {
-        // Enough in front to see the character and any special token before the cut.
-        let before = self.cutter.specials.longest().max(8) as u64;
-        let mut nominal = start + self.chunk_size;
-        let mut window = Vec::new();
-        let mut width = WINDOW.max(4 * before as usize) as u64;
-        while nominal < file.size {
-            let from = nominal.saturating_sub(before).max(start);
-            let upto = (nominal + width).min(file.size);
-            file.read(from, upto, &mut window)?;
-            let whole = upto == file.size;
-            if let Some(at) = self.cutter.cut_after(&window, (nominal - from) as usize, whole) {
-                return Ok(from + at as u64);
-            }
-            // What was seen has no cut; only its last few bytes may yet be one.
-            nominal = (upto - before).max(nominal + 1);
-            if whole {
-                break;
-            }
-            width = (width * 2).min(8 << 20);
-        }
-        Ok(file.size)
-    }
 }
 
 impl Opened {
-    fn new(path: &Path) -> Result<Self> {
+    pub(super) fn new(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|e| Error::io(path, e))?;
         let metadata = file.metadata().map_err(|e| Error::io(path, e))?;
         if metadata.is_dir() {
@@ -130,6 +105,36 @@ impl Opened {
                 Err(Error::corpus(format!("{}: {what}", path.display())).with_hint(hint))
             }
         }
+    }
+
+    /// Where a chunk that starts at `start` ends: at the first cut after its nominal size.
+    pub(super) fn end_of_chunk(&self, cutter: &Cutter, start: u64, chunk_size: u64) -> Result<u64> {
+        // Enough in front to see the character and any special token before the cut.
+        let before = cutter.specials.longest().max(8) as u64;
+        let mut nominal = start + chunk_size;
+        let mut window = Vec::new();
+        let mut width = WINDOW.max(4 * before as usize) as u64;
+        while nominal < self.size {
+            let from = nominal.saturating_sub(before).max(start);
+            let upto = (nominal + width).min(self.size);
+            self.read(from, upto, &mut window)?;
+            let whole = upto == self.size;
+            if let Some(at) = cutter.cut_after(&window, (nominal - from) as usize, whole) {
+                return Ok(from + at as u64);
+            }
+            // What was seen has no cut; only its last few bytes may yet be one.
+            nominal = upto.saturating_sub(before).max(nominal + 1);
+            if whole {
+                break;
+            }
+            width = (width * 2).min(8 << 20);
+        }
+        Ok(self.size)
+    }
+
+    /// Size and time of change, as they are now.
+    pub(super) fn metadata(&self) -> Result<Metadata> {
+        self.file.metadata().map_err(|e| Error::io(&self.path, e))
     }
 
     fn read(&self, start: u64, end: u64, buffer: &mut Vec<u8>) -> Result<()> {
@@ -151,6 +156,14 @@ impl Opened {
 }
 
 impl Chunk {
+    pub(super) fn new(file: Arc<Opened>, start: u64, end: u64) -> Self {
+        Chunk { file, start, end }
+    }
+
+    pub(super) fn opened(&self) -> &Opened {
+        &self.file
+    }
+
     /// Reads the chunk into `buffer`.
     pub fn read(&self, buffer: &mut Vec<u8>) -> Result<()> {
         self.file.read(self.start, self.end, buffer)
@@ -159,6 +172,11 @@ impl Chunk {
     /// The file it is from.
     pub fn path(&self) -> &Path {
         &self.file.path
+    }
+
+    /// Where in the file it ends.
+    pub fn end(&self) -> u64 {
+        self.end
     }
 
     /// How many bytes it has.

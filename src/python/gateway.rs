@@ -1,10 +1,11 @@
 //! The one way in which long work is done for Python, and the one in which errors get there.
 
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyRuntimeError};
+use pyo3::exceptions::{PyFileExistsError, PyKeyboardInterrupt, PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 
 use crate::error::{Error, Report, Result};
@@ -77,6 +78,7 @@ pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
         Error::Config(report) => ("ConfigError", report),
         Error::Corpus(report) => ("CorpusError", report),
         Error::Tokenizer(report) => ("TokenizerError", report),
+        Error::Tokens(report) => ("TokensError", report),
         Error::Interrupted => return PyKeyboardInterrupt::new_err(()),
         Error::Io { path, source } => {
             let name = path.display().to_string();
@@ -86,6 +88,9 @@ pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
                     let text = source.to_string();
                     let text = text.split(" (os error").next().unwrap_or(&text).to_owned();
                     PyOSError::new_err((number, text, name))
+                }
+                None if source.kind() == ErrorKind::AlreadyExists => {
+                    PyFileExistsError::new_err(format!("{name}: {source}"))
                 }
                 None => PyOSError::new_err(format!("{name}: {source}")),
             };

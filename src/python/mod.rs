@@ -8,6 +8,7 @@ mod convert;
 mod counts;
 mod gateway;
 mod tokenizer;
+mod tokens;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
@@ -84,6 +85,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(default_threads, module)?)?;
     module.add_function(wrap_pyfunction!(recognise, module)?)?;
     module.add_function(wrap_pyfunction!(counts::learn, module)?)?;
+    module.add_function(wrap_pyfunction!(tokens::encode_files, module)?)?;
+    module.add_function(wrap_pyfunction!(tokens::open_manifest, module)?)?;
+    module.add_function(wrap_pyfunction!(tokens::verify_tokens, module)?)?;
     module.add_class::<tokenizer::Core>()?;
     module.add_class::<tokenizer::Stream>()?;
     module.add_class::<counts::Counts>()?;

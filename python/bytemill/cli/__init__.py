@@ -25,6 +25,7 @@ from .count import count
 from .demo import demo
 from .encode import decode, encode
 from .inspect import inspect
+from .tokens import verify
 from .train_tokenizer import train_tokenizer
 
 __all__ = ["app", "main"]
@@ -34,7 +35,7 @@ examples:
   bytemill demo
   bytemill train-tokenizer corpus.txt -o tokenizer.json --vocab-size 32000
   bytemill inspect tokenizer.json "Hello, world"
-  bytemill encode -t tokenizer.json < corpus.txt > ids.txt
+  bytemill encode corpus.txt -t tokenizer.json -o tokens/
 
 Each command explains itself: bytemill encode --help
 """
@@ -80,7 +81,7 @@ def app(ctx: click.Context) -> None:
         ctx.exit(2)
 
 
-for _command in (train_tokenizer, count, encode, decode, inspect, compare, convert, demo):
+for _command in (train_tokenizer, count, encode, decode, verify, inspect, compare, convert, demo):
     app.add_command(_command)
 
 

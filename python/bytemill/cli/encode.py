@@ -1,29 +1,41 @@
-"""`bytemill encode` and `bytemill decode`: text ↔ ids, in constant memory."""
+"""`bytemill encode` and `bytemill decode`: text ↔ ids, in constant memory.
+
+Between streams here; with a directory of tokens at one end, `tokens` does the work.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import struct
 import sys
 from collections.abc import Iterator
-from typing import BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import click
 
 from ..errors import ConfigError, TokenizerError
+from ..formats import replacing
 from ..tokenizer import Tokenizer
-from . import options, streams
+from ..tokens import Tokens
+from . import options, streams, tokens
 
 ENCODE_EXAMPLES = """\b
 examples:
   echo "Hello, world" | bytemill encode -t tokenizer.json
   bytemill encode -t tokenizer.json corpus.txt --format u16 > corpus.bin
   bytemill encode -t cl100k_base.tiktoken --pattern cl100k --special none comment.txt
+  bytemill encode data/ -t tokenizer.json -o tokens/
+  bytemill encode 'data/*.txt' -t tokenizer.json -o tokens/ --val-fraction 0.01 --shuffle
+  bytemill encode data/ -t tokenizer.json -o tokens/ --resume
 """
 DECODE_EXAMPLES = """\b
 examples:
   echo 72 101 108 108 111 | bytemill decode -t tokenizer.json
   bytemill decode -t tokenizer.json corpus.bin --format u16 > corpus.txt
+  bytemill decode -t tokenizer.json tokens/ -o corpus.txt
 """
 
 # struct's letter for a little-endian id, and its size.
@@ -31,39 +43,65 @@ BINARY = {"u16": ("H", 2), "u32": ("I", 4)}
 # No id is longer; a longer word is garbage, and must not fill the memory.
 LONGEST_WORD = 100
 
-file_argument = click.argument("file", default="-", metavar="[FILE]")
-format_option = click.option(
-    "--format",
-    type=click.Choice(["ids", "json", "u16", "u32"]),
-    default="ids",
-    show_default=True,
-    help="ids: numbers and spaces; json: an array; u16, u32: binary, little-endian.",
-)
+STREAMS = ("ids", "json", "u16", "u32")
 
 
-@click.command(short_help="Text → ids.", epilog=ENCODE_EXAMPLES)
-@file_argument
+@click.command(short_help="Text → ids, on stdout or on disk.", epilog=ENCODE_EXAMPLES)
+@click.argument("corpus", nargs=-1, metavar="[CORPUS]...")
 @options.tokenizer_option
-@format_option
+@click.option(
+    "--format",
+    type=click.Choice([*STREAMS, *tokens.FORMATS]),
+    help="On stdout: ids (numbers and spaces), json (an array), u16, u32 (binary, little-endian). "
+    "With -o: shards, npy (one file), bin (one file of ids alone), megatron (.bin and .idx).  "
+    "[default: ids, or shards]",
+)
 @options.special_option
 @options.load_options
+@tokens.encode_options
+@click.pass_context
 def encode(
-    file: str,
+    ctx: click.Context,
+    /,
+    corpus: tuple[str, ...],
     tokenizer: str,
-    format: str,
+    format: str | None,
     special: str,
     pattern: tuple[str, ...],
     special_token: tuple[str, ...],
+    output: Path | None,
+    **files_only: Any,
 ) -> None:
-    """Encode FILE (default: stdin) as one text; write its ids to stdout."""
+    """Encode a file (default: stdin) as one text and write its ids to stdout; or with -o, encode
+    CORPUS into a directory of tokens.
+
+    For -o, CORPUS is files, directories, globs, or - for stdin.
+    """
     loaded = options.load(tokenizer, pattern, special_token)
-    if format == "u16" and loaded.max_id > 0xFFFF:
-        raise ConfigError(f"ids up to {loaded.max_id} do not fit in u16", "use --format u32")
+    to_stdout = format in STREAMS if format else output is None
+    if to_stdout != (output is None):
+        raise click.UsageError(f"--format {format} goes {'without' if to_stdout else 'with'} -o")
+    if output is not None:
+        if special != "all":
+            raise click.UsageError("--special is for stdout; with -o special tokens are themselves")
+        tokens.encode_to_directory(ctx, loaded, corpus, output, format, **files_only)
+        return
+    for name in files_only:
+        if ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name.replace('_', '-')} is for -o")
+    if len(corpus) > 1:
+        raise click.UsageError("stdout takes one text; -o takes many files")
+    _encode_to_stdout(loaded, corpus[0] if corpus else "-", format or "ids", special)
+
+
+def _encode_to_stdout(tokenizer: Tokenizer, file: str, format: str, special: str) -> None:
+    if format == "u16" and tokenizer.max_id > 0xFFFF:
+        raise ConfigError(f"ids up to {tokenizer.max_id} do not fit in u16", "use --format u32")
     if format in BINARY and sys.stdout.isatty():
         raise click.UsageError(f"--format {format} is binary: send it to a file or a pipe")
     write = sys.stdout.buffer.write
     with streams.open_input(file) as source:
-        for part in _written(_encoded(loaded, source, special), format):
+        for part in _written(_encoded(tokenizer, source, special), format):
             write(part)
 
 
@@ -92,27 +130,52 @@ def _written(groups: Iterator[list[int]], format: str) -> Iterator[bytes]:
 
 
 @click.command(short_help="Ids → text.", epilog=DECODE_EXAMPLES)
-@file_argument
+@click.argument("file", default="-", metavar="[FILE|TOKENS]")
 @options.tokenizer_option
-@format_option
+@click.option(
+    "--format",
+    type=click.Choice(STREAMS),
+    default="ids",
+    show_default=True,
+    help="Of FILE. ids: numbers and spaces; json: an array; u16, u32: binary, little-endian.",
+)
 @options.load_options
+@tokens.decode_options
 def decode(
     file: str,
     tokenizer: str,
     format: str,
     pattern: tuple[str, ...],
     special_token: tuple[str, ...],
+    output: Path | None,
+    split: str | None,
+    overwrite: bool,
 ) -> None:
-    """Decode the ids in FILE (default: stdin); write their exact bytes to stdout."""
+    """Decode the ids in FILE (default: stdin), or in the directory TOKENS; write their exact bytes
+    to stdout or to a file."""
     loaded = options.load(tokenizer, pattern, special_token)
+    if output is not None:
+        options.check_file(output, overwrite)
+    if os.path.isdir(file):
+        parts = Tokens(file, split).decode(loaded)
+    elif split is not None:
+        raise click.UsageError("--split is for a directory of tokens")
+    else:
+        parts = _decoded(loaded, file, format)
+    with replacing(output) if output else contextlib.nullcontext(sys.stdout.buffer) as target:
+        for part in parts:
+            target.write(part)
+
+
+def _decoded(tokenizer: Tokenizer, file: str, format: str) -> Iterator[bytes]:
     name = "stdin" if file == "-" else file
     n_before = 0
     with streams.open_input(file) as source:
         for ids in _read(source, name, format):
             try:
-                sys.stdout.buffer.write(loaded.decode_bytes(ids))
+                yield tokenizer.decode_bytes(ids)
             except (TokenizerError, OverflowError):
-                raise _unknown_id(loaded, ids, name, n_before) from None
+                raise _unknown_id(tokenizer, ids, name, n_before) from None
             n_before += len(ids)
 
 

@@ -1,0 +1,124 @@
+"""Files → tokens on disk: what is asked for, before Rust does it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from . import _native
+from ._native import Core
+from .corpus import Corpus, files, refuse_no_text
+from .errors import ConfigError
+from .progress import ProgressOption, reporter
+from .tokens import Tokens
+
+__all__ = ["SHARD_TOKENS", "TokenFormat", "encode_files", "end_of_text"]
+
+SHARD_TOKENS = 100_000_000
+# What the vocabularies of others call it.
+END_OF_TEXTS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>")
+TokenFormat = Literal["shards", "npy", "bin", "megatron"]
+
+
+def encode_files(
+    tokenizer: Core,
+    corpus: Corpus,
+    out: str | os.PathLike[str],
+    *,
+    shard_tokens: int = SHARD_TOKENS,
+    append_eot: bool = True,
+    eot: str | None = None,
+    dtype: Any = None,
+    format: TokenFormat = "shards",
+    val_fraction: float | None = None,
+    shuffle: bool = False,
+    seed: int = 0,
+    threads: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: ProgressOption = None,
+) -> Tokens:
+    """See `Tokenizer.encode_files`."""
+    paths = files(corpus)
+    if paths is None:
+        raise TypeError("only files are encoded to disk; for texts there is encode_batch")
+    if resume and overwrite:
+        raise ConfigError("resume contradicts overwrite", "give one of them")
+    _check_place(Path(out), paths)
+    refuse_no_text(sum(os.path.getsize(path) for path in paths), corpus)
+    with reporter(progress) as report:
+        _native.encode_files(
+            tokenizer,
+            paths,
+            out,
+            format=format,
+            dtype=_dtype_name(dtype),
+            shard_tokens=_whole("shard_tokens", shard_tokens),
+            end_of_text=end_of_text(tokenizer, eot, append_eot),
+            append_eot=append_eot,
+            val_fraction=val_fraction,
+            shuffle=shuffle,
+            seed=_whole("seed", seed),
+            existing="resume" if resume else "overwrite" if overwrite else "refuse",
+            threads=threads,
+            progress=report,
+        )
+    return Tokens(out, "all" if val_fraction is None else "train")
+
+
+def end_of_text(tokenizer: Core, eot: str | None, append_eot: bool) -> str | None:
+    """The special token that ends documents."""
+    known = tokenizer.special_tokens
+    if eot is not None:
+        if eot not in known:
+            raise ConfigError(
+                f"eot={eot!r} is not a special token of the tokenizer",
+                f"its special tokens are {', '.join(map(repr, known)) or 'none at all'}",
+            )
+        return eot
+    usual = [text for text in END_OF_TEXTS if text in known] or list(known)
+    if len(usual) == 1 or usual[:1] == [END_OF_TEXTS[0]]:
+        return usual[0]
+    if not append_eot:
+        return None
+    if not usual:
+        raise ConfigError(
+            "the tokenizer has no special token to end documents with",
+            "append_eot=False (--no-append-eot) appends none",
+        )
+    raise ConfigError(
+        f"which special token ends documents? The tokenizer has {', '.join(map(repr, usual))}",
+        "say so: eot= (--eot), or append_eot=False (--no-append-eot)",
+    )
+
+
+def _check_place(out: Path, paths: list[str]) -> None:
+    if out.suffix in (".npy", ".bin", ".idx", ".json"):
+        raise ConfigError(
+            f"{out}: tokens go into a directory, and this looks like a file",
+            "name a directory; the files in it get names of their own",
+        )
+    inside = os.path.join(os.path.abspath(out), "")
+    for path in paths:
+        if os.path.abspath(path).startswith(inside):
+            raise ConfigError(
+                f"{path}: this source lies in the directory that tokens go into",
+                "name another directory",
+            )
+
+
+def _dtype_name(dtype: Any) -> str | None:
+    if dtype is None:
+        return None
+    if isinstance(dtype, str):
+        return dtype
+    import numpy as np
+
+    return str(np.dtype(dtype).name)
+
+
+def _whole(name: str, value: int) -> int:
+    if not 0 <= value < 2**64:
+        raise ConfigError(f"{name}={value} cannot be", "use a whole number from 0 on")
+    return value

@@ -1,0 +1,355 @@
+"""Tokens on disk: a directory of ids as one sequence, over memory maps.
+
+Rust reads and checks the manifest; what is here are views. A file is mapped when it is first
+looked at, so opening costs the same whether there are ten tokens or a trillion.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import operator
+import os
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+from . import _native
+from .corpus import Corpus, files
+from .errors import ConfigError, TokenizerError, TokensError
+from .progress import ProgressOption, reporter
+
+if TYPE_CHECKING:
+    # Where it is used it is imported there: whoever imports bytemill may need none of this.
+    import numpy as np
+    import numpy.typing as npt
+
+    from ._native import Core
+
+__all__ = ["Documents", "Tokens", "verify_tokens"]
+
+# Ids that are decoded, or turned into Python integers, at a time.
+BLOCK = 1 << 20
+
+Ids: TypeAlias = "npt.NDArray[np.unsignedinteger[Any]]"
+
+
+class Tokens:
+    """The tokens in a directory that [`Tokenizer.encode_files`][bytemill.Tokenizer] has made.
+
+    A sequence of ids: `len`, indexing, slicing (arrays; a slice within one file is a view of its
+    memory map), iteration. `documents` is the same by document. May be pickled, and used from many
+    threads and processes at once.
+
+    Args:
+        path: the directory.
+        split: `"train"` or `"val"`, if the tokens are split.
+
+    Attributes:
+        path: the directory.
+        split: the name of the split; `"all"` if there is but one.
+        manifest: the whole manifest.
+        dtype: numpy's type of the ids.
+        fingerprint: that of the tokenizer that the ids are of.
+        documents: the documents.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], split: str | None = None) -> None:
+        import numpy as np
+
+        self.path = Path(path)
+        self.manifest: dict[str, Any] = json.loads(_native.open_manifest(self.path))
+        entry = self._choose(split)
+        self.split: str = entry["name"]
+        self.dtype = np.dtype(self.manifest["dtype"]).newbyteorder("<")
+        self.fingerprint: str = self.manifest["tokenizer"]["fingerprint"]
+        self._shards: list[dict[str, Any]] = entry["shards"]
+        self._appended: list[int] = entry["appended"]
+        # Ids before each shard, and all of them at the end; documents likewise.
+        tokens = (shard["tokens"] for shard in self._shards)
+        self._tokens_before: list[int] = [0, *accumulate(tokens)]
+        self._documents_before: list[int] = [
+            0,
+            *accumulate(shard["documents"] for shard in self._shards),
+        ]
+        self._maps: dict[str, npt.NDArray[Any]] | None = {}
+        self.documents = Documents(self)
+
+    def _choose(self, split: str | None) -> dict[str, Any]:
+        entries: list[dict[str, Any]] = self.manifest["splits"]
+        names = [entry["name"] for entry in entries]
+        if split is None and len(entries) == 1:
+            return entries[0]
+        if split not in names:
+            what = "no split was named" if split is None else f"there is no split {split!r}"
+            raise ConfigError(
+                f"{self.path}: {what}", f"use split= (--split) with one of {', '.join(names)}"
+            )
+        return entries[names.index(split)]
+
+    # --- ids ----------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self._tokens_before[-1]
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Ids: ...
+    def __getitem__(self, index: int | slice) -> int | Ids:
+        if not isinstance(index, slice):
+            place = _place(index, len(self), "token")
+            number = bisect.bisect_right(self._tokens_before, place) - 1
+            return int(self._ids(number)[place - self._tokens_before[number]])
+        start, stop, step = index.indices(len(self))
+        places = range(start, stop, step)
+        if step < 0:
+            places = places[::-1]
+        ids = self._take(places)
+        return ids[::-1] if step < 0 else ids
+
+    def _take(self, places: range) -> Ids:
+        """The ids at these places, which ascend."""
+        import numpy as np
+
+        parts = []
+        while places:
+            number = bisect.bisect_right(self._tokens_before, places[0]) - 1
+            before, after = self._tokens_before[number], self._tokens_before[number + 1]
+            n = len(range(places.start, min(places.stop, after), places.step))
+            parts.append(self._ids(number)[places.start - before : after - before][:: places.step])
+            parts[-1] = parts[-1][:n]
+            places = places[n:]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts) if parts else np.empty(0, self.dtype)
+
+    def __iter__(self) -> Iterator[int]:
+        for start in range(0, len(self), BLOCK):
+            yield from self[start : start + BLOCK].tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        import numpy as np
+
+        return np.array(self[:], dtype=dtype, copy=True if copy else None)
+
+    # --- files --------------------------------------------------------------------------------
+
+    def _ids(self, number: int) -> Ids:
+        shard = self._shards[number]
+        return self._map(shard["file"], self.dtype, shard["tokens"])
+
+    def _ends(self, number: int) -> npt.NDArray[np.uint64]:
+        """Where documents end in a shard."""
+        import numpy as np
+
+        shard = self._shards[number]
+        return self._map(shard["docs"]["file"], np.dtype("<u8"), shard["documents"])
+
+    def _map(self, name: str, dtype: np.dtype[Any], size: int) -> npt.NDArray[Any]:
+        if self._maps is None:
+            raise ValueError(f"{self.path}: the tokens are closed")
+        # Two threads that come first both map the file, and either map will do.
+        if name not in self._maps:
+            self._maps[name] = _mapped(self.path / name, dtype, size)
+        return self._maps[name]
+
+    def close(self) -> None:
+        """Lets go of all files; arrays that were handed out stay valid."""
+        self._maps = None
+
+    def __enter__(self) -> Tokens:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process may have another working directory.
+        return type(self), (os.path.abspath(self.path), self.split)
+
+    def __repr__(self) -> str:
+        split = "" if self.split == "all" else f", split={self.split!r}"
+        return (
+            f"Tokens({str(self.path)!r}{split}: {len(self):,} tokens, "
+            f"{len(self.documents):,} documents, {self.dtype.name})"
+        )
+
+    # --- what they mean -----------------------------------------------------------------------
+
+    def check_tokenizer(self, tokenizer: Core) -> None:
+        """Raises a `TokensError` unless the ids are of this tokenizer."""
+        if tokenizer.fingerprint != self.fingerprint:
+            raise TokensError(
+                f"{self.path}: made with the tokenizer {self.fingerprint[:12]}…, "
+                f"not with {tokenizer.fingerprint[:12]}…",
+                "use the tokenizer that the tokens were made with, or encode again",
+            )
+
+    def decode(self, tokenizer: Core) -> Iterator[bytes]:
+        """The text in parts: without the end-of-texts that were appended, byte for byte."""
+        import numpy as np
+
+        self.check_tokenizer(tokenizer)
+        left_out = self._appended_places()
+        for start in range(0, len(self), BLOCK):
+            ids = self[start : start + BLOCK]
+            first, last = np.searchsorted(left_out, (start, start + len(ids)))
+            if first < last:
+                ids = np.delete(ids, left_out[first:last] - start)
+            try:
+                yield tokenizer.decode_bytes(ids.view(f"u{ids.itemsize}"))
+            except TokenizerError as error:
+                raise TokensError(
+                    f"{self.path}: after id number {start}: {error.message}",
+                    "the files are damaged: bytemill verify tells where",
+                ) from None
+
+    def _appended_places(self) -> npt.NDArray[np.int64]:
+        """The places of the end-of-texts that were appended."""
+        import numpy as np
+
+        numbers = np.asarray(self._appended, dtype=np.int64)
+        cuts = np.searchsorted(numbers, self._documents_before)
+        parts = [
+            self._ends(shard)[numbers[a:b] - self._documents_before[shard]].astype(np.int64)
+            + (self._tokens_before[shard] - 1)
+            for shard, (a, b) in enumerate(zip(cuts, cuts[1:]))
+            if a < b
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def verify(
+        self,
+        tokenizer: Core | None = None,
+        source: Corpus | None = None,
+        *,
+        progress: ProgressOption = False,
+    ) -> None:
+        """Raises a `TokensError` with all that is wrong with the directory, all splits of it.
+
+        The arguments are those of [`verify_tokens`][bytemill.verify_tokens].
+        """
+        problems = verify_tokens(self.path, tokenizer, source, progress=progress)
+        if problems:
+            raise TokensError(
+                f"{self.path}: {len(problems)} problems:\n" + "\n".join(problems),
+                "encode again; overwrite=True (--overwrite) replaces what is there",
+            )
+
+
+class Documents(Sequence["Ids"]):
+    """The documents of tokens: `documents[i]` is an array of ids."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    def __len__(self) -> int:
+        return self._tokens._documents_before[-1]
+
+    @overload
+    def __getitem__(self, index: int) -> Ids: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Ids]: ...
+    def __getitem__(self, index: int | slice) -> Ids | list[Ids]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        number = _place(index, len(self), "document")
+        return self._tokens[self._end(number) : self._end(number + 1)]
+
+    def _end(self, n: int) -> int:
+        """Where the first `n` documents end."""
+        if n == 0:
+            return 0
+        tokens = self._tokens
+        shard = bisect.bisect_left(tokens._documents_before, n) - 1
+        ends = tokens._ends(shard)
+        return tokens._tokens_before[shard] + int(ends[n - 1 - tokens._documents_before[shard]])
+
+    def __iter__(self) -> Iterator[Ids]:
+        tokens, start = self._tokens, 0
+        for shard, before in enumerate(tokens._tokens_before[:-1]):
+            for end in tokens._ends(shard).tolist():
+                yield tokens[start : before + end]
+                start = before + end
+
+    @property
+    def ends(self) -> npt.NDArray[np.uint64]:
+        """Where each document ends, in ids from the first; 8 bytes of memory a document."""
+        import numpy as np
+
+        tokens = self._tokens
+        parts = [
+            tokens._ends(shard) + np.uint64(before)
+            for shard, before in enumerate(tokens._tokens_before[:-1])
+        ]
+        return np.concatenate(parts)
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} documents of {self._tokens!r}>"
+
+
+def _place(index: int, size: int, what: str) -> int:
+    place = operator.index(index)
+    if not -size <= place < size:
+        raise IndexError(f"{what} {place} of {size}")
+    return place % size
+
+
+def _mapped(path: Path, dtype: np.dtype[Any], size: int) -> npt.NDArray[Any]:
+    import numpy as np
+
+    if size == 0:
+        return np.empty(0, dtype)  # nothing that could be mapped
+    header = b"" if path.suffix == ".bin" else _header(dtype, size)
+    with open(path, "rb") as file:
+        # Not left to numpy.load: on a damaged header it may raise anything.
+        if file.read(len(header)) != header:
+            raise TokensError(
+                f"{path}: the header does not match the manifest",
+                "bytemill verify tells all that is wrong",
+            )
+        try:
+            array = np.memmap(file, dtype, "r", len(header), (size,))
+        except ValueError as error:
+            raise TokensError(f"{path}: {error}", "it was cut short; encode again") from None
+    return array.view(np.ndarray)
+
+
+def _header(dtype: np.dtype[Any], size: int) -> bytes:
+    """The header of a `.npy` file, always of 128 bytes here."""
+    text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({size},), }}"
+    return b"\x93NUMPY\x01\x00v\x00" + text.ljust(117).encode() + b"\n"
+
+
+def verify_tokens(
+    path: str | os.PathLike[str],
+    tokenizer: Core | None = None,
+    source: Corpus | None = None,
+    *,
+    progress: ProgressOption = None,
+) -> list[str]:
+    """All that is wrong with a directory of tokens; an empty list if nothing is.
+
+    Checked are sizes, headers and checksums of all files, the range of ids, the ends of documents
+    and the totals.
+
+    Args:
+        path: the directory.
+        tokenizer: ids must be in its vocabulary; it must be the one that they are of.
+        source: the text, in the order in which it was encoded: the tokens must decode to it, byte
+            for byte. Needs the tokenizer.
+        progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
+    """
+    paths = None if source is None else files(source)
+    if source is not None and tokenizer is None:
+        raise ConfigError("to compare with the source, the tokenizer is needed", "give it as well")
+    with reporter(progress) as report:
+        return _native.verify_tokens(path, tokenizer, paths, report)

@@ -1,0 +1,196 @@
+//! Whether tokens decode to the sources that they are of.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use super::manifest::{Manifest, Plan, Split};
+use super::npy;
+use super::order::Order;
+use crate::encode::Tokenizer;
+use crate::error::{Error, Result};
+use crate::job::Job;
+
+/// Ids that are decoded at a time.
+const BLOCK: u64 = 64 << 10;
+
+/// Decodes all documents in the order of the corpus and compares them with the sources: what is
+/// different, if anything is. For shuffled documents the memory is 24 bytes for each.
+pub fn compare(
+    directory: &Path,
+    manifest: &Manifest,
+    tokenizer: &Tokenizer,
+    paths: &[PathBuf],
+    job: &Job,
+) -> Result<Option<String>> {
+    let plan = &manifest.plan;
+    if paths.len() != plan.sources.len() {
+        let (given, known) = (paths.len(), plan.sources.len());
+        return Ok(Some(format!("{given} sources were given, but the tokens are of {known}")));
+    }
+    let order = Order::new(plan.seed, plan.val_fraction);
+    let n_documents = manifest.splits.iter().map(|split| split.documents).sum();
+    let mut splits: Vec<Reader<'_>> =
+        manifest.splits.iter().map(|split| Reader::new(directory, plan, split)).collect();
+    let places = plan.shuffle.then(|| places(&order, n_documents, splits.len()));
+    let mut texts = Texts { paths, next: 0, open: None, at: 0, buffer: Vec::new() };
+    let (mut taken, mut text) = (vec![0u64; splits.len()], Vec::new());
+    for number in 0..n_documents {
+        let split = order.split(number);
+        let place = places.as_ref().map_or(taken[split], |places| places[number as usize]);
+        taken[split] += 1;
+        let reader = &mut splits[split];
+        if place >= reader.split.documents {
+            return Ok(Some("the documents are not split as val_fraction and seed say".into()));
+        }
+        let (mut start, mut end) = (reader.end_of(place)?, reader.end_of(place + 1)?);
+        if reader.split.appended.binary_search(&place).is_ok() {
+            end = end.saturating_sub(1).max(start);
+        }
+        while start < end {
+            job.check()?;
+            let ids = reader.ids(start, (end - start).min(BLOCK))?;
+            start += ids.len() as u64;
+            text.clear();
+            tokenizer.vocab().decode(&ids, &mut text)?;
+            job.advance(text.len() as u64);
+            if let Some(difference) = texts.expect(&text)? {
+                return Ok(Some(format!("document {number}: {difference}")));
+            }
+        }
+    }
+    texts.expect_end()
+}
+
+/// By the number of a document, its place in its shuffled split.
+fn places(order: &Order, n_documents: u64, n_splits: usize) -> Vec<u64> {
+    let mut places = vec![0; n_documents as usize];
+    for split in 0..n_splits {
+        let mut keys: Vec<(u64, u64)> = (0..n_documents)
+            .filter(|&number| order.split(number) == split)
+            .map(|number| (order.key(number), number))
+            .collect();
+        keys.sort_unstable();
+        for (place, (_, number)) in keys.into_iter().enumerate() {
+            places[number as usize] = place as u64;
+        }
+    }
+    places
+}
+
+/// The documents of a split by place.
+struct Reader<'a> {
+    directory: &'a Path,
+    plan: &'a Plan,
+    split: &'a Split,
+    /// Ids before each shard, and documents that end before it.
+    before: Vec<(u64, u64)>,
+    /// The file that was read last.
+    open: Option<(String, File)>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(directory: &'a Path, plan: &'a Plan, split: &'a Split) -> Self {
+        let mut sum = (0, 0);
+        let before = split.shards.iter().map(|shard| {
+            let before = sum;
+            sum = (sum.0 + shard.tokens, sum.1 + shard.documents);
+            before
+        });
+        Reader { directory, plan, split, before: before.collect(), open: None }
+    }
+
+    /// Where the first `n` documents end.
+    fn end_of(&mut self, n: u64) -> Result<u64> {
+        let Some(number) = n.checked_sub(1) else { return Ok(0) };
+        let shard = self.before.partition_point(|before| before.1 <= number) - 1;
+        let (tokens, documents) = self.before[shard];
+        let mut value = [0; 8];
+        let name = &self.split.shards[shard].docs.file;
+        self.read(name, npy::HEADER as u64 + (number - documents) * 8, &mut value)?;
+        Ok(tokens + u64::from_le_bytes(value))
+    }
+
+    /// Up to `n` ids from `start` on, as far as their shard goes.
+    fn ids(&mut self, start: u64, n: u64) -> Result<Vec<u32>> {
+        let shard = self.before.partition_point(|before| before.0 <= start) - 1;
+        let first = start - self.before[shard].0;
+        let entry = &self.split.shards[shard];
+        let width = self.plan.dtype.width();
+        let mut bytes = vec![0; n.min(entry.tokens - first) as usize * width];
+        self.read(&entry.file, self.plan.header() as u64 + first * width as u64, &mut bytes)?;
+        let id = |bytes: &[u8]| bytes.iter().rev().fold(0, |id, &b| id << 8 | u32::from(b));
+        Ok(bytes.chunks_exact(width).map(id).collect())
+    }
+
+    fn read(&mut self, name: &str, at: u64, into: &mut [u8]) -> Result<()> {
+        let path = self.directory.join(name);
+        let failed = |e| Error::io(&path, e);
+        if self.open.as_ref().is_none_or(|(open, _)| open != name) {
+            self.open = Some((name.to_owned(), File::open(&path).map_err(failed)?));
+        }
+        let Some((_, file)) = &mut self.open else { return Ok(()) };
+        file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(into)).map_err(failed)
+    }
+}
+
+/// The texts of the sources, end to end.
+struct Texts<'a> {
+    paths: &'a [PathBuf],
+    next: usize,
+    open: Option<BufReader<File>>,
+    /// How much of the open source was read.
+    at: u64,
+    buffer: Vec<u8>,
+}
+
+impl Texts<'_> {
+    /// The next `n` bytes, or fewer at the end of a source; none at the end of all.
+    fn read(&mut self, n: usize) -> Result<&[u8]> {
+        loop {
+            if let Some(input) = &mut self.open {
+                let path = &self.paths[self.next - 1];
+                self.buffer.clear();
+                input
+                    .take(n as u64)
+                    .read_to_end(&mut self.buffer)
+                    .map_err(|e| Error::io(path, e))?;
+                if !self.buffer.is_empty() {
+                    self.at += self.buffer.len() as u64;
+                    return Ok(&self.buffer);
+                }
+            }
+            let Some(path) = self.paths.get(self.next) else { return Ok(&[]) };
+            let file = File::open(path).map_err(|e| Error::io(path, e))?;
+            self.open = Some(BufReader::with_capacity(256 << 10, file));
+            (self.next, self.at) = (self.next + 1, 0);
+        }
+    }
+
+    /// Compares what comes next with `text`.
+    fn expect(&mut self, mut text: &[u8]) -> Result<Option<String>> {
+        while !text.is_empty() {
+            let there = self.read(text.len())?;
+            if there.is_empty() {
+                return Ok(Some("has more text than the sources".into()));
+            }
+            let n = there.len();
+            let same = there.iter().zip(text).take_while(|(a, b)| a == b).count();
+            if same < n {
+                let at = self.at - (n - same) as u64;
+                let path = self.paths[self.next - 1].display();
+                return Ok(Some(format!("decodes to other bytes than {path} has at byte {at}")));
+            }
+            text = &text[n..];
+        }
+        Ok(None)
+    }
+
+    fn expect_end(&mut self) -> Result<Option<String>> {
+        if self.read(1)?.is_empty() {
+            return Ok(None);
+        }
+        let (path, at) = (self.paths[self.next - 1].display(), self.at - 1);
+        Ok(Some(format!("{path}: from byte {at} on, the text is not among the tokens")))
+    }
+}

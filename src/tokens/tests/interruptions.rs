@@ -1,0 +1,190 @@
+//! Work that stops somewhere, and goes on to the same bytes.
+
+use std::fs::File;
+use std::time::{Duration, SystemTime};
+
+use super::*;
+
+const RESUME: Manner = Manner {
+    threads: 2,
+    existing: Existing::Resume,
+    chunk_size: 10,
+    journal_every: 0,
+    sort_bytes: 100,
+};
+
+/// Takes a file away, and puts it back as it was.
+struct Vanished {
+    path: PathBuf,
+    text: Vec<u8>,
+    modified: SystemTime,
+}
+
+impl Vanished {
+    fn new(path: &Path) -> Self {
+        let modified = fs::metadata(path).unwrap().modified().unwrap();
+        let vanished = Vanished { path: path.into(), text: fs::read(path).unwrap(), modified };
+        fs::remove_file(path).unwrap();
+        vanished
+    }
+
+    fn back(self) {
+        fs::write(&self.path, &self.text).unwrap();
+        File::options().write(true).open(&self.path).unwrap().set_modified(self.modified).unwrap();
+    }
+}
+
+/// Replaces a source by a directory between planning and reading: an error in the middle.
+fn stopped_at(corpus: &Corpus, tokenizer: &Tokenizer, options: &Options, source: usize) -> Error {
+    let plan = plan(tokenizer, &corpus.paths, options).unwrap();
+    let vanished = Vanished::new(&corpus.paths[source]);
+    let (directory, task) = Directory::take(&corpus.out(), &plan, Existing::Resume).unwrap();
+    let (journal, state) = match task {
+        Task::Nothing => panic!("nothing to do"),
+        Task::Begin => (Journal::create(&directory.partial, &plan).unwrap(), None),
+        Task::GoOn => Journal::resume(&directory.partial).unwrap(),
+    };
+    let job = job();
+    let work = Work {
+        tokenizer,
+        paths: &corpus.paths,
+        plan: &plan,
+        partial: &directory.partial,
+        manner: &RESUME,
+        job: &job,
+    };
+    let error = work.run(journal, state).unwrap_err();
+    vanished.back();
+    error
+}
+
+/// Adds what a kill may leave beyond the last entry of the journal.
+fn add_debris(partial: &Path) {
+    for (name, mut data) in files(partial) {
+        // Shards that are closed have their header, and are not written to any more.
+        if name.ends_with(".npy") && data[0] != 0 {
+            continue;
+        }
+        let torn: &[u8] = if name == "journal.jsonl" { b"{\"place\":{\"sou" } else { b"debris" };
+        data.extend(torn);
+        fs::write(partial.join(name), data).unwrap();
+    }
+    fs::write(partial.join("shard-00099.npy"), "debris").unwrap();
+}
+
+#[test]
+fn a_source_that_vanished_is_no_loss() {
+    let tokenizer = tokenizer();
+    let texts = prop::collection::vec(source(), 3..6);
+    proptest!(ProptestConfig::with_cases(40), |(texts in texts, options in any_options())| {
+        let corpus = Corpus::new(&texts);
+        for source in 0..texts.len() {
+            let error = stopped_at(&corpus, &tokenizer, &options, source);
+            prop_assert!(matches!(error, Error::Io { .. }), "{}", error);
+            prop_assert!(!corpus.out().join("manifest.json").exists());
+            add_debris(&corpus.out().join(".partial"));
+        }
+        corpus.encode(&tokenizer, &options, &RESUME).unwrap();
+        let resumed = files(&corpus.out());
+        prop_assert_eq!(found(&corpus.out()), expected(&tokenizer, &texts, &options));
+        let overwrite = Manner { existing: Existing::Overwrite, ..Manner::default() };
+        corpus.encode(&tokenizer, &options, &overwrite).unwrap();
+        prop_assert_eq!(files(&corpus.out()), resumed);
+    });
+}
+
+#[test]
+fn moving_into_place_can_stop_anywhere() {
+    let tokenizer = tokenizer();
+    let corpus = Corpus::new(&["the cat sat on the mat, the cats sat there"]);
+    corpus.encode(&tokenizer, &options(), &Manner::default()).unwrap();
+    let whole = files(&corpus.out());
+    let (partial, out) = (corpus.out().join(".partial"), corpus.out());
+    // The first `n` files have been moved; those that are there are of an older, longer run.
+    for n in 0..whole.len() {
+        fs::create_dir(&partial).unwrap();
+        for (name, _) in whole.iter().skip(n) {
+            fs::rename(out.join(name), partial.join(name)).unwrap();
+            if name != "manifest.json" {
+                fs::write(out.join(name), "old").unwrap();
+            }
+        }
+        if !partial.join("manifest.json").exists() {
+            fs::rename(out.join("manifest.json"), partial.join("manifest.json")).unwrap();
+        }
+        fs::write(out.join("shard-00077.npy"), "old").unwrap();
+        fs::write(out.join("notes.txt"), "not ours").unwrap();
+        let error = corpus.encode(&tokenizer, &options(), &Manner::default()).unwrap_err();
+        assert!(error.to_string().contains("interrupted run"), "{error}");
+        corpus.encode(&tokenizer, &options(), &RESUME).unwrap();
+        fs::remove_file(out.join("notes.txt")).unwrap();
+        assert_eq!(files(&out), whole);
+    }
+}
+
+#[test]
+fn what_is_there_is_respected() {
+    let tokenizer = tokenizer();
+    let corpus = Corpus::new(&["the cat", "sat"]);
+    let encode = |existing, options: &Options| {
+        corpus.encode(&tokenizer, options, &Manner { existing, ..Manner::default() })
+    };
+    fs::create_dir(corpus.out()).unwrap();
+    fs::write(corpus.out().join("notes.txt"), "not ours").unwrap();
+    for existing in [Existing::Refuse, Existing::Resume, Existing::Overwrite] {
+        encode(existing, &options()).unwrap_err();
+        assert_eq!(files(&corpus.out()).len(), 1);
+    }
+    fs::remove_file(corpus.out().join("notes.txt")).unwrap();
+    encode(Existing::Refuse, &options()).unwrap();
+    let whole = files(&corpus.out());
+    let error = encode(Existing::Refuse, &options()).unwrap_err().to_string();
+    assert!(error.contains("exists already"), "{error}");
+    encode(Existing::Resume, &options()).unwrap();
+    let other = Options { append_eot: false, ..options() };
+    let error = encode(Existing::Resume, &other).unwrap_err().to_string();
+    assert!(error.contains("other options"), "{error}");
+    assert_eq!(files(&corpus.out()), whole);
+    encode(Existing::Overwrite, &Options { format: Format::Bin, ..options() }).unwrap();
+    let names: Vec<String> = files(&corpus.out()).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["manifest.json", "tokens.bin", "tokens.docs.npy"]);
+}
+
+#[test]
+fn a_second_writer_is_refused() {
+    let tokenizer = tokenizer();
+    let corpus = Corpus::new(&["the cat"]);
+    let plan = plan(&tokenizer, &corpus.paths, &options()).unwrap();
+    let first = Directory::take(&corpus.out(), &plan, Existing::Refuse).unwrap();
+    let overwrite = Manner { existing: Existing::Overwrite, ..Manner::default() };
+    let error = corpus.encode(&tokenizer, &options(), &overwrite).unwrap_err().to_string();
+    assert!(error.contains(&format!("process {} is writing", std::process::id())), "{error}");
+    drop(first);
+    // A lock file without a holder is no lock.
+    fs::write(corpus.out().join(".lock"), "1").unwrap();
+    corpus.encode(&tokenizer, &options(), &overwrite).unwrap();
+    assert_eq!(corpus.verify(&tokenizer), Vec::<String>::new());
+}
+
+#[test]
+fn sources_must_be_what_they_were() {
+    let tokenizer = tokenizer();
+    let corpus = Corpus::new(&["the cat sat", "on the mat", "there"]);
+    stopped_at(&corpus, &tokenizer, &options(), 2);
+    let resume = || corpus.encode(&tokenizer, &options(), &RESUME).unwrap_err().to_string();
+    let modified = fs::metadata(&corpus.paths[0]).unwrap().modified().unwrap();
+    fs::write(&corpus.paths[0], "the dog sat").unwrap();
+    let file = File::options().write(true).open(&corpus.paths[0]).unwrap();
+    file.set_modified(modified + Duration::from_nanos(1_000_000)).unwrap();
+    assert!(resume().contains("0.txt has changed"), "{}", resume());
+    fs::write(&corpus.paths[0], "the").unwrap();
+    assert!(resume().contains("0.txt has changed"), "{}", resume());
+    let some = &corpus.paths[1..];
+    let error = encode_files(&tokenizer, some, &corpus.out(), &options(), &RESUME, &job());
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("0.txt, not"), "{error}");
+    let smaller = tokenizer.truncate(270).unwrap();
+    let error = corpus.encode(&smaller, &options(), &RESUME).unwrap_err();
+    assert!(matches!(error, Error::Tokens(_)), "{error}");
+    assert!(error.to_string().contains("made with the tokenizer"), "{error}");
+}

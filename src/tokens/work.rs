@@ -1,0 +1,232 @@
+//! The work itself: encoding, shuffling where asked for, and a journal of how far it is.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Manner;
+use super::documents::{self, Direct, Documents, Place, Sink};
+use super::journal::{self, Entry, Journal, Keeper};
+use super::manifest::{Manifest, Plan};
+use super::pipeline::{Target, for_each_chunk};
+use super::shards::{SplitState, SplitWriter};
+use super::shuffle::{self, Buckets};
+use crate::corpus::InOrder;
+use crate::encode::Tokenizer;
+use crate::error::{Error, Result};
+use crate::job::{Job, Phase};
+
+/// However little is written, the journal follows after this time.
+const JOURNAL_AFTER: Duration = Duration::from_secs(5);
+
+/// Everything that the work needs.
+pub struct Work<'a> {
+    /// What encodes.
+    pub tokenizer: &'a Tokenizer,
+    /// The sources.
+    pub paths: &'a [PathBuf],
+    /// What is to be written.
+    pub plan: &'a Plan,
+    /// Where unfinished files are.
+    pub partial: &'a Path,
+    /// How to go about it.
+    pub manner: &'a Manner,
+    /// Who asks how far it is.
+    pub job: &'a Job,
+}
+
+impl<'a> Work<'a> {
+    /// Does what is left to do after `state`; all files are on disk then.
+    pub fn run(&self, journal: Journal<'a>, state: Option<Entry>) -> Result<Manifest> {
+        if let Some(state) = &state {
+            self.check(state)?;
+        }
+        let place = state.as_ref().map_or(Place::default(), |state| state.place);
+        let splits = if self.plan.shuffle {
+            let lengths = state.as_ref().map(|state| &state.buckets[..]);
+            let mut buckets = Buckets::new(self.plan, self.partial, lengths, self.job)?;
+            let journal = self.encode(journal, place, &mut buckets)?;
+            drop(buckets);
+            let states = state.map(|state| state.splits).filter(|splits| !splits.is_empty());
+            self.gather(journal, states)?
+        } else {
+            let states = state.map(|state| state.splits);
+            let mut direct = Direct::new(self.plan, self.partial, states, self.job)?;
+            self.encode(journal, place, &mut direct)?;
+            direct.into_splits()
+        };
+        let mut finished = Vec::new();
+        for split in splits {
+            let (split, files) = split.finish(self.job)?;
+            for file in files {
+                file.sync_all().map_err(|e| Error::io(self.partial, e))?;
+            }
+            finished.push(split);
+        }
+        Ok(Manifest::new(self.plan.clone(), finished))
+    }
+
+    /// A journal that does not go with the plan must not be followed.
+    fn check(&self, state: &Entry) -> Result<()> {
+        let n_splits = self.plan.splits().len();
+        let fits = |len: usize| len == n_splits;
+        let source = self.plan.sources.get(state.place.source).map_or(0, |source| source.size);
+        let known = if self.plan.shuffle {
+            fits(state.buckets.len()) && (fits(state.splits.len()) || state.splits.is_empty())
+        } else {
+            fits(state.splits.len())
+        };
+        if known && state.place.offset <= source {
+            return Ok(());
+        }
+        Err(Error::tokens(format!(
+            "{}: damaged: an entry cannot be",
+            self.partial.join(journal::NAME).display()
+        ))
+        .with_hint("begin anew: overwrite=True (--overwrite)"))
+    }
+
+    /// Encodes what is left of the sources into a sink.
+    fn encode(
+        &self,
+        journal: Journal<'a>,
+        place: Place,
+        sink: &mut dyn Sink,
+    ) -> Result<Journal<'a>> {
+        let Plan { sources, dtype, end_of_text, .. } = self.plan;
+        let target = Target { tokenizer: self.tokenizer, dtype: *dtype, end_of_text: *end_of_text };
+        let total = sources.iter().map(|source| source.size).sum::<u64>();
+        self.job.set_total(total);
+        // A thread that gets no chunk is not worth its start.
+        let chunks = total / self.manner.chunk_size.max(1) as u64 + sources.len() as u64;
+        let threads = self.manner.threads.min(chunks.max(1) as usize);
+        let before = sources.iter().take(place.source).map(|source| source.size).sum::<u64>();
+        self.job.advance(before + place.offset);
+        let chunks = InOrder::new(
+            self.paths,
+            sources,
+            self.tokenizer.cutter(),
+            self.manner.chunk_size,
+            (place.source, place.offset),
+        );
+        let mut documents = Documents::new(self.plan, place);
+        thread::scope(|scope| {
+            let mut notes = Notes::new(Keeper::new(scope, journal), self.manner);
+            let mut broken = false;
+            let result = for_each_chunk(chunks, target, threads, self.job, |chunk| {
+                broken = true;
+                documents.take(chunk, sink)?;
+                if notes.are_due(chunk.ids.len() as u64) {
+                    notes.put(documents.place, sink.state()?)?;
+                }
+                broken = false;
+                self.job.advance(chunk.size);
+                Ok(())
+            });
+            // Whatever is wrong with a source, what was read of it so far is kept; but who wants
+            // to stop should not have to wait, and where a file could not be written, how long it
+            // is is not certain.
+            let keep = match &result {
+                // The next step begins with what this one ends with.
+                Ok(()) => self.plan.shuffle,
+                Err(Error::Interrupted) => false,
+                Err(_) => !broken,
+            };
+            let kept = if keep {
+                sink.state().and_then(|state| notes.put(documents.place, state))
+            } else {
+                Ok(())
+            };
+            // Why the journal could not be written, only the keeper knows.
+            let journal = notes.keeper.finish()?;
+            result.and(kept).map(|()| journal)
+        })
+    }
+
+    /// Writes shuffled documents in their order.
+    fn gather(
+        &self,
+        journal: Journal<'a>,
+        states: Option<Vec<SplitState>>,
+    ) -> Result<Vec<SplitWriter<'a>>> {
+        let mut splits = documents::split_writers(self.plan, self.partial, states, self.job)?;
+        let place = Place { source: self.plan.sources.len(), ..Place::default() };
+        thread::scope(|scope| {
+            let notes = Notes::new(Keeper::new(scope, journal), self.manner);
+            let mut gathering = Gathering { splits: &mut splits, current: 0, notes, place };
+            let total = self.plan.splits().len();
+            self.job.enter(Phase::Shuffle, shuffle::size(self.plan, self.partial)?);
+            let result = (0..total).try_for_each(|split| {
+                gathering.current = split;
+                let skip = gathering.splits[split].documents();
+                let most = self.manner.sort_bytes;
+                shuffle::gather(
+                    self.plan,
+                    self.partial,
+                    split,
+                    skip,
+                    most,
+                    &mut gathering,
+                    self.job,
+                )
+            });
+            gathering.notes.keeper.finish()?;
+            result
+        })?;
+        Ok(splits)
+    }
+}
+
+/// When the journal is written.
+struct Notes<'scope, 'a> {
+    keeper: Keeper<'scope, 'a>,
+    every: u64,
+    since: u64,
+    last: Instant,
+}
+
+impl<'scope, 'a: 'scope> Notes<'scope, 'a> {
+    fn new(keeper: Keeper<'scope, 'a>, manner: &Manner) -> Self {
+        Notes { keeper, every: manner.journal_every, since: 0, last: Instant::now() }
+    }
+
+    /// Whether it is time for an entry, after so many more bytes.
+    fn are_due(&mut self, written: u64) -> bool {
+        self.since += written;
+        (self.since >= self.every || self.last.elapsed() >= JOURNAL_AFTER) && self.keeper.is_idle()
+    }
+
+    fn put(&mut self, place: Place, (entry, files): (Entry, Vec<Arc<File>>)) -> Result<()> {
+        (self.since, self.last) = (0, Instant::now());
+        if self.keeper.put(Entry { place, ..entry }, files) {
+            return Ok(());
+        }
+        // What went wrong is known when the keeper has finished.
+        Err(Error::tokens("the journal could not be written"))
+    }
+}
+
+/// Takes shuffled documents into the files of a split.
+struct Gathering<'w, 'scope, 'a> {
+    splits: &'w mut [SplitWriter<'a>],
+    current: usize,
+    notes: Notes<'scope, 'a>,
+    place: Place,
+}
+
+impl<'scope, 'a: 'scope> shuffle::Receiver for Gathering<'_, 'scope, 'a> {
+    fn ids(&mut self, ids: &[u8]) -> Result<()> {
+        self.notes.since += ids.len() as u64;
+        self.splits[self.current].append(ids)
+    }
+
+    fn end(&mut self, appended: bool) -> Result<()> {
+        self.splits[self.current].end_document(appended)?;
+        if self.notes.are_due(0) {
+            self.notes.put(self.place, documents::states(self.splits)?)?;
+        }
+        Ok(())
+    }
+}

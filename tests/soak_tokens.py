@@ -1,0 +1,140 @@
+"""Kills `encode_files` at random moments, again and again: `make soak`, or with other numbers
+`python tests/soak_tokens.py ROUNDS KILLS`.
+
+Every round draws options, makes the tokens undisturbed, then makes them again with a SIGKILL at
+each of some random moments and `resume`. What comes out must be the same, byte for byte, and what
+is there in between must be whole or not there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import bytemill
+
+# The work as a process of its own, with a journal that is written as often as can be.
+WORK = """
+import json, sys
+import bytemill
+from bytemill import _native
+tokenizer = bytemill.Tokenizer.load(sys.argv[1])
+paths, out, plan = json.loads(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
+print("begin", flush=True)
+_native.encode_files(tokenizer, paths, out, end_of_text="<|endoftext|>", **plan)
+"""
+MANNER = {"threads": 2, "chunk_size": 4000, "journal_every": 0}
+
+
+def command(tokenizer: Path, paths: list[str], out: Path, plan: dict[str, Any]) -> list[str]:
+    arguments = [str(tokenizer), json.dumps(paths), str(out), json.dumps(plan | MANNER)]
+    return [sys.executable, "-c", WORK, *arguments]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def killed(
+    tokenizer: Path, paths: list[str], folder: Path, plan: dict[str, Any], n_kills: int, seed: int
+) -> int:
+    """Holds killed and resumed work to undisturbed work; gives how often it was killed midway."""
+    undisturbed, disturbed = folder / "undisturbed", folder / "disturbed"
+    process = begun(command(tokenizer, paths, undisturbed, plan | {"existing": "refuse"}))
+    began = time.perf_counter()
+    assert process.wait() == 0
+    took = time.perf_counter() - began
+    chance = random.Random(seed)
+    midway = 0
+    resume = command(tokenizer, paths, disturbed, plan | {"existing": "resume"})
+    for _ in range(n_kills):
+        process = begun(resume)
+        time.sleep(chance.uniform(0, 0.8) * took)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if (disturbed / "manifest.json").exists():
+            # Finished; what a killed process had still to tidy up is hidden.
+            assert dict(shown(disturbed)) == content(undisturbed)
+            shutil.rmtree(disturbed)
+        else:
+            midway += 1
+            assert being_moved(disturbed) or not list(shown(disturbed))
+    subprocess.run(resume, check=True, stdout=subprocess.DEVNULL)
+    assert content(disturbed) == content(undisturbed)
+    return midway
+
+
+def begun(arguments: list[str]) -> subprocess.Popen[bytes]:
+    """The process, when it is past the start of Python."""
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    return process
+
+
+def shown(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Name and content of what is not hidden."""
+    if folder.exists():
+        for path in folder.iterdir():
+            if not path.name.startswith("."):
+                yield path.name, path.read_bytes()
+
+
+def being_moved(folder: Path) -> bool:
+    """Whether all was finished and being moved into place when the end came."""
+    return (folder / ".partial" / "manifest.json").exists()
+
+
+def draw_plan(chance: random.Random) -> dict[str, Any]:
+    return {
+        "format": chance.choice(["shards", "shards", "shards", "npy", "bin", "megatron"]),
+        "dtype": None,
+        "shard_tokens": chance.choice([3_000, 50_000, 10**8]),
+        "append_eot": chance.random() < 0.7,
+        "val_fraction": chance.choice([None, 0.2]),
+        "shuffle": chance.random() < 0.5,
+        "seed": chance.randrange(2**64),
+    }
+
+
+def write_corpus(folder: Path, chance: random.Random, n_words: int) -> list[str]:
+    words = [bytes(chance.choices(b"abcdefghij", k=chance.randint(1, 9))) for _ in range(2000)]
+    paths = []
+    for number in range(12):
+        path = folder / f"{number:02}.txt"
+        some = chance.choices([*words, b"<|endoftext|>"], [1] * 2000 + [20], k=n_words)
+        path.write_bytes(b" ".join(some) if chance.random() < 0.9 else b"")
+        paths.append(str(path))
+    return paths
+
+
+def main() -> None:
+    rounds, kills = (int(argument) for argument in [*sys.argv[1:], "20", "12"][:2])
+    seed = int(os.environ.get("SEED", str(time.time_ns())))
+    print(f"SEED={seed}")
+    chance = random.Random(seed)
+    midway = 0
+    for number in range(rounds):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            paths = write_corpus(folder, chance, 30_000)
+            tokenizer = folder / "tokenizer.json"
+            bytemill.train_tokenizer(paths, vocab_size=400).save(tokenizer)
+            plan = draw_plan(chance)
+            midway += killed(tokenizer, paths, folder, plan, kills, chance.randrange(2**32))
+        print(f"round {number}: {midway} kills midway; {json.dumps(plan)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
