@@ -84,6 +84,24 @@ impl<T> DerefMut for Pages<T> {
     }
 }
 
+/// An empty list with room for `n` values, in huge pages if it is long.
+pub fn with_room<T>(n: usize) -> Vec<T> {
+    let mut list: Vec<T> = Vec::new();
+    // It is a guess, and to fail is not what a guess is for.
+    if list.try_reserve_exact(n).is_err() {
+        return list;
+    }
+    #[cfg(target_os = "linux")]
+    if n.saturating_mul(size_of::<T>()) >= LARGE {
+        const PAGE: usize = 4096;
+        let start = list.as_ptr() as usize;
+        let (first, end) = (start.next_multiple_of(PAGE), start + n * size_of::<T>());
+        // SAFETY: whole pages within the list, and advice changes nothing that is in them.
+        unsafe { libc::madvise(first as *mut _, (end - first) / PAGE * PAGE, libc::MADV_HUGEPAGE) };
+    }
+    list
+}
+
 /// Asks for the cache line of `values[at]` before it is needed. A place outside asks for nothing
 /// that matters.
 #[inline(always)]

@@ -10,7 +10,9 @@ mod sorted;
 
 pub use sorted::{Block, SortedPieces};
 
+use crate::error::Result;
 use crate::pages::{Pages, Plain, prefetch};
+use crate::pattern::Pattern;
 
 /// Pieces of up to this many bytes are packed into their key.
 pub const SHORT: usize = 15;
@@ -21,9 +23,12 @@ const LINE: usize = 2;
 /// A short piece: its bytes from the low end up, its length in the top byte. Never 0.
 pub type Key = u128;
 
-/// By length, the bits of that many bytes.
-static MASKS: [u128; SHORT + 1] = {
-    let mut masks = [0; SHORT + 1];
+/// Stands for a piece that is too long for a key; no key is like it.
+const TOO_LONG: Key = 0xff << 120;
+
+/// By length, the bits of that many bytes; none for longer ones.
+static MASKS: [u128; SHORT + 2] = {
+    let mut masks = [0; SHORT + 2];
     let mut length = 1;
     while length <= SHORT {
         masks[length] = u128::MAX >> (128 - 8 * length);
@@ -32,21 +37,97 @@ static MASKS: [u128; SHORT + 1] = {
     masks
 };
 
-/// The key of `text[start..end]`, which must be 1 to 15 bytes long.
+/// By length, what stands above the bytes.
+static TOPS: [u128; SHORT + 2] = {
+    let mut tops = [TOO_LONG; SHORT + 2];
+    let mut length = 0;
+    while length <= SHORT {
+        tops[length] = (length as u128) << 120;
+        length += 1;
+    }
+    tops
+};
+
+/// The key of `text[start..end]`, or [`TOO_LONG`].
 #[inline(always)]
-pub fn key(text: &[u8], start: usize, end: usize) -> Key {
-    let length = end - start;
-    debug_assert!(0 < length && length <= SHORT);
+fn key_or_too_long(text: &[u8], start: usize, end: usize) -> Key {
+    let length = (end - start).min(SHORT + 1);
     let bytes = match text[start..].first_chunk() {
         // One load past the piece, then cut to its length.
         Some(sixteen) => u128::from_le_bytes(*sixteen) & MASKS[length],
         None => {
             let mut sixteen = [0; 16];
-            sixteen[..length].copy_from_slice(&text[start..end]);
+            let length = length % (SHORT + 1);
+            sixteen[..length].copy_from_slice(&text[start..start + length]);
             u128::from_le_bytes(sixteen)
         }
     };
-    bytes | (length as u128) << 120
+    bytes | TOPS[length]
+}
+
+/// The key of `text[start..end]`, which must be 1 to 15 bytes long.
+#[inline(always)]
+pub fn key(text: &[u8], start: usize, end: usize) -> Key {
+    debug_assert!(start < end && end - start <= SHORT);
+    key_or_too_long(text, start, end)
+}
+
+/// A piece as it is looked up.
+#[derive(Debug, Clone, Copy)]
+pub struct Record {
+    /// What it is looked up by.
+    pub key: Key,
+    /// Where.
+    pub hash: u64,
+    /// Where it ends in the text.
+    pub end: usize,
+}
+
+impl Record {
+    /// Whether the piece is too long for a key.
+    #[inline(always)]
+    pub fn is_long(&self) -> bool {
+        self.key == TOO_LONG
+    }
+}
+
+/// Pieces of a text, some at a time: first all keys are made and their places asked for, then they
+/// are looked up, by when what was asked for has come.
+#[derive(Debug, Default)]
+pub struct Records {
+    ends: Vec<usize>,
+    records: Vec<Record>,
+}
+
+/// Pieces at a time.
+pub const BATCH: usize = 256;
+
+impl Records {
+    /// Cuts about [`BATCH`] pieces off `text` from `from` on; returns them and where they end.
+    /// `prefetch` is told every hash.
+    #[inline(always)]
+    pub fn next(
+        &mut self,
+        pattern: &Pattern,
+        text: &[u8],
+        from: usize,
+        mut prefetch: impl FnMut(u64),
+    ) -> Result<(&[Record], usize)> {
+        self.ends.clear();
+        let upto = pattern.scan(text, from, BATCH, &mut self.ends)?;
+        if self.records.len() < self.ends.len() {
+            self.records.resize(self.ends.len(), Record { key: 0, hash: 0, end: 0 });
+        }
+        let mut start = from;
+        for (record, &end) in self.records.iter_mut().zip(&self.ends) {
+            let key = key_or_too_long(text, start, end);
+            let hash = hash(key);
+            prefetch(hash);
+            *record = Record { key, hash, end };
+            start = end;
+        }
+        Ok((&self.records[..self.ends.len()], upto))
+    }
 }
 
 /// The bytes of a key.
@@ -345,6 +426,10 @@ mod tests {
                 let (bytes, n) = key_bytes(key);
                 assert_eq!(&bytes[..n], &text[start..start + length]);
             }
+        }
+        for start in 0..text.len() - SHORT {
+            assert_eq!(key_or_too_long(&text, start, start + SHORT + 1), TOO_LONG);
+            assert_eq!(key_or_too_long(&text, start, text.len()), TOO_LONG);
         }
         // A zero byte is not the absence of one.
         assert_ne!(key(b"a\0", 0, 2), key(b"a", 0, 1));

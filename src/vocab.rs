@@ -13,9 +13,13 @@
 //! occur and are dropped.
 
 mod build;
+mod joins;
 mod pair_ranks;
 
+pub use joins::Joins;
 pub use pair_ranks::PairRanks;
+
+use std::sync::OnceLock;
 
 use sha2::{Digest, Sha256};
 
@@ -47,6 +51,8 @@ pub struct Vocab {
     /// The merges in order: ranks of left and right; the result of the `i`th has rank 256 + i.
     merges: Vec<(u32, u32)>,
     pairs: PairRanks,
+    /// Made when the first long piece comes.
+    joins: OnceLock<Joins>,
     specials: Vec<SpecialToken>,
 }
 
@@ -100,6 +106,11 @@ impl Vocab {
     pub fn max_id(&self) -> u32 {
         let special = self.specials.iter().map(|special| special.id);
         self.ids.iter().copied().chain(special).max().unwrap_or(0)
+    }
+
+    /// Where long pieces can be cut.
+    pub fn joins(&self) -> &Joins {
+        self.joins.get_or_init(|| Joins::new(self))
     }
 
     /// The bytes of an ordinary token.

@@ -3,23 +3,19 @@
 use crate::corpus::Cutter;
 use crate::error::Result;
 use crate::job::Job;
-use crate::pieces::{self, Key, PieceMap, SHORT};
+use crate::pieces::{PieceMap, Records};
 use crate::specials::Segment;
-
-/// Pieces whose keys are made before the first is looked up, so that its cache line is on the way.
-const BATCH: usize = 256;
 
 /// One worker: its table and what it reuses from chunk to chunk.
 pub struct Counter<'a> {
     table: &'a mut PieceMap<u64>,
-    ends: Vec<usize>,
-    keys: Vec<(Key, u64)>,
+    records: Records,
 }
 
 impl<'a> Counter<'a> {
     /// A worker that counts into `table`.
     pub fn new(table: &'a mut PieceMap<u64>) -> Self {
-        Counter { table, ends: Vec::new(), keys: Vec::new() }
+        Counter { table, records: Records::default() }
     }
 
     /// Counts the pieces of a chunk.
@@ -31,31 +27,22 @@ impl<'a> Counter<'a> {
     }
 
     fn add_plain(&mut self, cutter: &Cutter, text: &[u8], job: &Job) -> Result<()> {
+        let Counter { table, records } = self;
         let mut from = 0;
         let mut batches = 0u32;
         while from < text.len() {
             let mut start = from;
-            self.ends.clear();
-            from = cutter.pattern.scan(text, from, BATCH, &mut self.ends)?;
-            let mut n_keys = 0;
-            if self.keys.len() < self.ends.len() {
-                self.keys.resize(self.ends.len(), (0, 0));
-            }
-            for &end in &self.ends {
-                if end - start <= SHORT {
-                    let key = pieces::key(text, start, end);
-                    let hash = pieces::hash(key);
-                    self.table.prefetch(hash);
-                    self.keys[n_keys] = (key, hash);
-                    n_keys += 1;
+            let (some, upto) =
+                records.next(&cutter.pattern, text, from, |hash| table.prefetch(hash))?;
+            for record in some {
+                if record.is_long() {
+                    *table.long_entry(&text[start..record.end]) += 1;
                 } else {
-                    *self.table.long_entry(&text[start..end]) += 1;
+                    *table.entry(record.key, record.hash) += 1;
                 }
-                start = end;
+                start = record.end;
             }
-            for &(key, hash) in &self.keys[..n_keys] {
-                *self.table.entry(key, hash) += 1;
-            }
+            from = upto;
             // A text may be one chunk of gigabytes, if nothing in it can be cut.
             batches += 1;
             if batches.is_multiple_of(1024) {

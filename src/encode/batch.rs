@@ -1,21 +1,59 @@
-//! Many texts at once, on several threads.
+//! Many texts, or one long text in parts, on several threads.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use super::{Recognise, Tokenizer};
+use super::{Recognise, Tokenizer, Worker};
 use crate::error::{Error, Result};
 use crate::job::Job;
+use crate::pages;
+use crate::specials::Segment;
 
 /// Texts are handed to threads in groups of about this many bytes.
 const GROUP: usize = 256 << 10;
+/// Text has at least so many bytes to an id, or the result has to grow.
+const BYTES_PER_ID: usize = 2;
 
 /// A group of texts, encoded.
+#[derive(Default)]
 struct Encoded {
-    number: usize,
     ids: Vec<u32>,
     /// How many ids each text has.
     lengths: Vec<u64>,
+}
+
+/// The result as far as it goes.
+struct Output {
+    ids: Vec<u32>,
+    offsets: Vec<u64>,
+    /// The group that comes next.
+    next: usize,
+    /// Groups that were done before their turn.
+    early: BTreeMap<usize, Encoded>,
+    /// Buffers to be used again: memory that was touched before costs nothing.
+    spare: Vec<Encoded>,
+}
+
+impl Output {
+    /// Takes up a group, and those that waited for it.
+    fn put(&mut self, number: usize, group: Encoded) {
+        self.early.insert(number, group);
+        while let Some(mut group) = self.early.remove(&self.next) {
+            self.next += 1;
+            self.ids.extend_from_slice(&group.ids);
+            let mut end = self.offsets.last().copied().unwrap_or(0);
+            self.offsets.extend(group.lengths.iter().map(|length| {
+                end += length;
+                end
+            }));
+            group.ids.clear();
+            group.lengths.clear();
+            self.spare.push(group);
+        }
+    }
 }
 
 impl Tokenizer {
@@ -27,80 +65,160 @@ impl Tokenizer {
         threads: usize,
         job: &Job,
     ) -> Result<(Vec<u32>, Vec<u64>)> {
-        let groups = groups_of(texts);
-        let threads = threads.min(groups.len()).max(1);
-        let next = AtomicUsize::new(0);
-        let work = || -> Result<Vec<Encoded>> {
-            let mut worker = self.worker();
-            let mut results = Vec::new();
-            loop {
-                let number = next.fetch_add(1, Relaxed);
-                let Some(&(start, end)) = groups.get(number) else { break };
-                job.check()?;
-                let mut ids = Vec::new();
-                let mut lengths = Vec::with_capacity(end - start);
-                for (i, text) in (start..end).zip(&texts[start..end]) {
-                    let before = ids.len();
-                    self.encode_with(&mut worker, text, recognise, &mut ids)
-                        .map_err(|error| error.in_file(&format!("text {i}")))?;
-                    lengths.push((ids.len() - before) as u64);
-                    job.advance(text.len() as u64);
+        let sizes = texts.iter().map(|text| text.len());
+        self.in_groups(sizes, threads, job, |worker, i, ids| {
+            self.encode_with(worker, texts[i], recognise, ids)
+                .map_err(|error| error.in_file(&format!("text {i}")))
+        })
+    }
+
+    /// The ids of a long text, cut where it can be and encoded by several threads.
+    pub fn encode_job(
+        &self,
+        text: &[u8],
+        recognise: &Recognise,
+        threads: usize,
+        job: &Job,
+    ) -> Result<Vec<u32>> {
+        let mut parts = Vec::new();
+        self.segments(text, recognise, |segment| {
+            match segment {
+                Segment::Plain(_, plain) => {
+                    let mut rest = plain;
+                    // Parts that end at a cut are the same text in smaller steps.
+                    while rest.len() > GROUP
+                        && let Some(cut) = self.cutter.pattern.safe_cut_after(rest, GROUP)
+                    {
+                        parts.push(Part::Plain(&rest[..cut]));
+                        rest = &rest[cut..];
+                    }
+                    parts.push(Part::Plain(rest));
                 }
-                results.push(Encoded { number, ids, lengths });
+                Segment::Special(found) => {
+                    parts.push(Part::Special(self.vocab.specials()[found.index].id));
+                }
+            }
+            Ok(())
+        })?;
+        let sizes = parts.iter().map(|part| match part {
+            Part::Plain(text) => text.len(),
+            Part::Special(_) => 0,
+        });
+        let (ids, _) = self.in_groups(sizes, threads, job, |worker, i, ids| match parts[i] {
+            Part::Plain(text) => self.encode_plain(worker, text, ids),
+            Part::Special(id) => {
+                ids.push(id);
+                Ok(())
+            }
+        })?;
+        Ok(ids)
+    }
+
+    /// Calls `one` for each of the things of these sizes, in groups, on several threads; the
+    /// result is in their order.
+    fn in_groups(
+        &self,
+        sizes: impl ExactSizeIterator<Item = usize>,
+        threads: usize,
+        job: &Job,
+        one: impl Fn(&mut Worker, usize, &mut Vec<u32>) -> Result<()> + Sync,
+    ) -> Result<(Vec<u32>, Vec<u64>)> {
+        let n = sizes.len();
+        let groups = groups_of(sizes);
+        let threads = threads.min(groups.len()).max(1);
+        let size: usize = groups.iter().map(|group| group.size).sum();
+        let mut offsets = Vec::with_capacity(n + 1);
+        offsets.push(0);
+        let mut output = Output {
+            ids: pages::with_room(size / BYTES_PER_ID),
+            offsets,
+            next: 0,
+            early: BTreeMap::new(),
+            spare: Vec::new(),
+        };
+        if threads == 1 {
+            let mut worker = self.worker();
+            for group in &groups {
+                job.check()?;
+                for i in group.items.clone() {
+                    one(&mut worker, i, &mut output.ids)?;
+                    output.offsets.push(output.ids.len() as u64);
+                }
+                job.advance(group.size as u64);
             }
             self.give_back(worker);
-            Ok(results)
-        };
-        let mut results = if threads == 1 {
-            work()?
-        } else {
-            thread::scope(|scope| {
-                let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-                let mut all = Vec::with_capacity(groups.len());
-                let mut failed = None;
-                for handle in handles {
-                    match handle.join() {
-                        Ok(Ok(part)) => all.extend(part),
-                        Ok(Err(error)) => failed = failed.or(Some(error)),
-                        Err(_) => {
-                            failed = failed.or(Some(Error::tokenizer(
-                                "an encoding thread failed; this is a bug in bytemill",
-                            )));
-                        }
-                    }
-                }
-                failed.map_or(Ok(all), Err)
-            })?
-        };
-        results.sort_unstable_by_key(|group| group.number);
-        let mut ids = Vec::with_capacity(results.iter().map(|group| group.ids.len()).sum());
-        let mut offsets = Vec::with_capacity(texts.len() + 1);
-        let mut end = 0;
-        offsets.push(0);
-        for group in results {
-            ids.extend_from_slice(&group.ids);
-            offsets.extend(group.lengths.iter().map(|length| {
-                end += length;
-                end
-            }));
+            return Ok(output.finish());
         }
-        Ok((ids, offsets))
+        let next = AtomicUsize::new(0);
+        let output = Mutex::new(output);
+        let locked = || output.lock().unwrap_or_else(PoisonError::into_inner);
+        let work = || -> Result<()> {
+            let mut worker = self.worker();
+            loop {
+                let number = next.fetch_add(1, Relaxed);
+                let Some(group) = groups.get(number) else { break };
+                job.check()?;
+                let mut encoded = locked().spare.pop().unwrap_or_default();
+                for i in group.items.clone() {
+                    let before = encoded.ids.len();
+                    one(&mut worker, i, &mut encoded.ids)?;
+                    encoded.lengths.push((encoded.ids.len() - before) as u64);
+                }
+                job.advance(group.size as u64);
+                locked().put(number, encoded);
+            }
+            self.give_back(worker);
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            let mut result = Ok(());
+            for handle in handles {
+                let one = handle.join().unwrap_or_else(|_| {
+                    Err(Error::tokenizer("an encoding thread failed; this is a bug in bytemill"))
+                });
+                result = result.and(one);
+            }
+            result
+        })?;
+        Ok(output.into_inner().unwrap_or_else(PoisonError::into_inner).finish())
     }
 }
 
-/// Ranges of texts of about [`GROUP`] bytes each.
-fn groups_of(texts: &[&[u8]]) -> Vec<(usize, usize)> {
-    let mut groups = Vec::new();
-    let (mut start, mut size) = (0, 0);
-    for (i, text) in texts.iter().enumerate() {
-        size += text.len() + 64;
-        if size >= GROUP {
-            groups.push((start, i + 1));
-            (start, size) = (i + 1, 0);
-        }
+/// A stretch of a text.
+enum Part<'t> {
+    Plain(&'t [u8]),
+    Special(u32),
+}
+
+impl Output {
+    fn finish(mut self) -> (Vec<u32>, Vec<u64>) {
+        self.ids.shrink_to_fit();
+        (self.ids, self.offsets)
     }
-    if start < texts.len() {
-        groups.push((start, texts.len()));
+}
+
+/// Things that a thread takes at once.
+struct Group {
+    items: Range<usize>,
+    size: usize,
+}
+
+/// Groups of about [`GROUP`] bytes each.
+fn groups_of(sizes: impl Iterator<Item = usize>) -> Vec<Group> {
+    let mut groups = vec![Group { items: 0..0, size: 0 }];
+    let mut weight = 0;
+    for (i, size) in sizes.enumerate() {
+        // Something empty is some work too.
+        if weight >= GROUP {
+            groups.push(Group { items: i..i, size: 0 });
+            weight = 0;
+        }
+        weight += size + 64;
+        if let Some(last) = groups.last_mut() {
+            last.items.end = i + 1;
+            last.size += size;
+        }
     }
     groups
 }

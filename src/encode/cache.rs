@@ -1,55 +1,204 @@
-//! Short pieces that were encoded lately, with their ids.
+//! Short pieces that were encoded before, with their ids.
 //!
-//! A fixed number of entries, each with one place: a new piece takes the place of the old. So the
-//! cache never grows, never needs clearing, and costs one cache line a look-up.
+//! As in [`crate::pieces`], two entries to a cache line, and a piece stands in its line or, if that
+//! is full, in one of the next few. The cache starts small and grows while growing pays: while most
+//! pieces are found. At its limit a new piece takes the place of another, so nothing ever has to be
+//! cleared and memory stays where it is.
 
-use crate::pieces::Key;
+use crate::pages::{Pages, Plain, prefetch};
+use crate::pieces::{Key, hash};
 
-/// The usual size, as a power of two: 2 MiB.
-pub const USUAL: u32 = 16;
-/// For streams, which promise to need little memory: 128 KiB.
-pub const SMALL: u32 = 12;
+/// How much memory the cache of a worker may take, if nothing else is said.
+pub const USUAL: usize = 64 << 20;
+/// For streams, which promise to need little memory.
+pub const SMALL: usize = 128 << 10;
 
-/// Encodings of up to this many ids are kept.
+/// Encodings of up to this many ids stand in the entry.
 const KEPT: usize = 3;
+/// Longer ones elsewhere; a short piece has at most 15.
+pub const MOST: usize = 16;
+/// Entries in a cache line.
+const LINE: usize = 2;
+/// Lines that a piece may stand in.
+const LINES: usize = 3;
+/// Entries at first.
+const FIRST: usize = 1 << 10;
 
 #[repr(align(32))]
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     /// 0: nothing here.
     key: Key,
+    /// The ids; of more than [`KEPT`], the first is where they stand in `more`.
     ids: [u32; KEPT],
     n: u32,
 }
 
+// SAFETY: numbers.
+unsafe impl Plain for Entry {}
+
 /// A cache of pieces.
 #[derive(Debug)]
 pub struct Cache {
-    entries: Vec<Entry>,
+    entries: Pages<Entry>,
+    more: Vec<[u32; MOST]>,
+    /// Places in `more` that are free again.
+    free: Vec<u32>,
+    len: usize,
+    /// Found, and not found, since the size last changed.
+    hits: usize,
+    misses: usize,
+    limit: usize,
 }
 
 impl Cache {
-    /// A cache with `2^log_entries` places.
-    pub fn new(log_entries: u32) -> Self {
-        Cache { entries: vec![Entry { key: 0, ids: [0; KEPT], n: 0 }; 1 << log_entries] }
+    /// A cache of at most `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        let entries = Pages::new(FIRST);
+        Cache { entries, more: Vec::new(), free: Vec::new(), len: 0, hits: 0, misses: 0, limit }
     }
 
-    /// The ids of a piece, if it is here.
-    #[inline]
-    pub fn get(&self, key: Key, hash: u64) -> Option<&[u32]> {
-        let entry = &self.entries[hash as usize & (self.entries.len() - 1)];
-        (entry.key == key).then(|| &entry.ids[..entry.n as usize])
+    #[inline(always)]
+    fn line(&self, hash: u64) -> usize {
+        hash as usize & (self.entries.len() - LINE)
     }
 
-    /// Keeps the ids of a piece, if they are few.
-    #[inline]
+    /// Brings the place of a piece closer before it is asked for.
+    #[inline(always)]
+    pub fn prefetch(&self, hash: u64) {
+        prefetch(&self.entries, self.line(hash));
+    }
+
+    /// Notes that pieces were found; growing depends on it.
+    pub fn note_hits(&mut self, n: usize) {
+        self.hits += n;
+    }
+
+    /// Copies the ids of a piece to `out`, which has room for [`MOST`], if they are here; returns
+    /// how many there are (0: not here).
+    ///
+    /// # Safety
+    /// `out` must be valid for writing [`MOST`] ids.
+    #[inline(always)]
+    pub unsafe fn get(&self, key: Key, hash: u64, out: *mut u32) -> usize {
+        let line = self.line(hash);
+        // Which of the two is no branch, for it could not be predicted.
+        let second = self.entries[line + 1].key == key;
+        let entry = &self.entries[line + usize::from(second)];
+        if entry.key != key {
+            // SAFETY: as the caller promises.
+            return unsafe { self.get_elsewhere(key, hash, out) };
+        }
+        // SAFETY: as the caller promises.
+        unsafe { self.copy(entry, out) }
+    }
+
+    /// # Safety
+    /// As for [`Cache::get`].
+    #[inline(always)]
+    unsafe fn copy(&self, entry: &Entry, out: *mut u32) -> usize {
+        let n = entry.n as usize;
+        if n <= KEPT {
+            // Always all of them: what is too much is written over by the next.
+            // SAFETY: there is room for more than that.
+            unsafe { std::ptr::copy_nonoverlapping(entry.ids.as_ptr(), out, KEPT) };
+        } else {
+            let ids = &self.more[entry.ids[0] as usize];
+            // SAFETY: as the caller promises.
+            unsafe { std::ptr::copy_nonoverlapping(ids.as_ptr(), out, MOST) };
+        }
+        n
+    }
+
+    /// # Safety
+    /// As for [`Cache::get`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn get_elsewhere(&self, key: Key, hash: u64, out: *mut u32) -> usize {
+        for at in self.places(hash).skip(LINE) {
+            let entry = &self.entries[at];
+            if entry.key == key {
+                // SAFETY: as the caller promises.
+                return unsafe { self.copy(entry, out) };
+            }
+            if entry.key == 0 {
+                break;
+            }
+        }
+        0
+    }
+
+    /// Where a piece may stand, the best place first.
+    fn places(&self, hash: u64) -> impl Iterator<Item = usize> + use<> {
+        let (line, mask) = (self.line(hash), self.entries.len() - 1);
+        (0..LINES * LINE).map(move |i| (line + i) & mask)
+    }
+
+    /// Keeps the ids of a piece that is not here.
     pub fn put(&mut self, key: Key, hash: u64, ids: &[u32]) {
+        if ids.len() > MOST {
+            return;
+        }
+        self.misses += 1;
+        if self.len * 4 >= self.entries.len() * 3 {
+            self.grow();
+        }
+        let free = self.places(hash).find(|&at| self.entries[at].key == 0);
+        // Of a full neighbourhood, another one goes each time.
+        let at = free.unwrap_or_else(|| self.line(hash) + self.misses % LINE);
+        self.len += usize::from(free.is_some());
+        let old = self.entries[at];
+        if old.n as usize > KEPT {
+            self.free.push(old.ids[0]);
+        }
+        let mut entry = Entry { key, ids: [0; KEPT], n: ids.len() as u32 };
         if ids.len() <= KEPT {
-            let mask = self.entries.len() - 1;
-            let entry = &mut self.entries[hash as usize & mask];
-            entry.key = key;
-            entry.n = ids.len() as u32;
             entry.ids[..ids.len()].copy_from_slice(ids);
+        } else if let Some(place) = self.place_for(ids) {
+            entry.ids[0] = place;
+        } else {
+            entry = Entry { key: 0, ids: [0; KEPT], n: 0 };
+            self.len -= 1;
+        }
+        self.entries[at] = entry;
+    }
+
+    /// Puts ids where there is room for many.
+    fn place_for(&mut self, ids: &[u32]) -> Option<u32> {
+        let mut all = [0; MOST];
+        all[..ids.len()].copy_from_slice(ids);
+        if let Some(place) = self.free.pop() {
+            self.more[place as usize] = all;
+            return Some(place);
+        }
+        if self.heap_bytes() + size_of_val(&all) > self.limit {
+            return None;
+        }
+        self.more.push(all);
+        Some(self.more.len() as u32 - 1)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.entries.len() * size_of::<Entry>() + self.more.len() * size_of::<[u32; MOST]>()
+    }
+
+    /// Makes the table twice as large, if that is allowed and of use.
+    fn grow(&mut self) {
+        // Text that does not repeat itself gains nothing by being remembered.
+        let pays = self.hits >= self.misses || self.entries.len() < 1 << 14;
+        let more = self.entries.len() * size_of::<Entry>();
+        if !pays || self.heap_bytes() + more > self.limit {
+            return;
+        }
+        let larger = Pages::new(self.entries.len() * 2);
+        let old = std::mem::replace(&mut self.entries, larger);
+        (self.len, self.hits, self.misses) = (0, 0, 0);
+        for entry in old.iter().filter(|entry| entry.key != 0) {
+            let mut places = self.places(hash(entry.key));
+            if let Some(at) = places.find(|&at| self.entries[at].key == 0) {
+                self.entries[at] = *entry;
+                self.len += 1;
+            }
         }
     }
 }

@@ -6,6 +6,8 @@
 
 mod batch;
 mod cache;
+mod long;
+mod small;
 mod spans;
 mod stream;
 
@@ -19,21 +21,17 @@ use sha2::{Digest, Sha256};
 use crate::bpe::{self, Rule, Scratch};
 use crate::corpus::Cutter;
 use crate::error::{Error, Result};
-use crate::job::Job;
 use crate::pattern::Pattern;
-use crate::pieces::{self, SHORT};
+use crate::pieces::{Key, Records};
 use crate::spec::{MergeRule, Spec};
 use crate::specials::{Segment, Specials};
 use crate::vocab::{PairRanks, Vocab};
 use cache::Cache;
+use long::LongCache;
+use small::Small;
 
 /// Workers that wait for the next call.
 const POOLED: usize = 16;
-/// Bytes of a long text between two looks at whether to stop.
-const STEP: usize = 1 << 20;
-/// Pieces cut at a time.
-const BATCH: usize = 256;
-
 /// A tokenizer: text ↔ ids.
 #[derive(Debug)]
 pub struct Tokenizer {
@@ -68,20 +66,28 @@ pub struct Subset {
 /// What encoding reuses from piece to piece and from call to call.
 #[derive(Debug)]
 pub struct Worker {
-    ends: Vec<usize>,
+    records: Records,
+    merger: Merger,
+    cache: Cache,
+    long: LongCache,
+}
+
+/// What merging reuses; the tokens of the last piece.
+#[derive(Debug, Default)]
+struct Merger {
+    small: Small,
     tokens: Vec<u32>,
     scratch: Scratch,
-    cache: Cache,
 }
 
 impl Worker {
-    /// A worker whose cache has room for `2^log_entries` pieces.
-    fn new(log_entries: u32) -> Self {
+    /// A worker whose caches take at most so much memory.
+    fn new(cache_bytes: usize) -> Self {
         Worker {
-            ends: Vec::new(),
-            tokens: Vec::new(),
-            scratch: Scratch::default(),
-            cache: Cache::new(log_entries),
+            records: Records::default(),
+            merger: Merger::default(),
+            cache: Cache::new(cache_bytes),
+            long: LongCache::new(cache_bytes),
         }
     }
 }
@@ -180,45 +186,13 @@ impl Tokenizer {
         result
     }
 
-    /// Appends the ids of a long text to `ids`, looking now and then whether to stop.
-    pub fn encode_job(
-        &self,
-        text: &[u8],
-        recognise: &Recognise,
-        ids: &mut Vec<u32>,
-        job: &Job,
-    ) -> Result<()> {
-        let mut worker = self.worker();
-        let result = self.segments(text, recognise, |segment| match segment {
-            Segment::Plain(_, plain) => {
-                job.check()?;
-                let mut rest = plain;
-                // Parts that end at a cut are the same text in smaller steps.
-                while rest.len() > STEP
-                    && let Some(cut) = self.cutter.pattern.safe_cut_after(rest, STEP)
-                {
-                    self.encode_plain(&mut worker, &rest[..cut], ids)?;
-                    job.check()?;
-                    rest = &rest[cut..];
-                }
-                self.encode_plain(&mut worker, rest, ids)
-            }
-            Segment::Special(found) => {
-                ids.push(self.vocab.specials()[found.index].id);
-                Ok(())
-            }
-        });
-        self.give_back(worker);
-        result
-    }
-
     fn worker(&self) -> Worker {
         let pooled = self.pool.try_lock().ok().and_then(|mut pool| pool.pop());
         pooled.unwrap_or_else(|| Worker::new(cache::USUAL))
     }
 
     fn give_back(&self, mut worker: Worker) {
-        worker.scratch.trim();
+        worker.merger.scratch.trim();
         if let Ok(mut pool) = self.pool.try_lock()
             && pool.len() < POOLED
         {
@@ -280,55 +254,92 @@ impl Tokenizer {
 
     /// Encodes text in which nothing is special.
     fn encode_plain(&self, worker: &mut Worker, text: &[u8], ids: &mut Vec<u32>) -> Result<()> {
+        let Worker { records, merger, cache, long } = worker;
         let mut from = 0;
-        let mut ends = std::mem::take(&mut worker.ends);
         while from < text.len() {
+            let (some, upto) =
+                records.next(&self.cutter.pattern, text, from, |hash| cache.prefetch(hash))?;
             let mut start = from;
-            ends.clear();
-            from = self.cutter.pattern.scan(text, from, BATCH, &mut ends)?;
-            for &end in &ends {
-                self.encode_piece(worker, text, start, end, ids)?;
-                start = end;
+            let mut n_unseen = 0;
+            ids.reserve(some.len() * cache::MOST);
+            for (i, record) in some.iter().enumerate() {
+                // SAFETY: there is room for the ids of this piece and of all that follow, from the
+                // end of what is there on.
+                let n =
+                    unsafe { cache.get(record.key, record.hash, ids.as_mut_ptr().add(ids.len())) };
+                if n > 0 {
+                    // SAFETY: they were written just now.
+                    unsafe { ids.set_len(ids.len() + n) };
+                } else {
+                    n_unseen += 1;
+                    let piece = &text[start..record.end];
+                    if record.is_long() {
+                        self.encode_long(merger, cache, long, piece, ids)?;
+                    } else {
+                        let known = self.ignore_merges.then(|| self.vocab.rank_of(piece)).flatten();
+                        self.encode_unseen(
+                            merger,
+                            cache,
+                            record.key,
+                            record.hash,
+                            piece,
+                            known,
+                            ids,
+                        );
+                    }
+                    ids.reserve((some.len() - i) * cache::MOST);
+                }
+                start = record.end;
             }
+            cache.note_hits(some.len() - n_unseen);
+            from = upto;
         }
-        worker.ends = ends;
         Ok(())
     }
 
-    #[inline]
-    fn encode_piece(
+    /// Encodes a short piece, or a short part of a long one, that is not in the cache, and puts it
+    /// there. `known` is the token that it is whatever the merges say.
+    #[expect(clippy::too_many_arguments, reason = "parts of a worker that are borrowed one by one")]
+    fn encode_unseen(
         &self,
-        worker: &mut Worker,
-        text: &[u8],
-        start: usize,
-        end: usize,
+        merger: &mut Merger,
+        cache: &mut Cache,
+        key: Key,
+        hash: u64,
+        piece: &[u8],
+        known: Option<u32>,
         ids: &mut Vec<u32>,
-    ) -> Result<()> {
-        if end - start > SHORT {
-            self.merge_piece(worker, &text[start..end])?;
-            ids.extend(worker.tokens.iter().map(|&rank| self.vocab.rank_id(rank)));
-            return Ok(());
-        }
-        let key = pieces::key(text, start, end);
-        let hash = pieces::hash(key);
-        if let Some(found) = worker.cache.get(key, hash) {
-            ids.extend_from_slice(found);
-            return Ok(());
-        }
-        self.merge_piece(worker, &text[start..end])?;
+    ) {
         let first = ids.len();
-        ids.extend(worker.tokens.iter().map(|&rank| self.vocab.rank_id(rank)));
-        worker.cache.put(key, hash, &ids[first..]);
-        Ok(())
+        if let Some(rank) = known {
+            ids.push(self.vocab.rank_id(rank));
+        } else {
+            let small = &mut merger.small;
+            small.merge(piece, self.vocab.pairs());
+            ids.extend(small.ranks[..small.n].iter().map(|&rank| self.vocab.rank_id(rank)));
+        }
+        cache.put(key, hash, &ids[first..]);
     }
 
-    /// Leaves the ranks of one piece in `worker.tokens`.
-    fn merge_piece(&self, worker: &mut Worker, piece: &[u8]) -> Result<()> {
-        worker.tokens.clear();
+    /// Leaves the ranks of one piece in `merger.tokens`.
+    fn merge_piece(&self, merger: &mut Merger, piece: &[u8]) -> Result<()> {
         if self.ignore_merges
             && let Some(rank) = self.vocab.rank_of(piece)
         {
-            worker.tokens.push(rank);
+            merger.tokens.clear();
+            merger.tokens.push(rank);
+            return Ok(());
+        }
+        self.merge_bytes(merger, piece)
+    }
+
+    /// The same, by the merges alone.
+    fn merge_bytes(&self, merger: &mut Merger, piece: &[u8]) -> Result<()> {
+        let Merger { small, tokens, scratch } = merger;
+        tokens.clear();
+        if piece.len() <= small::MOST {
+            small.merge(piece, self.vocab.pairs());
+            tokens.extend_from_slice(&small.ranks[..small.n]);
             return Ok(());
         }
         if piece.len() >= bpe::NONE as usize {
@@ -337,16 +348,16 @@ impl Tokenizer {
                 piece.len()
             )));
         }
-        worker.tokens.extend(piece.iter().map(|&byte| u32::from(byte)));
-        bpe::merge(&mut worker.tokens, &ByRank(self.vocab.pairs()), &mut worker.scratch);
+        tokens.extend(piece.iter().map(|&byte| u32::from(byte)));
+        bpe::merge(tokens, &ByRank(self.vocab.pairs()), scratch);
         Ok(())
     }
 
     /// Writes the ranks of a piece: for learning further merges on top.
     pub fn piece_ranks(&self, piece: &[u8], out: &mut Vec<u32>) -> Result<()> {
         let mut worker = self.worker();
-        let result = self.merge_piece(&mut worker, piece);
-        out.extend_from_slice(&worker.tokens);
+        let result = self.merge_piece(&mut worker.merger, piece);
+        out.extend_from_slice(&worker.merger.tokens);
         self.give_back(worker);
         result
     }
@@ -359,8 +370,9 @@ impl Tokenizer {
         let mut worker = self.worker();
         let mut ids = Vec::new();
         for rank in 0..self.vocab.n_ranks() as u32 {
-            let reached = self.merge_piece(&mut worker, self.vocab.rank_bytes(rank)).is_ok()
-                && worker.tokens == [rank];
+            let merger = &mut worker.merger;
+            let reached = self.merge_piece(merger, self.vocab.rank_bytes(rank)).is_ok()
+                && merger.tokens == [rank];
             if !reached {
                 ids.push(self.vocab.rank_id(rank));
             }

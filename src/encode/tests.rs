@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::counts::Counts;
-use crate::job::Phase;
+use crate::job::{Job, Phase};
 use crate::learn::learn;
 use crate::merges::{Options, TieBreak};
 use crate::naive;
@@ -112,6 +112,75 @@ fn equals_the_naive_encoder() {
     });
 }
 
+/// Text without spaces: one long piece, of letters of one to four bytes.
+fn unspaced() -> impl Strategy<Value = Vec<u8>> {
+    let letters = prop::sample::select(vec![
+        "a", "b", "c", "ö", "ß", "東", "京", "都", "の", "人", "民", "国", "𝒜", "𝒷",
+    ]);
+    let word = prop_oneof![
+        8 => letters.prop_map(|letter| letter.as_bytes().to_vec()),
+        1 => prop::collection::vec(0x80u8..=0xff, 1..3),
+    ];
+    prop::collection::vec(word, 1..120).prop_map(|words| words.concat())
+}
+
+/// A tokenizer whose merges are of such text, many of them across letters and parts of letters.
+fn trained_unspaced(seed: u64, ignore_merges: bool) -> Tokenizer {
+    let mut texts = Vec::new();
+    let letters = ["a", "b", "c", "ö", "ß", "東", "京", "都", "の", "人", "民", "国", "𝒜", "𝒷"];
+    let mut state = seed;
+    for _ in 0..60 {
+        let mut text = String::new();
+        for _ in 0..20 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            text.push_str(letters[(state >> 33) as usize % letters.len()]);
+        }
+        texts.push(text);
+    }
+    let slices: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
+    let mut counts = Counts::new(Cutter::new(&["gpt2"], &["<|end|>"]).unwrap(), 1);
+    counts.add_texts(&slices, &job()).unwrap();
+    let options = Options { tie_break: TieBreak::Bytes, ..Options::default() };
+    let mut spec = learn(&mut counts, 420, &["<|end|>".to_owned()], 1, &options, &job()).unwrap();
+    spec.ignore_merges = ignore_merges;
+    Tokenizer::new(&spec).unwrap()
+}
+
+#[test]
+fn long_pieces_equal_the_naive_encoder() {
+    let tokenizers: Vec<Tokenizer> = (1..4)
+        .flat_map(|seed| [false, true].map(|ignore| trained_unspaced(seed, ignore)))
+        .collect();
+    proptest!(|(texts in prop::collection::vec(unspaced(), 1..4))| {
+        for tokenizer in &tokenizers {
+            for text in &texts {
+                prop_assert_eq!(&ids(tokenizer, text), &naive_ids(tokenizer, text));
+            }
+        }
+    });
+}
+
+/// Whatever the room for the caches, and whether they are full.
+#[test]
+fn small_caches_change_nothing() {
+    let tokenizer = trained("gpt2", 380);
+    let expected = |text: &[u8]| ids(&tokenizer, text);
+    proptest!(ProptestConfig::with_cases(32), |(
+        pieces in prop::collection::vec(prop::collection::vec(b'a'..=b'z', 1..20), 2000..4000),
+        limit in prop::sample::select(vec![0usize, 40_000, 70_000, 1 << 20]),
+    )| {
+        let mut worker = Worker::new(limit);
+        for _ in 0..2 {
+            for some in pieces.chunks(50) {
+                let text = some.join(&b' ');
+                let mut got = Vec::new();
+                tokenizer.encode_with(&mut worker, &text, &Recognise::All, &mut got).unwrap();
+                prop_assert_eq!(got, expected(&text));
+            }
+        }
+    });
+}
+
 #[test]
 fn a_stream_is_one_text() {
     let tokenizers = tokenizers();
@@ -147,12 +216,15 @@ fn a_batch_is_its_texts() {
 }
 
 #[test]
-fn a_long_text_in_steps_is_one_text() {
+fn a_long_text_in_parts_is_one_text() {
     let tokenizer = trained("gpt2", 350);
     let text = CORPUS.repeat((3 << 20) / CORPUS.len());
-    let mut stepped = Vec::new();
-    tokenizer.encode_job(text.as_bytes(), &Recognise::All, &mut stepped, &job()).unwrap();
-    assert_eq!(stepped, ids(&tokenizer, text.as_bytes()));
+    let expected = ids(&tokenizer, text.as_bytes());
+    for threads in [1, 2, 5] {
+        let parted =
+            tokenizer.encode_job(text.as_bytes(), &Recognise::All, threads, &job()).unwrap();
+        assert_eq!(parted, expected);
+    }
 }
 
 #[test]

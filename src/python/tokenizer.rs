@@ -37,19 +37,19 @@ impl Core {
         py: Python<'_>,
         text: &Text<'_>,
         special: Option<&Bound<'_, PyAny>>,
+        threads: Option<i64>,
     ) -> PyResult<Vec<u32>> {
         let recognise = recognise(&self.tokenizer, special)?;
         let text = text.bytes();
-        let mut ids = Vec::with_capacity(text.len() / 3 + 1);
         if text.len() < QUICK {
             // Too quick for Ctrl-C or another thread to matter.
+            let mut ids = Vec::new();
             self.tokenizer.encode(text, &recognise, &mut ids).map_err(|e| to_python(py, e))?;
             return Ok(ids);
         }
-        let tokenizer = &self.tokenizer;
+        let (tokenizer, threads) = (&self.tokenizer, self::threads(py, threads)?);
         run(py, &Job::new(Phase::Encode, 0), None, |job| {
-            tokenizer.encode_job(text, &recognise, &mut ids, job)?;
-            Ok(ids)
+            tokenizer.encode_job(text, &recognise, threads, job)
         })
     }
 }
@@ -128,19 +128,20 @@ impl Core {
         text: Text<'py>,
         special: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
-        PyList::new(py, self.encoded(py, &text, special)?)
+        PyList::new(py, self.encoded(py, &text, special, None)?)
     }
 
-    /// The ids of a text as a numpy array.
-    #[pyo3(signature = (text, special=None))]
-    #[pyo3(text_signature = "($self, text, special='all')")]
+    /// The ids of a text as a numpy array; a long text is encoded by several threads.
+    #[pyo3(signature = (text, special=None, threads=None))]
+    #[pyo3(text_signature = "($self, text, special='all', threads=None)")]
     fn encode_array<'py>(
         &self,
         py: Python<'py>,
         text: Text<'py>,
         special: Option<&Bound<'py, PyAny>>,
+        threads: Option<i64>,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        Ok(self.encoded(py, &text, special)?.into_pyarray(py))
+        Ok(self.encoded(py, &text, special, threads)?.into_pyarray(py))
     }
 
     /// The ids of many texts end to end, and where each begins.
@@ -201,7 +202,7 @@ impl Core {
         text: Text<'_>,
         special: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<usize> {
-        Ok(self.encoded(py, &text, special)?.len())
+        Ok(self.encoded(py, &text, special, None)?.len())
     }
 
     /// The bytes of ids.

@@ -225,7 +225,8 @@ fn encode(
 ) -> Result<()> {
     part.read(text)?;
     ids.clear();
-    target.tokenizer.encode_job(text, &Recognise::All, ids, job)?;
+    job.check()?;
+    target.tokenizer.encode(text, &Recognise::All, ids)?;
     let width = target.dtype.width();
     encoded.ends.clear();
     if let Some(end_of_text) = target.end_of_text {

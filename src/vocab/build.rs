@@ -1,6 +1,7 @@
 //! Checks a [`Spec`] and numbers its tokens by rank.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
 
 use super::{IdMap, MAX_TOKEN_LENGTH, MAX_TOKENS, NONE, PairRanks, Vocab};
 use crate::bpe::{self, Rule, Scratch};
@@ -317,6 +318,7 @@ fn assemble(
         lookup: PieceMap::default(),
         merges: Vec::with_capacity(merges.len()),
         pairs: PairRanks::new(&[]),
+        joins: OnceLock::new(),
         specials: spec.specials.clone(),
     };
     for (at, &number) in (0..).zip(order) {

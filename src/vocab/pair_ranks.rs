@@ -61,15 +61,13 @@ impl PairRanks {
     pub fn get(&self, left: u32, right: u32) -> u32 {
         let key = Self::key(left, right);
         let mut at = self.slot(key);
-        loop {
-            let slot = self.slots[at];
-            if slot >> BITS == key {
-                return (slot & MASK) as u32;
-            }
-            if slot == FREE {
-                return NONE;
-            }
+        let mut slot = self.slots[at];
+        // Found or free is no branch, for it could not be predicted; a slot taken by another pair
+        // is rare.
+        while slot != FREE && slot >> BITS != key {
             at = (at + 1) & (self.slots.len() - 1);
+            slot = self.slots[at];
         }
+        if slot == FREE { NONE } else { (slot & MASK) as u32 }
     }
 }
