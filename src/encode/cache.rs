@@ -20,7 +20,7 @@ pub const MOST: usize = 16;
 /// Entries in a cache line.
 const LINE: usize = 2;
 /// Lines that a piece may stand in.
-const LINES: usize = 3;
+const LINES: usize = 4;
 /// Entries at first.
 const FIRST: usize = 1 << 10;
 
@@ -80,7 +80,7 @@ impl Cache {
     /// # Safety
     /// `out` must be valid for writing [`MOST`] ids.
     #[inline(always)]
-    pub unsafe fn get(&self, key: Key, hash: u64, out: *mut u32) -> usize {
+    pub unsafe fn get(&mut self, key: Key, hash: u64, out: *mut u32) -> usize {
         let line = self.line(hash);
         // Which of the two is no branch, for it could not be predicted.
         let second = self.entries[line + 1].key == key;
@@ -110,16 +110,24 @@ impl Cache {
         n
     }
 
+    /// Looks for a piece beyond its line. What is found there changes places with what stands in
+    /// the line: it is likely to be the more common one.
+    ///
     /// # Safety
     /// As for [`Cache::get`].
     #[cold]
     #[inline(never)]
-    unsafe fn get_elsewhere(&self, key: Key, hash: u64, out: *mut u32) -> usize {
+    unsafe fn get_elsewhere(&mut self, key: Key, hash: u64, out: *mut u32) -> usize {
         for at in self.places(hash).skip(LINE) {
-            let entry = &self.entries[at];
+            let entry = self.entries[at];
             if entry.key == key {
+                let home = self.line(hash) + LINE - 1;
+                // One that is itself not at home might not be found any more.
+                if self.line(crate::pieces::hash(self.entries[home].key)) == self.line(hash) {
+                    self.entries.swap(at, home);
+                }
                 // SAFETY: as the caller promises.
-                return unsafe { self.copy(entry, out) };
+                return unsafe { self.copy(&entry, out) };
             }
             if entry.key == 0 {
                 break;
@@ -140,7 +148,8 @@ impl Cache {
             return;
         }
         self.misses += 1;
-        if self.len * 4 >= self.entries.len() * 3 {
+        // Fuller, too many would push each other out.
+        if self.len * 8 >= self.entries.len() * 5 {
             self.grow();
         }
         let free = self.places(hash).find(|&at| self.entries[at].key == 0);

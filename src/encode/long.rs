@@ -64,9 +64,7 @@ impl Tokenizer {
         piece: &[u8],
         ids: &mut Vec<u32>,
     ) -> Result<()> {
-        if self.ignore_merges
-            && let Some(rank) = self.vocab.rank_of(piece)
-        {
+        if let Some(rank) = self.whole(piece) {
             ids.push(self.vocab.rank_id(rank));
             return Ok(());
         }
@@ -95,7 +93,7 @@ impl Tokenizer {
     ) -> Result<()> {
         let part = &rest[..length];
         if length <= SHORT {
-            let key = pieces::key(rest, 0, length) | if self.ignore_merges { PART } else { 0 };
+            let key = pieces::key(rest, 0, length) | if self.whole.is_empty() { 0 } else { PART };
             let hash = pieces::hash(key);
             ids.reserve(super::cache::MOST);
             // SAFETY: there is room for so many.

@@ -22,7 +22,7 @@ use crate::bpe::{self, Rule, Scratch};
 use crate::corpus::Cutter;
 use crate::error::{Error, Result};
 use crate::pattern::Pattern;
-use crate::pieces::{Key, Records};
+use crate::pieces::{Key, PieceMap, Records};
 use crate::spec::{MergeRule, Spec};
 use crate::specials::{Segment, Specials};
 use crate::vocab::{PairRanks, Vocab};
@@ -39,6 +39,9 @@ pub struct Tokenizer {
     /// Cuts at every special token.
     cutter: Cutter,
     ignore_merges: bool,
+    /// Tokens that a piece can be, but that its merges do not make. With `ignore_merges` such a
+    /// piece is that token all the same.
+    whole: PieceMap<u32>,
     fingerprint: OnceLock<String>,
     pool: Mutex<Vec<Worker>>,
 }
@@ -114,13 +117,20 @@ impl Tokenizer {
         let texts: Vec<&str> = vocab.specials().iter().map(|s| s.text.as_str()).collect();
         let cutter =
             Cutter { specials: Specials::new(&texts)?, pattern: Pattern::new(&spec.pattern)? };
-        Ok(Tokenizer {
+        let mut tokenizer = Tokenizer {
             vocab,
             cutter,
             ignore_merges: spec.ignore_merges,
+            whole: PieceMap::default(),
             fingerprint: OnceLock::new(),
             pool: Mutex::new(Vec::new()),
-        })
+        };
+        if spec.ignore_merges {
+            for rank in tokenizer.unmade() {
+                *tokenizer.whole.value_mut(tokenizer.vocab.rank_bytes(rank)) = rank;
+            }
+        }
+        Ok(tokenizer)
     }
 
     /// The tokenizer as plain data.
@@ -262,21 +272,21 @@ impl Tokenizer {
             let mut start = from;
             let mut n_unseen = 0;
             ids.reserve(some.len() * cache::MOST);
+            let (mut out, mut len) = (ids.as_mut_ptr(), ids.len());
             for (i, record) in some.iter().enumerate() {
                 // SAFETY: there is room for the ids of this piece and of all that follow, from the
                 // end of what is there on.
-                let n =
-                    unsafe { cache.get(record.key, record.hash, ids.as_mut_ptr().add(ids.len())) };
-                if n > 0 {
-                    // SAFETY: they were written just now.
-                    unsafe { ids.set_len(ids.len() + n) };
-                } else {
+                let n = unsafe { cache.get(record.key, record.hash, out.add(len)) };
+                len += n;
+                if n == 0 {
                     n_unseen += 1;
+                    // SAFETY: so many were written.
+                    unsafe { ids.set_len(len) };
                     let piece = &text[start..record.end];
                     if record.is_long() {
                         self.encode_long(merger, cache, long, piece, ids)?;
                     } else {
-                        let known = self.ignore_merges.then(|| self.vocab.rank_of(piece)).flatten();
+                        let known = self.whole(piece);
                         self.encode_unseen(
                             merger,
                             cache,
@@ -288,9 +298,12 @@ impl Tokenizer {
                         );
                     }
                     ids.reserve((some.len() - i) * cache::MOST);
+                    (out, len) = (ids.as_mut_ptr(), ids.len());
                 }
                 start = record.end;
             }
+            // SAFETY: so many were written.
+            unsafe { ids.set_len(len) };
             cache.note_hits(some.len() - n_unseen);
             from = upto;
         }
@@ -323,14 +336,18 @@ impl Tokenizer {
 
     /// Leaves the ranks of one piece in `merger.tokens`.
     fn merge_piece(&self, merger: &mut Merger, piece: &[u8]) -> Result<()> {
-        if self.ignore_merges
-            && let Some(rank) = self.vocab.rank_of(piece)
-        {
+        if let Some(rank) = self.whole(piece) {
             merger.tokens.clear();
             merger.tokens.push(rank);
             return Ok(());
         }
         self.merge_bytes(merger, piece)
+    }
+
+    /// The token that a piece is whatever the merges say.
+    #[inline]
+    fn whole(&self, piece: &[u8]) -> Option<u32> {
+        if self.whole.is_empty() { None } else { self.whole.get(piece) }
     }
 
     /// The same, by the merges alone.
@@ -367,18 +384,17 @@ impl Tokenizer {
         if self.ignore_merges {
             return Vec::new();
         }
-        let mut worker = self.worker();
-        let mut ids = Vec::new();
-        for rank in 0..self.vocab.n_ranks() as u32 {
-            let merger = &mut worker.merger;
-            let reached = self.merge_piece(merger, self.vocab.rank_bytes(rank)).is_ok()
-                && merger.tokens == [rank];
-            if !reached {
-                ids.push(self.vocab.rank_id(rank));
-            }
-        }
-        self.give_back(worker);
-        ids
+        self.unmade().into_iter().map(|rank| self.vocab.rank_id(rank)).collect()
+    }
+
+    /// The tokens that merging their bytes does not give.
+    fn unmade(&self) -> Vec<u32> {
+        let mut merger = Merger::default();
+        let unmade = |&rank: &u32| {
+            self.merge_bytes(&mut merger, self.vocab.rank_bytes(rank)).is_err()
+                || merger.tokens != [rank]
+        };
+        (0..self.vocab.n_ranks() as u32).filter(unmade).collect()
     }
 
     /// The tokenizer that learning fewer merges would have given.
