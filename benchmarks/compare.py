@@ -87,6 +87,9 @@ def measure(task: str, options: Record, repeat: int) -> list[Record]:
                 "seconds": min(seconds),
                 "all_seconds": seconds,
                 "mb_per_s": size / 1e6 / min(seconds),
+                "others": {
+                    key: min(one["others"][key] for one in some) for key in some[0]["others"]
+                },
                 "peak_mb": max(one["peak_bytes"] for one in some) / 1e6,
                 "checked": sorted(some[-1]["outcome"]),
             }
@@ -114,8 +117,8 @@ def machine() -> Record:
 def table(records: list[Record]) -> str:
     """The records as a Markdown table; × is how many times longer than bytemill it took."""
     lines = [
-        "| task | | s | MB/s | peak MB | × bytemill |",
-        "|---|---|--:|--:|--:|--:|",
+        "| task | | s | MB/s | peak MB | × bytemill | second pass, s |",
+        "|---|---|--:|--:|--:|--:|--:|",
     ]
     for record in records:
         threads = "1 thread" if record["threads"] == 1 else f"{record['threads']} threads"
@@ -127,7 +130,8 @@ def table(records: list[Record]) -> str:
             lines.append(
                 f"| {what} | {row['contender']} {row['version']} | {row['seconds']:.2f} "
                 f"| {row['mb_per_s']:.1f} | {row['peak_mb']:.0f} "
-                f"| {row['seconds'] / ours:.1f} |"
+                f"| {row['seconds'] / ours:.1f} "
+                f"| {format(row['others']['warm'], '.2f') if 'warm' in row['others'] else ''} |"
             )
             what = ""
     return "\n".join(lines)
@@ -164,7 +168,9 @@ def compare(corpus: Path, asked: argparse.Namespace, directory: Path) -> list[Re
         "threads": asked.threads,
         "tokenizer": str(directory / "tokenizer.json"),
     }
-    if "encode" in asked.task:
+    if asked.tokenizer:
+        options["tokenizer"] = str(asked.tokenizer.resolve())
+    elif "encode" in asked.task:
         bytemill.train_tokenizer(corpus, vocab_size=asked.vocab_size, progress=False).save(
             options["tokenizer"], overwrite=True
         )
@@ -174,7 +180,9 @@ def compare(corpus: Path, asked: argparse.Namespace, directory: Path) -> list[Re
             "machine": machine(),
             "task": task,
             "corpus": {"name": corpus.stem, "bytes": corpus.stat().st_size},
-            "vocab_size": asked.vocab_size,
+            "vocab_size": len(bytemill.Tokenizer.load(options["tokenizer"]))
+            if task == "encode"
+            else asked.vocab_size,
             "threads": asked.threads,
             "rows": measure(task, options, asked.repeat),
         }
@@ -190,6 +198,7 @@ def main() -> None:
     parser.add_argument("corpus", nargs="*", type=Path, help="text files, each measured by itself")
     parser.add_argument("--task", action="append", choices=TASKS, help="default: all")
     parser.add_argument("--vocab-size", type=int, default=32_000)
+    parser.add_argument("--tokenizer", type=Path, help="to encode with; else one is learnt")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", type=Path, default=Path("target/compare.json"))

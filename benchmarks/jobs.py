@@ -20,8 +20,8 @@ from typing import Any
 
 EOT = "<|endoftext|>"
 Options = dict[str, Any]
-# What was done, in seconds, and what the outcome can be known by.
-Outcome = tuple[float, dict[str, Any]]
+# The seconds it took, what the outcome can be known by, and other times.
+Outcome = tuple[float, dict[str, Any], dict[str, float]]
 
 TASKS = {"train": "training", "encode": "encoding"}
 
@@ -84,8 +84,9 @@ def main() -> None:
     # Some contenders print while they work; standard output is for the result.
     result = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    seconds, outcome = contenders(task)[contender](json.loads(options))
-    json.dump({"seconds": seconds, "peak_bytes": peak_memory(), "outcome": outcome}, result)
+    seconds, outcome, others = contenders(task)[contender](json.loads(options))
+    told = {"seconds": seconds, "peak_bytes": peak_memory(), "outcome": outcome, "others": others}
+    json.dump(told, result)
 
 
 if __name__ == "__main__":

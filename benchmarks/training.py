@@ -26,7 +26,7 @@ def bytemill(options: Options) -> Outcome:
             progress=False,
         )
     )
-    return seconds, {"merges": digest(tokenizer.merges), "n": len(tokenizer.merges)}
+    return seconds, {"merges": digest(tokenizer.merges), "n": len(tokenizer.merges)}, {}
 
 
 def gigatoken(options: Options) -> Outcome:
@@ -35,7 +35,7 @@ def gigatoken(options: Options) -> Outcome:
     seconds, (_, merges) = timed(
         lambda: gigatoken.train_bpe(options["corpus"], options["vocab_size"], [EOT])
     )
-    return seconds, {"merges": digest(merges), "n": len(merges)}
+    return seconds, {"merges": digest(merges), "n": len(merges)}, {}
 
 
 def tokenizers(options: Options) -> Outcome:
@@ -54,7 +54,7 @@ def tokenizers(options: Options) -> Outcome:
     seconds, _ = timed(lambda: tokenizer.train_from_iterator(documents(options), trainer))
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
     pairs = [tuple(map(byte_letters, pair)) for pair in merges]
-    return seconds, {"merges": digest(pairs), "n": len(pairs)}
+    return seconds, {"merges": digest(pairs), "n": len(pairs)}, {}
 
 
 def rustbpe(options: Options) -> Outcome:
@@ -74,7 +74,7 @@ def rustbpe(options: Options) -> Outcome:
     seconds, _ = timed(train)
     tokens: list[Any] = [bytes(token) for token, _ in tokenizer.get_mergeable_ranks()]
     # Of equally common pairs it takes another one, so only the number can be compared.
-    return seconds, {"n": len(tokens) - 256}
+    return seconds, {"n": len(tokens) - 256}, {}
 
 
 CONTENDERS = {

@@ -23,6 +23,12 @@ const LINE: usize = 2;
 const LINES: usize = 4;
 /// Entries at first.
 const FIRST: usize = 1 << 10;
+/// Entries up to which growing needs no reason.
+const TRIAL: usize = 1 << 14;
+/// Of pieces in text that does not repeat itself, one in so many is kept.
+const SOME: usize = 8;
+/// Pieces not found after which what was before counts half.
+const LATELY: usize = 1 << 16;
 
 #[repr(align(32))]
 #[derive(Debug, Clone, Copy)]
@@ -150,6 +156,11 @@ impl Cache {
         self.misses += 1;
         // Fuller, too many would push each other out.
         if self.len * 8 >= self.entries.len() * 5 {
+            // Text that does not repeat itself gains nothing by being remembered; but some of it
+            // is, or nobody would notice when it begins to.
+            if !self.pays() && !self.misses.is_multiple_of(SOME) {
+                return;
+            }
             self.grow();
         }
         let free = self.places(hash).find(|&at| self.entries[at].key == 0);
@@ -191,12 +202,19 @@ impl Cache {
         self.entries.len() * size_of::<Entry>() + self.more.len() * size_of::<[u32; MOST]>()
     }
 
+    /// Whether most pieces are found, of late.
+    fn pays(&mut self) -> bool {
+        if self.misses > LATELY {
+            self.hits /= 2;
+            self.misses /= 2;
+        }
+        self.hits >= self.misses || self.entries.len() < TRIAL
+    }
+
     /// Makes the table twice as large, if that is allowed and of use.
     fn grow(&mut self) {
-        // Text that does not repeat itself gains nothing by being remembered.
-        let pays = self.hits >= self.misses || self.entries.len() < 1 << 14;
         let more = self.entries.len() * size_of::<Entry>();
-        if !pays || self.heap_bytes() + more > self.limit {
+        if !self.pays() || self.heap_bytes() + more > self.limit {
             return;
         }
         let larger = Pages::new(self.entries.len() * 2);

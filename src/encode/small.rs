@@ -53,7 +53,8 @@ impl Small {
     #[inline(always)]
     fn merge_sized(&mut self, piece: &[u8], pairs: &PairRanks) {
         match piece.len() {
-            0..=16 => self.merge_within::<16>(piece, pairs),
+            0..=8 => self.merge_within::<8>(piece, pairs),
+            9..=16 => self.merge_within::<16>(piece, pairs),
             17..=32 => self.merge_within::<32>(piece, pairs),
             _ => self.merge_within::<MOST>(piece, pairs),
         }
@@ -73,10 +74,14 @@ impl Small {
         }
         let mut live = u64::MAX >> (64 - n);
         loop {
-            let mut least = merges[0];
-            for &merge in &merges[1..] {
-                least = least.min(merge);
+            // Four at a time: one after the other, each would wait for the one before.
+            let mut four = [merges[0], merges[1], merges[2], merges[3]];
+            for more in merges[4..].chunks_exact(4) {
+                for (least, &merge) in four.iter_mut().zip(more) {
+                    *least = merge.min(*least);
+                }
             }
+            let least = four[0].min(four[1]).min(four[2].min(four[3]));
             if least >= NOTHING {
                 break;
             }
