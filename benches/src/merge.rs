@@ -19,7 +19,9 @@ fn merge(c: &mut Criterion) {
         for n_merges in [1_000, 10_000] {
             let options = Options { n_merges, ..Options::default() };
             group.bench_function(BenchmarkId::new(kind_name, n_merges), |b| {
-                b.iter(|| learn(pieces.clone(), &Bytes, &options, &Job::new(Phase::Merge, 0)).unwrap());
+                b.iter(|| {
+                    learn(pieces.clone(), &Bytes, &options, &Job::new(Phase::Merge, 0)).unwrap()
+                });
             });
         }
     }
