@@ -10,6 +10,8 @@ use rayon::prelude::*;
 use super::id::Id;
 use super::pairs::{Entry, Pair, PairTable};
 use super::slots::Slots;
+use crate::error::Result;
+use crate::job::Job;
 use crate::pages::Pages;
 
 /// Positions of pairs, list after list, with room for the lists to come.
@@ -59,6 +61,9 @@ impl Positions {
 /// So many pairs come to be tracked; if they are more, their table grows.
 const PAIRS_PER_MERGE: usize = 4;
 
+/// Slots between two looks at whether to stop.
+const STEP: usize = 1 << 20;
+
 /// More parts would cost more memory than they save time.
 const MAX_PARTS: usize = 8;
 
@@ -69,14 +74,15 @@ pub fn index<I: Id>(
     floor: u64,
     n_merges: usize,
     threads: usize,
-) -> (PairTable, Positions) {
+    job: &Job,
+) -> Result<(PairTable, Positions)> {
     let n_pairs = n_merges.saturating_mul(PAIRS_PER_MERGE).min(slots.all().len());
     let pairs = PairTable::new(n_pairs);
     let positions = Positions::new(slots.all().len());
     if slots.are_bytes() {
-        index_bytes(slots, floor, threads, pairs, positions)
+        index_bytes(slots, floor, threads, pairs, positions, job)
     } else {
-        index_tokens(slots, floor, pairs, positions)
+        index_tokens(slots, floor, pairs, positions, job)
     }
 }
 
@@ -85,44 +91,53 @@ fn index_tokens<I: Id>(
     floor: u64,
     mut pairs: PairTable,
     mut positions: Positions,
-) -> (PairTable, Positions) {
+    job: &Job,
+) -> Result<(PairTable, Positions)> {
     // Most pairs are rare, and a table of them all would take more memory than everything else. So
     // they are first counted together with whatever falls on the same place: that is never too
     // little, and a pair above the floor is never missed.
     let mut rough = Pages::<u32>::new((slots.all().len() / 4).next_power_of_two());
     let mask = rough.len() - 1;
-    for_each_pair(slots, |_, pair, weight| {
+    for_each_pair(slots, job, |_, pair, weight| {
         let count = &mut rough[pair.hash() as usize & mask];
         *count = count.saturating_add(u32::try_from(weight).unwrap_or(u32::MAX));
-    });
+    })?;
     let least = u32::try_from(floor).unwrap_or(u32::MAX);
     let mut all = PairTable::new(0);
-    for_each_pair(slots, |_, pair, weight| {
+    for_each_pair(slots, job, |_, pair, weight| {
         if rough[pair.hash() as usize & mask] >= least {
             let entry = all.entry(pair);
             entry.count += weight;
             entry.n += 1;
         }
-    });
+    })?;
     drop(rough);
     for entry in all.entries().filter(|entry| entry.count >= floor) {
         let start = positions.add(entry.n as usize) as u64;
         *pairs.entry(entry.pair) = Entry { start, n: 0, ..*entry };
     }
-    for_each_pair(slots, |at, pair, _| {
+    for_each_pair(slots, job, |at, pair, _| {
         if let Some(entry) = pairs.find(pair) {
             positions.list[entry.start as usize + entry.n as usize] = at;
             entry.n += 1;
         }
-    });
-    (pairs, positions)
+    })?;
+    Ok((pairs, positions))
 }
 
 /// Calls `visit` for every two neighbours: their position, the pair, its weight.
-fn for_each_pair<I: Id>(slots: &Slots<I>, mut visit: impl FnMut(u32, Pair, u64)) {
+fn for_each_pair<I: Id>(
+    slots: &Slots<I>,
+    job: &Job,
+    mut visit: impl FnMut(u32, Pair, u64),
+) -> Result<()> {
     let all = slots.all();
-    let mut at = 1;
+    let (mut at, mut next_look) = (1, 0);
     while at < all.len() {
+        if at >= next_look {
+            job.check()?;
+            next_look = at + STEP;
+        }
         let id = all[at].id;
         if id == I::WALL {
             at += 1;
@@ -136,6 +151,7 @@ fn for_each_pair<I: Id>(slots: &Slots<I>, mut visit: impl FnMut(u32, Pair, u64))
         }
         at = next;
     }
+    Ok(())
 }
 
 /// The same while all tokens are bytes: the largest index, with plain arrays instead of a hash
@@ -146,19 +162,20 @@ fn index_bytes<I: Id>(
     threads: usize,
     mut pairs: PairTable,
     mut positions: Positions,
-) -> (PairTable, Positions) {
+    job: &Job,
+) -> Result<(PairTable, Positions)> {
     let parts = parts(slots, threads.min(MAX_PARTS));
     // By part and pair: the count, and how many positions; then where the next position goes, and
     // the step to the one after.
     let mut tables = on_each(parts.clone(), |part| {
         let mut counts = vec![(0u64, 0u64); 1 << 16];
-        for_each_byte_pair(slots, part, |_, pair, weight| {
+        for_each_byte_pair(slots, part, job, |_, pair, weight| {
             let (count, n) = &mut counts[pair];
             *count += weight;
             *n += 1;
-        });
-        counts
-    });
+        })?;
+        Ok(counts)
+    })?;
     for pair in 0..1 << 16 {
         let (count, n) = tables.iter().map(|t| t[pair]).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         let tracked = n > 0 && count >= floor;
@@ -177,16 +194,16 @@ fn index_bytes<I: Id>(
     }
     let list = Shared(positions.list.as_mut_ptr());
     on_each(parts.into_iter().zip(tables).collect(), |(part, mut cursors)| {
-        for_each_byte_pair(slots, part, |at, pair, _| {
+        for_each_byte_pair(slots, part, job, |at, pair, _| {
             let (place, step) = &mut cursors[pair];
             // SAFETY: places are within the list: the first pass made room for every position.
             // Each part has its own stretch of every list; only the place at the end, which is
             // never read, is written by all, and so atomically.
             unsafe { list.put(*place as usize, at as u32) };
             *place += *step;
-        });
-    });
-    (pairs, positions)
+        })
+    })?;
+    Ok((pairs, positions))
 }
 
 /// The positions, for several threads to write to.
@@ -226,7 +243,10 @@ fn parts<I: Id>(slots: &Slots<I>, n: usize) -> Vec<Range<usize>> {
     parts
 }
 
-fn on_each<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+fn on_each<T: Send, R: Send>(
+    items: Vec<T>,
+    work: impl Fn(T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
     // Not even a pool is asked for where there is no need: there may be none.
     if items.len() < 2 {
         return items.into_iter().map(work).collect();
@@ -238,15 +258,22 @@ fn on_each<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec
 fn for_each_byte_pair<I: Id>(
     slots: &Slots<I>,
     part: Range<usize>,
+    job: &Job,
     mut visit: impl FnMut(usize, usize, u64),
-) {
-    let first = part.start;
-    for (at, two) in slots.all()[part].windows(2).enumerate() {
-        // A wall is greater than any byte.
-        let (left, right) = (two[0].id.number(), two[1].id.number());
-        if left.max(right) < 256 {
-            let pair = (left << 8 | right) as usize;
-            visit(first + at, pair, slots.weight(two[0]));
+) -> Result<()> {
+    let all = slots.all();
+    for first in part.clone().step_by(STEP) {
+        job.check()?;
+        // One more, for the pair that begins with the last.
+        let end = (first + STEP).min(part.end) + 1;
+        for (at, two) in all[first..end.min(all.len())].windows(2).enumerate() {
+            let (left, right) = (two[0].id.number(), two[1].id.number());
+            // A wall is greater than any byte.
+            if left.max(right) < 256 {
+                let pair = (left << 8 | right) as usize;
+                visit(first + at, pair, slots.weight(two[0]));
+            }
         }
     }
+    Ok(())
 }

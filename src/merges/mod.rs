@@ -179,7 +179,7 @@ fn learn_with<I: Id>(
     let mut learner = Learner::<I>::new(pieces, base, *options, job)?;
     while learner.merges.len() < options.n_merges {
         let Some(pair) = learner.best_pair(base, job)? else { break };
-        learner.merge(pair);
+        learner.merge(pair, job);
         job.advance(1);
         job.check()?;
     }
@@ -224,8 +224,8 @@ impl<I: Id> Learner<I> {
         let floor = first_floor(&pieces, options.n_merges).max(options.min_frequency).max(1);
         // The slots hold all that is needed from here on, and the list would be in the way.
         drop(pieces);
-        let (pairs, positions) = index::index(&slots, floor, options.n_merges, options.threads);
-        job.check()?;
+        let (pairs, positions) =
+            index::index(&slots, floor, options.n_merges, options.threads, job)?;
         let mut learner = Learner {
             options,
             slots,
@@ -258,7 +258,7 @@ impl<I: Id> Learner<I> {
         self.positions = Positions::default();
         let n_left = self.options.n_merges - self.merges.len();
         (self.known.pairs, self.positions) =
-            index::index(&self.slots, self.floor, n_left, self.options.threads);
+            index::index(&self.slots, self.floor, n_left, self.options.threads, job)?;
         self.fill_queue();
         job.check()
     }
@@ -296,7 +296,7 @@ impl<I: Id> Learner<I> {
         }
     }
 
-    fn merge(&mut self, pair: Pair) {
+    fn merge(&mut self, pair: Pair, job: &Job) {
         let [a, b] = pair.ids();
         let c = self.known.tokens.len() as u32;
         let token = [&self.known.tokens[a as usize][..], &self.known.tokens[b as usize]].concat();
@@ -311,7 +311,7 @@ impl<I: Id> Learner<I> {
         entry.count = 0;
         let list = entry.start as usize..entry.start as usize + entry.n as usize;
         let positions = &self.positions.list[list.clone()];
-        self.slots.replace(Replacement { pair, c }, positions, &mut self.findings);
+        self.slots.replace(Replacement { pair, c }, positions, &mut self.findings, job);
         self.positions.remove(list);
         self.settle(pair, c);
     }

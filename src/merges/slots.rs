@@ -19,6 +19,8 @@ use crate::pages::{Pages, Plain, prefetch};
 const AHEAD: usize = 12;
 /// Positions that are looked at together.
 const BLOCK: usize = 128;
+/// Blocks between two looks at whether to stop.
+const LOOK: usize = 4096;
 /// Lists shorter than this are not worth a second thread.
 const SHARE: usize = 1024;
 
@@ -128,12 +130,14 @@ impl<I: Id> Slots<I> {
 
     /// Replaces the pair at those of the ascending `positions` where it still stands. What was
     /// beside it is noted in the first of `findings`; the others are for further threads, which
-    /// take part where the list is long. They are empty before and after.
+    /// take part where the list is long. They are empty before and after. If the job is stopped,
+    /// so is this, and the slots are of no use any more.
     pub fn replace(
         &mut self,
         replacement: Replacement,
         positions: &[u32],
         findings: &mut [Findings],
+        job: &Job,
     ) {
         let [a, b] = replacement.pair.ids();
         let work = Work {
@@ -143,6 +147,7 @@ impl<I: Id> Slots<I> {
             a_length: self.lengths[a as usize] as usize,
             b_length: self.lengths[b as usize] as usize,
             heavy: &self.heavy,
+            job,
         };
         work.share(&mut self.slots, 0, positions, findings);
     }
@@ -254,6 +259,7 @@ struct Work<'a, I> {
     a_length: usize,
     b_length: usize,
     heavy: &'a [u64],
+    job: &'a Job,
 }
 
 impl<I: Id> Work<'_, I> {
@@ -315,6 +321,9 @@ impl<I: Id> Work<'_, I> {
         right.make_room(positions.len());
         let mut standing = [0; BLOCK];
         for (number, block) in positions.chunks(BLOCK).enumerate() {
+            if number % LOOK == LOOK - 1 && self.job.check().is_err() {
+                return;
+            }
             // About half of the positions have vanished, which ones cannot be foreseen: so they
             // are sorted out first, without a branch.
             let mut n = 0;
