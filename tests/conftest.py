@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sysconfig
 from pathlib import Path
 
@@ -19,6 +20,9 @@ settings.register_profile(
     "fuzz", max_examples=int(os.environ.get("FUZZ_EXAMPLES", "5000")), **_COMMON
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# Shells start jobs in the background with Ctrl-C ignored, which what the tests start would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 EOT = "<|endoftext|>"
 

@@ -188,24 +188,26 @@ def test_the_old_stays_until_the_new_is_whole(
     tokenizer: bytemill.Tokenizer, sources: list[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
+    # Enough to be in the middle of when progress is first told.
+    many = sources * 40
     before = undisturbed(tokenizer, sources[:2], out)
     with pytest.raises(FileExistsError, match="out: exists already"):
         tokenizer.encode_files(sources, out)
     with pytest.raises(Stopped):
-        tokenizer.encode_files(sources * 5, out, overwrite=True, threads=1, progress=during(stop))
+        tokenizer.encode_files(many, out, overwrite=True, threads=1, progress=during(stop))
     assert dict(soak_tokens.shown(out)) == before
     assert len(Tokens(out)) > 0
     with pytest.raises(bytemill.ConfigError, match="an interrupted run left") as caught:
-        tokenizer.encode_files(sources * 5, out)
+        tokenizer.encode_files(many, out)
     assert "--resume" in str(caught.value.hint)
-    with pytest.raises(bytemill.ConfigError, match="begun with 40 sources"):
+    with pytest.raises(bytemill.ConfigError, match="begun with 320 sources"):
         tokenizer.encode_files(sources, out, resume=True)
-    tokens = tokenizer.encode_files(sources * 5, out, resume=True)
-    tokens.verify(tokenizer, sources * 5)
+    tokens = tokenizer.encode_files(many, out, resume=True)
+    tokens.verify(tokenizer, many)
     assert sorted(os.listdir(out)) == ["manifest.json", "shard-00000.docs.npy", "shard-00000.npy"]
     # Whole already: nothing is done.
     stamp = (out / "manifest.json").stat().st_mtime_ns
-    tokenizer.encode_files(sources * 5, out, resume=True)
+    tokenizer.encode_files(many, out, resume=True)
     assert (out / "manifest.json").stat().st_mtime_ns == stamp
 
 
