@@ -150,7 +150,7 @@ def test_a_source_that_vanishes(
         copy.write_bytes(Path(source).read_bytes())
     last, elsewhere = copies[-1], tmp_path / "elsewhere"
     # Large enough that the last is not read before the first progress.
-    many = [*map(str, copies)] * 10
+    many = [*map(str, copies)] * 40
     with pytest.raises(FileNotFoundError, match=last.name):
         tokenizer.encode_files(many, tmp_path / "out", threads=1,
                                progress=during(lambda: last.rename(elsewhere)))  # fmt: skip
