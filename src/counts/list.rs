@@ -50,11 +50,6 @@ impl PieceList {
         self.entries.iter().map(|&(start, end, count)| (&self.bytes[start..end], count))
     }
 
-    /// Drops pieces that occur less often than `least`.
-    pub fn retain(&mut self, least: u64) {
-        self.entries.retain(|&(_, _, count)| count >= least);
-    }
-
     /// Brings the pieces into byte order.
     pub fn sort(&mut self) {
         let bytes = &self.bytes;

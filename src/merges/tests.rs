@@ -123,3 +123,26 @@ fn threads_do_not_matter() {
         assert_eq!(learned(&pieces, &Options { threads, ..options }), alone);
     }
 }
+
+/// Slots of both widths, with counts that fit neither's.
+#[test]
+fn both_widths_are_the_same() {
+    let base = Bytes;
+    let job = Job::new(Phase::Merge, 0);
+    proptest!(|(pieces in prop::collection::vec(
+        (
+            prop::collection::vec(0u8..4, 1..12),
+            prop_oneof![1u64..9, Just(32_767), Just(32_768), Just(1 << 31), (1u64 << 33)..1 << 34],
+        ),
+        1..40,
+    ))| {
+        let options = Options { n_merges: 60, ..Options::default() };
+        let pieces: std::collections::BTreeMap<Vec<u8>, u64> = pieces.into_iter().collect();
+        let pieces: Vec<(Vec<u8>, u64)> = pieces.into_iter().collect();
+        prop_assert!(slots::are_small(&list(&pieces), 256 + 60));
+        let small = learn_with::<u16>(list(&pieces), &base, &options, &job).unwrap();
+        let large = learn_with::<u32>(list(&pieces), &base, &options, &job).unwrap();
+        prop_assert_eq!(small, large);
+        agree(&pieces, &options);
+    });
+}
