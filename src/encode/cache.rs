@@ -5,8 +5,8 @@
 //! pieces are found. At its limit a new piece takes the place of another, so nothing ever has to be
 //! cleared and memory stays where it is.
 
-use crate::pages::{Pages, Plain, prefetch};
-use crate::pieces::{Key, hash};
+use crate::pages::{Pages, Plain, prefetch_line};
+use crate::pieces::{Key, Record, hash};
 
 /// How much memory the cache of a worker may take, if nothing else is said.
 pub const USUAL: usize = 64 << 20;
@@ -43,6 +43,39 @@ struct Entry {
 // SAFETY: numbers.
 unsafe impl Plain for Entry {}
 
+/// A piece that is not in the cache.
+#[derive(Debug, Clone, Copy)]
+pub struct Unseen {
+    /// The number of its record.
+    pub record: u32,
+    /// How many known ids come before it.
+    pub at: u32,
+    /// Its ids, once they are found: where, and how many.
+    pub start: usize,
+    pub n: usize,
+}
+
+/// Where the lines of a cache are.
+#[derive(Debug, Clone, Copy)]
+pub struct Lines {
+    entries: *const Entry,
+    mask: usize,
+}
+
+impl Lines {
+    /// The first entry of the line of a piece.
+    #[inline(always)]
+    fn of(self, hash: u64) -> *const Entry {
+        self.entries.wrapping_add(hash as usize & self.mask)
+    }
+
+    /// Brings the place of a piece closer before it is asked for.
+    #[inline(always)]
+    pub fn prefetch(self, hash: u64) {
+        prefetch_line(self.of(hash));
+    }
+}
+
 /// A cache of pieces.
 #[derive(Debug)]
 pub struct Cache {
@@ -69,62 +102,67 @@ impl Cache {
         hash as usize & (self.entries.len() - LINE)
     }
 
-    /// Brings the place of a piece closer before it is asked for.
+    /// Where its lines are, until the next piece is put in.
     #[inline(always)]
-    pub fn prefetch(&self, hash: u64) {
-        prefetch(&self.entries, self.line(hash));
+    pub fn lines(&self) -> Lines {
+        Lines { entries: self.entries.start(), mask: self.entries.len() - LINE }
     }
 
-    /// Notes that pieces were found; growing depends on it.
-    pub fn note_hits(&mut self, n: usize) {
-        self.hits += n;
+    /// Looks pieces up: the ids of those that are here, and which are not.
+    #[inline(never)]
+    pub fn look_up(&mut self, records: &[Record], known: &mut Vec<u32>, unseen: &mut Vec<Unseen>) {
+        known.clear();
+        known.reserve(records.len() * MOST);
+        let lines = self.lines();
+        let (out, mut len) = (known.as_mut_ptr(), 0);
+        for (number, record) in records.iter().enumerate() {
+            // SAFETY: there is room for the ids of this piece and of all that follow.
+            let out = unsafe { out.add(len) };
+            // SAFETY: a line has two entries, and lives as long as `self` is not changed.
+            let (one, other) = unsafe {
+                let line = lines.of(record.hash);
+                (&*line, &*line.add(1))
+            };
+            // Which of the two is no branch, for it could not be predicted.
+            let entry = if other.key == record.key { other } else { one };
+            let n = if entry.key == record.key && entry.n as usize <= KEPT {
+                // Always all of them: what is too much is written over by the next.
+                // SAFETY: there is room for more than that.
+                unsafe { std::ptr::copy_nonoverlapping(entry.ids.as_ptr(), out, KEPT) };
+                entry.n as usize
+            } else {
+                // SAFETY: there is room for so many.
+                unsafe { self.get_elsewhere(record.key, record.hash, out) }
+            };
+            len += n;
+            if n == 0 {
+                unseen.push(Unseen { record: number as u32, at: len as u32, start: 0, n: 0 });
+            }
+        }
+        // SAFETY: so many were written.
+        unsafe { known.set_len(len) };
+        self.hits += records.len() - unseen.len();
     }
 
-    /// Copies the ids of a piece to `out`, which has room for [`MOST`], if they are here; returns
-    /// how many there are (0: not here).
-    ///
     /// # Safety
     /// `out` must be valid for writing [`MOST`] ids.
-    #[inline(always)]
-    pub unsafe fn get(&mut self, key: Key, hash: u64, out: *mut u32) -> usize {
-        let line = self.line(hash);
-        // Which of the two is no branch, for it could not be predicted.
-        let second = self.entries[line + 1].key == key;
-        let entry = &self.entries[line + usize::from(second)];
-        if entry.key != key {
-            // SAFETY: as the caller promises.
-            return unsafe { self.get_elsewhere(key, hash, out) };
-        }
-        // SAFETY: as the caller promises.
-        unsafe { self.copy(entry, out) }
-    }
-
-    /// # Safety
-    /// As for [`Cache::get`].
-    #[inline(always)]
     unsafe fn copy(&self, entry: &Entry, out: *mut u32) -> usize {
         let n = entry.n as usize;
-        if n <= KEPT {
-            // Always all of them: what is too much is written over by the next.
-            // SAFETY: there is room for more than that.
-            unsafe { std::ptr::copy_nonoverlapping(entry.ids.as_ptr(), out, KEPT) };
-        } else {
-            let ids = &self.more[entry.ids[0] as usize];
-            // SAFETY: as the caller promises.
-            unsafe { std::ptr::copy_nonoverlapping(ids.as_ptr(), out, MOST) };
-        }
+        let ids = if n <= KEPT { &entry.ids } else { &self.more[entry.ids[0] as usize][..] };
+        // SAFETY: as the caller promises.
+        unsafe { std::ptr::copy_nonoverlapping(ids.as_ptr(), out, n) };
         n
     }
 
-    /// Looks for a piece beyond its line. What is found there changes places with what stands in
+    /// Looks for a piece that has many ids or stands beyond its line. What is found there changes places with what stands in
     /// the line: it is likely to be the more common one.
     ///
     /// # Safety
-    /// As for [`Cache::get`].
+    /// As for [`Cache::copy`].
     #[cold]
     #[inline(never)]
     unsafe fn get_elsewhere(&mut self, key: Key, hash: u64, out: *mut u32) -> usize {
-        for at in self.places(hash).skip(LINE) {
+        for at in self.places(hash) {
             let entry = self.entries[at];
             if entry.key == key {
                 let home = self.line(hash) + LINE - 1;
@@ -163,7 +201,10 @@ impl Cache {
             }
             self.grow();
         }
-        let free = self.places(hash).find(|&at| self.entries[at].key == 0);
+        let free = self.places(hash).find(|&at| self.entries[at].key == 0 || self.entries[at].key == key);
+        if free.is_some_and(|at| self.entries[at].key == key) {
+            return;
+        }
         // Of a full neighbourhood, another one goes each time.
         let at = free.unwrap_or_else(|| self.line(hash) + self.misses % LINE);
         self.len += usize::from(free.is_some());
