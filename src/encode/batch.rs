@@ -44,15 +44,19 @@ impl Output {
         while let Some(mut group) = self.early.remove(&self.next) {
             self.next += 1;
             self.ids.extend_from_slice(&group.ids);
-            let mut end = self.offsets.last().copied().unwrap_or(0);
-            self.offsets.extend(group.lengths.iter().map(|length| {
-                end += length;
-                end
-            }));
+            self.add_lengths(&group.lengths);
             group.ids.clear();
             group.lengths.clear();
             self.spare.push(group);
         }
+    }
+
+    fn add_lengths(&mut self, lengths: &[u64]) {
+        let mut end = self.offsets.last().copied().unwrap_or(0);
+        self.offsets.extend(lengths.iter().map(|length| {
+            end += length;
+            end
+        }));
     }
 }
 
@@ -66,9 +70,14 @@ impl Tokenizer {
         job: &Job,
     ) -> Result<(Vec<u32>, Vec<u64>)> {
         let sizes = texts.iter().map(|text| text.len());
-        self.in_groups(sizes, threads, job, |worker, i, ids| {
-            self.encode_with(worker, texts[i], recognise, ids)
-                .map_err(|error| error.in_file(&format!("text {i}")))
+        self.in_groups(sizes, threads, job, |worker, group, encoded| {
+            for i in group {
+                let before = encoded.ids.len();
+                self.encode_with(worker, texts[i], recognise, &mut encoded.ids)
+                    .map_err(|error| error.in_file(&format!("text {i}")))?;
+                encoded.lengths.push((encoded.ids.len() - before) as u64);
+            }
+            Ok(())
         })
     }
 
@@ -104,24 +113,27 @@ impl Tokenizer {
             Part::Plain(text) => text.len(),
             Part::Special(_) => 0,
         });
-        let (ids, _) = self.in_groups(sizes, threads, job, |worker, i, ids| match parts[i] {
-            Part::Plain(text) => self.encode_plain(worker, text, ids),
-            Part::Special(id) => {
-                ids.push(id);
-                Ok(())
+        let (ids, _) = self.in_groups(sizes, threads, job, |worker, group, encoded| {
+            for part in &parts[group] {
+                match *part {
+                    Part::Plain(text) => self.encode_plain(worker, text, &mut encoded.ids)?,
+                    Part::Special(id) => worker.push(id, &mut encoded.ids),
+                }
             }
+            self.finish(worker, &mut encoded.ids);
+            Ok(())
         })?;
         Ok(ids)
     }
 
-    /// Calls `one` for each of the things of these sizes, in groups, on several threads; the
-    /// result is in their order.
+    /// Calls `encode` for groups of things of these sizes, on several threads; the result is in
+    /// their order.
     fn in_groups(
         &self,
         sizes: impl ExactSizeIterator<Item = usize>,
         threads: usize,
         job: &Job,
-        one: impl Fn(&mut Worker, usize, &mut Vec<u32>) -> Result<()> + Sync,
+        encode: impl Fn(&mut Worker, Range<usize>, &mut Encoded) -> Result<()> + Sync,
     ) -> Result<(Vec<u32>, Vec<u64>)> {
         let n = sizes.len();
         let groups = groups_of(sizes);
@@ -138,15 +150,15 @@ impl Tokenizer {
         };
         if threads == 1 {
             let mut worker = self.worker();
+            let mut encoded = Encoded { ids: output.ids, lengths: Vec::new() };
             for group in &groups {
                 job.check()?;
-                for i in group.items.clone() {
-                    one(&mut worker, i, &mut output.ids)?;
-                    output.offsets.push(output.ids.len() as u64);
-                }
+                encode(&mut worker, group.items.clone(), &mut encoded)?;
                 job.advance(group.size as u64);
             }
             self.give_back(worker);
+            output.ids = encoded.ids;
+            output.add_lengths(&encoded.lengths);
             return Ok(output.finish());
         }
         let next = AtomicUsize::new(0);
@@ -159,11 +171,7 @@ impl Tokenizer {
                 let Some(group) = groups.get(number) else { break };
                 job.check()?;
                 let mut encoded = locked().spare.pop().unwrap_or_default();
-                for i in group.items.clone() {
-                    let before = encoded.ids.len();
-                    one(&mut worker, i, &mut encoded.ids)?;
-                    encoded.lengths.push((encoded.ids.len() - before) as u64);
-                }
+                encode(&mut worker, group.items.clone(), &mut encoded)?;
                 job.advance(group.size as u64);
                 locked().put(number, encoded);
             }

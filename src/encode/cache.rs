@@ -5,6 +5,8 @@
 //! pieces are found. At its limit a new piece takes the place of another, so nothing ever has to be
 //! cleared and memory stays where it is.
 
+use std::ops::Range;
+
 use crate::pages::{Pages, Plain, prefetch_line};
 use crate::pieces::{Key, Record, hash};
 
@@ -17,6 +19,8 @@ pub const SMALL: usize = 128 << 10;
 const KEPT: usize = 3;
 /// Longer ones elsewhere; a short piece has at most 15.
 pub const MOST: usize = 16;
+/// So many ids has a piece whose ids are not known yet; the first is the number of an unseen piece.
+const EXPECTED: u32 = u32::MAX;
 /// Entries in a cache line.
 const LINE: usize = 2;
 /// Lines that a piece may stand in.
@@ -43,14 +47,29 @@ struct Entry {
 // SAFETY: numbers.
 unsafe impl Plain for Entry {}
 
-/// A piece that is not in the cache.
+/// Pieces that were looked up.
+#[derive(Debug, Default)]
+pub struct Looked {
+    /// The ids of those that were there.
+    pub known: Vec<u32>,
+    /// Those that were not.
+    pub unseen: Vec<Unseen>,
+    /// Of these, those that are too long for the cache: which, and where in the text.
+    pub long: Vec<(usize, Range<usize>)>,
+}
+
+/// A piece that was not in the cache.
 #[derive(Debug, Clone, Copy)]
 pub struct Unseen {
-    /// The number of its record.
-    pub record: u32,
+    pub key: Key,
+    pub hash: u64,
+    /// The number of the first one like it.
+    pub same: u32,
+    /// Whether the cache expects its ids.
+    pub expected: bool,
     /// How many known ids come before it.
     pub at: u32,
-    /// Its ids, once they are found: where, and how many.
+    /// Its ids, once they are found: where, and how many. 0: not yet.
     pub start: usize,
     pub n: usize,
 }
@@ -108,14 +127,16 @@ impl Cache {
         Lines { entries: self.entries.start(), mask: self.entries.len() - LINE }
     }
 
-    /// Looks pieces up: the ids of those that are here, and which are not.
+    /// Looks pieces up, the first of which starts at `start` in its text. Those that are not here
+    /// are expected from now on: who asks for such a piece again is told that it is unseen too, and
+    /// like which one, until it is [filled](Cache::fill) in.
     #[inline(never)]
-    pub fn look_up(&mut self, records: &[Record], known: &mut Vec<u32>, unseen: &mut Vec<Unseen>) {
-        known.clear();
-        known.reserve(records.len() * MOST);
-        let lines = self.lines();
-        let (out, mut len) = (known.as_mut_ptr(), 0);
-        for (number, record) in records.iter().enumerate() {
+    pub fn look_up(&mut self, records: &[Record], start: usize, looked: &mut Looked) {
+        let mut len = looked.known.len();
+        looked.known.reserve(records.len() * MOST);
+        let mut lines = self.lines();
+        let (out, mut start, mut hits) = (looked.known.as_mut_ptr(), start, 0);
+        for record in records {
             // SAFETY: there is room for the ids of this piece and of all that follow.
             let out = unsafe { out.add(len) };
             // SAFETY: a line has two entries, and lives as long as `self` is not changed.
@@ -125,58 +146,76 @@ impl Cache {
             };
             // Which of the two is no branch, for it could not be predicted.
             let entry = if other.key == record.key { other } else { one };
-            let n = if entry.key == record.key && entry.n as usize <= KEPT {
+            if entry.key == record.key && entry.n as usize <= KEPT {
                 // Always all of them: what is too much is written over by the next.
                 // SAFETY: there is room for more than that.
                 unsafe { std::ptr::copy_nonoverlapping(entry.ids.as_ptr(), out, KEPT) };
-                entry.n as usize
+                len += entry.n as usize;
+                hits += 1;
             } else {
                 // SAFETY: there is room for so many.
-                unsafe { self.get_elsewhere(record.key, record.hash, out) }
-            };
-            len += n;
-            if n == 0 {
-                unseen.push(Unseen { record: number as u32, at: len as u32, start: 0, n: 0 });
+                len += unsafe { self.look_closer(record, start, len, out, looked) };
+                lines = self.lines();
             }
+            start = record.end;
         }
         // SAFETY: so many were written.
-        unsafe { known.set_len(len) };
-        self.hits += records.len() - unseen.len();
+        unsafe { looked.known.set_len(len) };
+        self.hits += hits;
     }
 
-    /// # Safety
-    /// `out` must be valid for writing [`MOST`] ids.
-    unsafe fn copy(&self, entry: &Entry, out: *mut u32) -> usize {
-        let n = entry.n as usize;
-        let ids = if n <= KEPT { &entry.ids } else { &self.more[entry.ids[0] as usize][..] };
-        // SAFETY: as the caller promises.
-        unsafe { std::ptr::copy_nonoverlapping(ids.as_ptr(), out, n) };
-        n
-    }
-
-    /// Looks for a piece that has many ids or stands beyond its line. What is found there changes places with what stands in
-    /// the line: it is likely to be the more common one.
+    /// Looks for a piece that has many ids, stands beyond its line or is not here. What is found
+    /// changes places with what stands in the line: it is likely to be the more common one. Returns
+    /// how many ids were written to `out`.
     ///
     /// # Safety
-    /// As for [`Cache::copy`].
+    /// `out` must be valid for writing [`MOST`] ids.
     #[cold]
     #[inline(never)]
-    unsafe fn get_elsewhere(&mut self, key: Key, hash: u64, out: *mut u32) -> usize {
+    unsafe fn look_closer(
+        &mut self,
+        record: &Record,
+        start: usize,
+        at: usize,
+        out: *mut u32,
+        looked: &mut Looked,
+    ) -> usize {
+        let Record { key, hash, end } = *record;
+        let number = looked.unseen.len() as u32;
+        let mut unseen =
+            Unseen { key, hash, same: number, expected: false, at: at as u32, start: 0, n: 0 };
+        if record.is_long() {
+            looked.long.push((number as usize, start..end));
+            looked.unseen.push(unseen);
+            return 0;
+        }
         for at in self.places(hash) {
             let entry = self.entries[at];
             if entry.key == key {
+                if entry.n == EXPECTED {
+                    unseen.same = entry.ids[0];
+                    looked.unseen.push(unseen);
+                    return 0;
+                }
                 let home = self.line(hash) + LINE - 1;
                 // One that is itself not at home might not be found any more.
                 if self.line(crate::pieces::hash(self.entries[home].key)) == self.line(hash) {
                     self.entries.swap(at, home);
                 }
+                let n = entry.n as usize;
+                let ids =
+                    if n <= KEPT { &entry.ids } else { &self.more[entry.ids[0] as usize][..] };
+                self.hits += 1;
                 // SAFETY: as the caller promises.
-                return unsafe { self.copy(&entry, out) };
+                unsafe { std::ptr::copy_nonoverlapping(ids.as_ptr(), out, n) };
+                return n;
             }
             if entry.key == 0 {
                 break;
             }
         }
+        unseen.expected = self.expect(key, hash, number);
+        looked.unseen.push(unseen);
         0
     }
 
@@ -186,32 +225,34 @@ impl Cache {
         (0..LINES * LINE).map(move |i| (line + i) & mask)
     }
 
-    /// Keeps the ids of a piece that is not here.
-    pub fn put(&mut self, key: Key, hash: u64, ids: &[u32]) {
-        if ids.len() > MOST {
-            return;
-        }
+    /// Makes room for a piece that is not here, the unseen one of this number, unless it does not
+    /// pay.
+    fn expect(&mut self, key: Key, hash: u64, number: u32) -> bool {
         self.misses += 1;
         // Fuller, too many would push each other out.
         if self.len * 8 >= self.entries.len() * 5 {
             // Text that does not repeat itself gains nothing by being remembered; but some of it
             // is, or nobody would notice when it begins to.
             if !self.pays() && !self.misses.is_multiple_of(SOME) {
-                return;
+                return false;
             }
             self.grow();
         }
-        let free = self.places(hash).find(|&at| self.entries[at].key == 0 || self.entries[at].key == key);
-        if free.is_some_and(|at| self.entries[at].key == key) {
-            return;
-        }
+        let free = self.places(hash).find(|&at| self.entries[at].key == 0);
         // Of a full neighbourhood, another one goes each time.
         let at = free.unwrap_or_else(|| self.line(hash) + self.misses % LINE);
         self.len += usize::from(free.is_some());
         let old = self.entries[at];
-        if old.n as usize > KEPT {
+        if old.n as usize > KEPT && old.n != EXPECTED {
             self.free.push(old.ids[0]);
         }
+        self.entries[at] = Entry { key, ids: [number, 0, 0], n: EXPECTED };
+        true
+    }
+
+    /// Keeps the ids of a piece that was expected, if there is still room for them.
+    pub fn fill(&mut self, key: Key, hash: u64, ids: &[u32]) {
+        let Some(at) = self.places(hash).find(|&at| self.entries[at].key == key) else { return };
         let mut entry = Entry { key, ids: [0; KEPT], n: ids.len() as u32 };
         if ids.len() <= KEPT {
             entry.ids[..ids.len()].copy_from_slice(ids);
@@ -222,6 +263,11 @@ impl Cache {
             self.len -= 1;
         }
         self.entries[at] = entry;
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        *self = Cache::new(self.limit);
     }
 
     /// Puts ids where there is room for many.

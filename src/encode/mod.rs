@@ -225,13 +225,15 @@ impl Tokenizer {
         recognise: &Recognise,
         ids: &mut Vec<u32>,
     ) -> Result<()> {
-        self.segments(text, recognise, |segment| match segment {
+        let result = self.segments(text, recognise, |segment| match segment {
             Segment::Plain(_, plain) => self.encode_plain(worker, plain, ids),
             Segment::Special(found) => {
-                ids.push(self.vocab.specials()[found.index].id);
+                worker.push(self.vocab.specials()[found.index].id, ids);
                 Ok(())
             }
-        })
+        });
+        self.finish(worker, ids);
+        result
     }
 
     /// Leaves the ranks of one piece in `merger.tokens`.

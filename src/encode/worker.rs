@@ -1,21 +1,25 @@
 //! Text in which nothing is special → ids.
 //!
 //! Some hundred pieces at a time: all are looked up in the cache, and the ids of those that are
-//! there go to a small array that stays in the first-level cache. Those that are not are noted, and
-//! merged afterwards, sixteen side by side where the processor can. Then all ids are put together
-//! in order, so that the result is written once and from front to back.
+//! there go to a small array that stays in the first-level cache. Those that are not there wait
+//! until there are enough of them to be merged side by side. Then all ids are put together in
+//! order, so that the result is written once and from front to back.
 
 use super::Tokenizer;
-use super::cache::{self, Cache, Unseen};
-use super::lanes::{LANES, Lanes};
+use super::cache::{self, Cache, Looked};
+use super::lanes::Lanes;
 use super::long::LongCache;
 use super::small::Small;
 use crate::bpe::Scratch;
 use crate::error::Result;
-use crate::pieces::{Record, Records};
+use crate::pieces::{Key, Records};
 
-/// Fewer unseen pieces than this are merged one by one.
+/// So many unseen pieces are merged at once.
+const ENOUGH: usize = 64;
+/// Fewer than this are merged one by one.
 const FEW: usize = 4;
+/// No more known ids than this wait for unseen pieces.
+const PATIENCE: usize = 4096;
 /// Ids are copied so many at a time.
 const BLOCK: usize = cache::MOST;
 
@@ -23,20 +27,21 @@ const BLOCK: usize = cache::MOST;
 #[derive(Debug)]
 pub struct Worker {
     records: Records,
-    batch: Batch,
-}
-
-/// What encoding some pieces needs.
-#[derive(Debug)]
-struct Batch {
     cache: Cache,
     long: LongCache,
     merger: Merger,
     lanes: Lanes,
-    /// The ids of pieces that were in the cache.
-    known: Vec<u32>,
-    unseen: Vec<Unseen>,
-    /// The ids of the others.
+    waiting: Waiting,
+}
+
+/// Ids that are to be put together.
+#[derive(Debug, Default)]
+struct Waiting {
+    looked: Looked,
+    /// The pieces to be merged, and which of the unseen they are.
+    keys: Vec<Key>,
+    numbers: Vec<u32>,
+    /// The ids of unseen pieces.
     found: Vec<u32>,
 }
 
@@ -53,133 +58,145 @@ impl Worker {
     pub fn new(cache_bytes: usize) -> Self {
         Worker {
             records: Records::default(),
-            batch: Batch {
-                cache: Cache::new(cache_bytes),
-                long: LongCache::new(cache_bytes),
-                merger: Merger::default(),
-                lanes: Lanes::default(),
-                known: Vec::new(),
-                unseen: Vec::new(),
-                found: Vec::new(),
-            },
+            cache: Cache::new(cache_bytes),
+            long: LongCache::new(cache_bytes),
+            merger: Merger::default(),
+            lanes: Lanes::default(),
+            waiting: Waiting::default(),
         }
     }
 
     /// Gives memory back that a very long piece needed.
     pub fn trim(&mut self) {
-        self.batch.merger.scratch.trim();
-        if self.batch.found.capacity() > 1 << 20 {
-            self.batch.found = Vec::new();
+        self.merger.scratch.trim();
+        if self.waiting.found.capacity() > 1 << 20 {
+            self.waiting.found = Vec::new();
         }
     }
 
     /// For merging by itself.
     pub(super) fn merger(&mut self) -> &mut Merger {
-        &mut self.batch.merger
+        &mut self.merger
+    }
+
+    /// Adds an id behind all that was encoded so far.
+    pub(super) fn push(&mut self, id: u32, ids: &mut Vec<u32>) {
+        if self.waiting.looked.unseen.is_empty() {
+            ids.push(id);
+        } else {
+            self.waiting.looked.known.push(id);
+        }
     }
 }
 
 impl Tokenizer {
-    /// Encodes text in which nothing is special.
+    /// Encodes text in which nothing is special. The last ids may have to wait for
+    /// [`Tokenizer::finish`].
     pub(super) fn encode_plain(
         &self,
         worker: &mut Worker,
         text: &[u8],
         ids: &mut Vec<u32>,
     ) -> Result<()> {
-        let Worker { records, batch } = worker;
         let mut from = 0;
         while from < text.len() {
+            let Worker { records, cache, waiting, .. } = worker;
             let cut = |start, end| self.cut(text, start, end);
-            let lines = batch.cache.lines();
+            let lines = cache.lines();
             let prefetch = |hash| lines.prefetch(hash);
             let upto = records.next_parts(&self.cutter.pattern, text, from, cut, prefetch)?;
-            let some = records.all();
-            batch.unseen.clear();
-            batch.cache.look_up(some, &mut batch.known, &mut batch.unseen);
-            if batch.unseen.is_empty() {
-                ids.extend_from_slice(&batch.known);
-            } else {
-                self.encode_unseen(batch, text, from, some)?;
-                batch.put_together(ids);
-            }
+            cache.look_up(records.all(), from, &mut waiting.looked);
             from = upto;
+            if waiting.looked.unseen.is_empty() {
+                ids.extend_from_slice(&waiting.looked.known);
+                waiting.looked.known.clear();
+                continue;
+            }
+            if !waiting.looked.long.is_empty()
+                && let Err(error) = self.encode_all_long(worker, text)
+            {
+                // What waits is lost, and so must be what points at it.
+                worker.waiting = Waiting::default();
+                worker.cache.clear();
+                return Err(error);
+            }
+            let Looked { known, unseen, .. } = &worker.waiting.looked;
+            if unseen.len() >= ENOUGH || known.len() >= PATIENCE {
+                self.finish(worker, ids);
+            }
         }
         Ok(())
     }
 
-    /// Merges the pieces that are not in the cache, and puts them there.
-    #[inline(never)]
-    fn encode_unseen(
-        &self,
-        batch: &mut Batch,
-        text: &[u8],
-        from: usize,
-        records: &[Record],
-    ) -> Result<()> {
-        let Batch { cache, long, merger, lanes, unseen, found, .. } = batch;
-        found.clear();
-        let piece = |number: u32| {
-            let number = number as usize;
-            let start = if number == 0 { from } else { records[number - 1].end };
-            &text[start..records[number].end]
-        };
-        // A token that the merges do not make is no work for lanes.
-        let side_by_side = self.whole.is_empty() && Lanes::available();
-        let mut rest = &mut unseen[..];
-        while !rest.is_empty() {
-            let mut keys = [0; LANES];
-            let mut n = 0;
-            let mut next = 0;
-            // The next sixteen short ones; long ones in between are done right away.
-            for one in rest.iter_mut() {
-                let record = &records[one.record as usize];
-                if record.is_long() {
-                    one.start = found.len();
-                    self.encode_long(merger, long, piece(one.record), found)?;
-                    one.n = found.len() - one.start;
-                } else if n == LANES {
-                    break;
-                } else {
-                    keys[n] = record.key;
-                    n += 1;
-                }
-                next += 1;
-            }
-            let (now, later) = rest.split_at_mut(next);
-            rest = later;
-            let side_by_side = side_by_side && n >= FEW;
-            if side_by_side {
-                lanes.merge(&keys[..n], self.vocab.pairs());
-            }
-            let short = now.iter_mut().filter(|one| !records[one.record as usize].is_long());
-            for (lane, one) in short.enumerate() {
-                let record = &records[one.record as usize];
-                one.start = found.len();
-                if side_by_side {
-                    found.extend(lanes.tokens(lane).map(|rank| self.vocab.rank_id(rank)));
-                } else if let Some(rank) = self.whole(piece(one.record)) {
-                    found.push(self.vocab.rank_id(rank));
-                } else {
-                    let small = &mut merger.small;
-                    small.merge(piece(one.record), self.vocab.pairs());
-                    let ranks = &small.ranks[..small.n];
-                    found.extend(ranks.iter().map(|&rank| self.vocab.rank_id(rank)));
-                }
-                one.n = found.len() - one.start;
-                cache.put(record.key, record.hash, &found[one.start..]);
-            }
+    /// Encodes the long pieces among those that were looked up just now.
+    #[cold]
+    fn encode_all_long(&self, worker: &mut Worker, text: &[u8]) -> Result<()> {
+        let Worker { long, merger, waiting, .. } = worker;
+        let Waiting { looked, found, .. } = waiting;
+        for (number, piece) in looked.long.drain(..) {
+            let one = &mut looked.unseen[number];
+            one.start = found.len();
+            self.encode_long(merger, long, &text[piece], found)?;
+            one.n = found.len() - one.start;
         }
         Ok(())
+    }
+
+    /// Appends the ids that wait.
+    #[inline(never)]
+    pub(super) fn finish(&self, worker: &mut Worker, ids: &mut Vec<u32>) {
+        let Worker { cache, merger, lanes, waiting, .. } = worker;
+        if waiting.looked.unseen.is_empty() {
+            return;
+        }
+        let Waiting { looked, keys, numbers, found } = waiting;
+        let unseen = &mut looked.unseen;
+        keys.clear();
+        numbers.clear();
+        for (one, number) in unseen.iter().zip(0..) {
+            // What is long is found already, and what came twice waits once.
+            if one.n == 0 && one.same == number {
+                keys.push(one.key);
+                numbers.push(number);
+            }
+        }
+        let mut done = |i: usize, ranks: &[u32]| {
+            let one = &mut unseen[numbers[i] as usize];
+            one.start = found.len();
+            found.extend(ranks.iter().map(|&rank| self.vocab.rank_id(rank)));
+            one.n = found.len() - one.start;
+            if one.expected {
+                cache.fill(one.key, one.hash, &found[one.start..]);
+            }
+        };
+        // A token that the merges do not make is no work for lanes.
+        if keys.len() >= FEW && self.whole.is_empty() && Lanes::available() {
+            lanes.merge(keys, self.vocab.pairs(), done);
+        } else {
+            for (i, &key) in keys.iter().enumerate() {
+                let (bytes, length) = crate::pieces::key_bytes(key);
+                let piece = &bytes[..length];
+                if let Some(rank) = self.whole(piece) {
+                    done(i, &[rank]);
+                } else {
+                    merger.small.merge(piece, self.vocab.pairs());
+                    done(i, &merger.small.ranks[..merger.small.n]);
+                }
+            }
+        }
+        waiting.put_together(ids);
     }
 }
 
-impl Batch {
-    /// Appends all ids, in order.
+impl Waiting {
+    /// Appends all ids, in order; nothing waits any more.
     fn put_together(&mut self, ids: &mut Vec<u32>) {
-        let Batch { known, unseen, found, .. } = self;
-        ids.reserve(known.len() + found.len() + BLOCK);
+        let Waiting { looked, found, .. } = self;
+        let Looked { known, unseen, .. } = looked;
+        let same = |one: usize| (unseen[one].start, unseen[one].n);
+        let n_found: usize = unseen.iter().map(|one| same(one.same as usize).1).sum();
         // What is behind the last of them is copied too, and does not matter.
+        ids.reserve(known.len() + n_found + BLOCK);
         known.reserve(BLOCK);
         found.reserve(BLOCK);
         let mut to = ids.len();
@@ -195,10 +212,11 @@ impl Batch {
         };
         let mut at = 0;
         for one in unseen.iter() {
+            let (start, n) = same(one.same as usize);
             // SAFETY: both are within the lists.
             unsafe {
                 copy(known.as_ptr().add(at), one.at as usize - at);
-                copy(found.as_ptr().add(one.start), one.n);
+                copy(found.as_ptr().add(start), n);
             }
             at = one.at as usize;
         }
@@ -206,5 +224,8 @@ impl Batch {
         unsafe { copy(known.as_ptr().add(at), known.len() - at) };
         // SAFETY: so many were written.
         unsafe { ids.set_len(to) };
+        known.clear();
+        unseen.clear();
+        found.clear();
     }
 }
