@@ -35,19 +35,34 @@ struct Masks {
     high: u64,
 }
 
-/// Bytes of characters whose class the first byte alone decides: letters, of the scripts that most
-/// text beyond ASCII is in.
+/// First bytes of letters beyond ASCII, of the scripts that most such text is in, that end within
+/// the block: a few compares find what would be looked up one by one.
 #[derive(Debug, Clone, Copy)]
 struct Letters {
-    /// First bytes of two: Latin with accents, Cyrillic.
     two: u64,
-    /// 0xC3, which begins such a letter too unless the second byte is × or ÷'s.
-    latin: u64,
-    times: u64,
-    /// First bytes of three: most of the Chinese characters and of the Korean syllables.
     three: u64,
-    /// Bytes that are not the first.
-    tail: u64,
+}
+
+impl Letters {
+    /// `within(low, width)`: which bytes of the block are `low` to `low + width`.
+    #[inline(always)]
+    fn new(within: impl Fn(u8, u8) -> u64) -> Self {
+        let is = |byte| within(byte, 0);
+        let tail = within(0x80, 0x3f) >> 1;
+        // Latin with accents but × and ÷, more Latin, Cyrillic.
+        let latin = is(0xc3) & !((is(0x97) | is(0xb7)) >> 1);
+        let two = (latin | within(0xc4, 6) | within(0xd0, 1)) & tail;
+        // Chinese from U+5000 on and Korean syllables from U+B000 on; Chinese below but for the
+        // hexagrams, U+4DC0 to U+4DFF; Hiragana and Katakana but for a few signs.
+        let most = within(0xe5, 4) | within(0xeb, 1);
+        let chinese = is(0xe4) & !(is(0xb7) >> 1);
+        let third = |low, width| within(low, width) >> 2;
+        let kana = is(0xe3)
+            & (is(0x81) >> 1 & !third(0x80, 0)
+                | is(0x82) >> 1 & !third(0x97, 5) & !third(0xa0, 0)
+                | is(0x83) >> 1 & !third(0xbb, 0));
+        Letters { two, three: (most | chinese | kana) & tail & tail >> 1 }
+    }
 }
 
 /// The ways to make masks.
@@ -289,10 +304,7 @@ impl Wide {
     /// Adds the characters that need no looking up to the masks; they are no longer in `high`.
     #[inline(always)]
     fn take_letters(&mut self, letters: &Letters, masks: &mut Masks) {
-        let Letters { two, latin, times, three, tail } = *letters;
-        // Only those that end within the block.
-        let two = (two | latin & !(times >> 1)) & tail >> 1;
-        let three = three & tail >> 1 & tail >> 2;
+        let Letters { two, three } = *letters;
         self.inner |= two << 1 | three << 1 | three << 2;
         masks.letter |= two | three | self.inner;
         masks.high &= !(two | three | self.inner);
@@ -373,13 +385,7 @@ fn portable(block: &[u8; BLOCK]) -> Masks {
 }
 
 fn portable_letters(block: &[u8; BLOCK]) -> Letters {
-    Letters {
-        two: portable_mask(block, |byte| byte & 0xfe == 0xd0 || byte.wrapping_sub(0xc4) < 7),
-        latin: portable_mask(block, |byte| byte == 0xc3),
-        times: portable_mask(block, |byte| byte & 0xdf == 0x97),
-        three: portable_mask(block, |byte| matches!(byte, 0xe5..=0xe8 | 0xeb | 0xec)),
-        tail: portable_mask(block, |byte| byte & 0xc0 == 0x80),
-    }
+    Letters::new(|low, width| portable_mask(block, |byte| byte.wrapping_sub(low) <= width))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -439,13 +445,7 @@ mod x86 {
                     _mm256_cmpeq_epi8(_mm256_min_epu8(shifted, splat(width)), shifted)
                 })
             };
-            Letters {
-                two: within(0xd0, 1) | within(0xc4, 6),
-                latin: within(0xc3, 0),
-                times: within(0x97, 0) | within(0xb7, 0),
-                three: within(0xe5, 3) | within(0xeb, 1),
-                tail: within(0x80, 0x3f),
-            }
+            Letters::new(within)
         }
     }
 
@@ -459,13 +459,7 @@ mod x86 {
             let within = |low: u8, width: u8| {
                 _mm512_cmple_epu8_mask(_mm512_sub_epi8(bytes, splat(low)), splat(width))
             };
-            Letters {
-                two: within(0xd0, 1) | within(0xc4, 6),
-                latin: within(0xc3, 0),
-                times: within(0x97, 0) | within(0xb7, 0),
-                three: within(0xe5, 3) | within(0xeb, 1),
-                tail: within(0x80, 0x3f),
-            }
+            Letters::new(within)
         }
     }
 
