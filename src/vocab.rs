@@ -13,9 +13,11 @@
 //! occur and are dropped.
 
 mod build;
+mod decode;
 mod joins;
 mod pair_ranks;
 
+pub use decode::Id;
 pub use joins::Joins;
 pub use pair_ranks::PairRanks;
 
@@ -53,6 +55,8 @@ pub struct Vocab {
     pairs: PairRanks,
     /// Made when the first long piece comes.
     joins: OnceLock<Joins>,
+    /// Made when ids are decoded.
+    places: OnceLock<decode::Places>,
     specials: Vec<SpecialToken>,
 }
 
@@ -170,17 +174,6 @@ impl Vocab {
             let special = self.specials.get(rank as usize - self.n_ranks())?;
             Some(special.text.as_bytes())
         }
-    }
-
-    /// The bytes of many ids, one after the other. Unknown ids are an error that says which.
-    pub fn decode(&self, ids: &[u32], out: &mut Vec<u8>) -> Result<()> {
-        for (at, &id) in ids.iter().enumerate() {
-            let Some(bytes) = self.id_bytes(id) else {
-                return Err(self.unknown_id(id, at));
-            };
-            out.extend_from_slice(bytes);
-        }
-        Ok(())
     }
 
     /// The error for an id that is not in the vocabulary.
