@@ -14,8 +14,6 @@ use crate::specials::Segment;
 
 /// Texts are handed to threads in groups of about this many bytes.
 const GROUP: usize = 256 << 10;
-/// Text has at least so many bytes to an id, or the result has to grow.
-const BYTES_PER_ID: usize = 2;
 
 /// A group of texts, encoded.
 #[derive(Default)]
@@ -27,7 +25,10 @@ struct Encoded {
 
 /// The result as far as it goes.
 struct Output {
+    /// Room for all ids. What is written is known at the end only.
     ids: Vec<u32>,
+    /// Ids in groups that have their place.
+    len: usize,
     offsets: Vec<u64>,
     /// The group that comes next.
     next: usize,
@@ -37,18 +38,28 @@ struct Output {
     spare: Vec<Encoded>,
 }
 
+/// A group and where in the result it belongs.
+struct Placed {
+    group: Encoded,
+    to: *mut u32,
+}
+
 impl Output {
-    /// Takes up a group, and those that waited for it.
-    fn put(&mut self, number: usize, group: Encoded) {
+    /// Takes up a group, and gives those whose place is known now: to be copied there by the caller,
+    /// who need not keep others from doing the same.
+    fn put(&mut self, number: usize, group: Encoded) -> Vec<Placed> {
         self.early.insert(number, group);
-        while let Some(mut group) = self.early.remove(&self.next) {
+        let mut placed = Vec::new();
+        while let Some(group) = self.early.remove(&self.next) {
             self.next += 1;
-            self.ids.extend_from_slice(&group.ids);
             self.add_lengths(&group.lengths);
-            group.ids.clear();
-            group.lengths.clear();
-            self.spare.push(group);
+            assert!(self.len + group.ids.len() <= self.ids.capacity());
+            // SAFETY: just so.
+            let to = unsafe { self.ids.as_mut_ptr().add(self.len) };
+            self.len += group.ids.len();
+            placed.push(Placed { group, to });
         }
+        placed
     }
 
     fn add_lengths(&mut self, lengths: &[u64]) {
@@ -104,20 +115,21 @@ impl Tokenizer {
                     parts.push(Part::Plain(rest));
                 }
                 Segment::Special(found) => {
-                    parts.push(Part::Special(self.vocab.specials()[found.index].id));
+                    let special = &self.vocab.specials()[found.index];
+                    parts.push(Part::Special(special.id, special.text.len()));
                 }
             }
             Ok(())
         })?;
         let sizes = parts.iter().map(|part| match part {
             Part::Plain(text) => text.len(),
-            Part::Special(_) => 0,
+            Part::Special(_, size) => *size,
         });
         let (ids, _) = self.in_groups(sizes, threads, job, |worker, group, encoded| {
             for part in &parts[group] {
                 match *part {
                     Part::Plain(text) => self.encode_plain(worker, text, &mut encoded.ids)?,
-                    Part::Special(id) => worker.push(id, &mut encoded.ids),
+                    Part::Special(id, _) => worker.push(id, &mut encoded.ids),
                 }
             }
             self.finish(worker, &mut encoded.ids);
@@ -141,13 +153,12 @@ impl Tokenizer {
         let size: usize = groups.iter().map(|group| group.size).sum();
         let mut offsets = Vec::with_capacity(n + 1);
         offsets.push(0);
-        let mut output = Output {
-            ids: pages::with_room(size / BYTES_PER_ID),
-            offsets,
-            next: 0,
-            early: BTreeMap::new(),
-            spare: Vec::new(),
-        };
+        // An id stands for a byte at least. What is not used is never touched.
+        let ids = pages::with_room(size);
+        // Where there is no such room, the result has to grow, and one thread makes it.
+        let threads = if ids.capacity() < size { 1 } else { threads };
+        let mut output =
+            Output { ids, len: 0, offsets, next: 0, early: BTreeMap::new(), spare: Vec::new() };
         if threads == 1 {
             let mut worker = self.worker();
             let mut encoded = Encoded { ids: output.ids, lengths: Vec::new() };
@@ -173,7 +184,14 @@ impl Tokenizer {
                 let mut encoded = locked().spare.pop().unwrap_or_default();
                 encode(&mut worker, group.items.clone(), &mut encoded)?;
                 job.advance(group.size as u64);
-                locked().put(number, encoded);
+                let placed = locked().put(number, encoded);
+                for Placed { mut group, to } in placed {
+                    // SAFETY: there is room for them, which nobody else has.
+                    unsafe { to.copy_from_nonoverlapping(group.ids.as_ptr(), group.ids.len()) };
+                    group.ids.clear();
+                    group.lengths.clear();
+                    locked().spare.push(group);
+                }
             }
             self.give_back(worker);
             Ok(())
@@ -189,14 +207,18 @@ impl Tokenizer {
             }
             result
         })?;
-        Ok(output.into_inner().unwrap_or_else(PoisonError::into_inner).finish())
+        let mut output = output.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: all groups have been copied to their places.
+        unsafe { output.ids.set_len(output.len) };
+        Ok(output.finish())
     }
 }
 
 /// A stretch of a text.
 enum Part<'t> {
     Plain(&'t [u8]),
-    Special(u32),
+    /// The id, and how long the text of it is.
+    Special(u32, usize),
 }
 
 impl Output {

@@ -23,8 +23,8 @@ pub const MOST: usize = 16;
 const EXPECTED: u32 = u32::MAX;
 /// Entries in a cache line.
 const LINE: usize = 2;
-/// Lines that a piece may stand in.
-const LINES: usize = 4;
+/// Lines that a piece may stand in: so many that hardly ever all are full while the table grows.
+const LINES: usize = 8;
 /// Entries at first.
 const FIRST: usize = 1 << 10;
 /// Entries up to which growing needs no reason.
@@ -34,7 +34,7 @@ const SOME: usize = 8;
 /// Pieces not found after which what was before counts half.
 const LATELY: usize = 1 << 16;
 
-#[repr(align(32))]
+#[repr(C, align(32))]
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     /// 0: nothing here.
@@ -130,7 +130,7 @@ impl Cache {
     /// Looks pieces up, the first of which starts at `start` in its text. Those that are not here
     /// are expected from now on: who asks for such a piece again is told that it is unseen too, and
     /// like which one, until it is [filled](Cache::fill) in.
-    #[inline(never)]
+    #[inline(always)]
     pub fn look_up(&mut self, records: &[Record], start: usize, looked: &mut Looked) {
         let mut len = looked.known.len();
         looked.known.reserve(records.len() * MOST);
@@ -147,9 +147,12 @@ impl Cache {
             // Which of the two is no branch, for it could not be predicted.
             let entry = if other.key == record.key { other } else { one };
             if entry.key == record.key && entry.n as usize <= KEPT {
-                // Always all of them: what is too much is written over by the next.
-                // SAFETY: there is room for more than that.
-                unsafe { std::ptr::copy_nonoverlapping(entry.ids.as_ptr(), out, KEPT) };
+                // Always all of them and the number behind, sixteen bytes: what is too much is
+                // written over by the next.
+                // SAFETY: the number is behind the ids, and there is room for more than that.
+                unsafe {
+                    std::ptr::copy_nonoverlapping((&raw const entry.ids).cast(), out, KEPT + 1)
+                };
                 len += entry.n as usize;
                 hits += 1;
             } else {
@@ -229,17 +232,20 @@ impl Cache {
     /// pay.
     fn expect(&mut self, key: Key, hash: u64, number: u32) -> bool {
         self.misses += 1;
-        // Fuller, too many would push each other out.
+        // Fuller, pieces would be far from their lines, and what is not here long looked for.
+        let mut reach = LINES * LINE;
         if self.len * 8 >= self.entries.len() * 5 {
             // Text that does not repeat itself gains nothing by being remembered; but some of it
             // is, or nobody would notice when it begins to.
             if !self.pays() && !self.misses.is_multiple_of(SOME) {
                 return false;
             }
-            self.grow();
+            if !self.grow() {
+                reach = LINE;
+            }
         }
-        let free = self.places(hash).find(|&at| self.entries[at].key == 0);
-        // Of a full neighbourhood, another one goes each time.
+        let free = self.places(hash).take(reach).find(|&at| self.entries[at].key == 0);
+        // Of a full line, another one goes each time.
         let at = free.unwrap_or_else(|| self.line(hash) + self.misses % LINE);
         self.len += usize::from(free.is_some());
         let old = self.entries[at];
@@ -299,10 +305,10 @@ impl Cache {
     }
 
     /// Makes the table twice as large, if that is allowed and of use.
-    fn grow(&mut self) {
+    fn grow(&mut self) -> bool {
         let more = self.entries.len() * size_of::<Entry>();
         if !self.pays() || self.heap_bytes() + more > self.limit {
-            return;
+            return false;
         }
         let larger = Pages::new(self.entries.len() * 2);
         let old = std::mem::replace(&mut self.entries, larger);
@@ -314,5 +320,6 @@ impl Cache {
                 self.len += 1;
             }
         }
+        true
     }
 }

@@ -56,12 +56,7 @@ impl Lanes {
 
     /// Merges pieces. `done` is told the tokens of each as it is finished, in no particular order.
     /// Only where it is [available](Lanes::available).
-    pub fn merge(
-        &mut self,
-        pieces: &[Key],
-        pairs: &PairRanks,
-        done: impl FnMut(usize, &[u32]),
-    ) {
+    pub fn merge(&mut self, pieces: &[Key], pairs: &PairRanks, done: impl FnMut(usize, &[u32])) {
         assert!(Self::available());
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the processor has what is asked for.
@@ -123,7 +118,7 @@ impl Lanes {
             }
         };
         fill(self, &mut numbers, &mut idle);
-        loop {
+        while idle != u16::MAX {
             let mut least = [nothing; 2];
             for two in self.merges.chunks_exact(2) {
                 least = [0, 1].map(|i| _mm512_min_epu32(least[i], load(&two[i])));
@@ -150,9 +145,6 @@ impl Lanes {
                 // They join the others in the next round: what was just written in parts cannot be
                 // read as a row right away.
                 fill(self, &mut numbers, &mut idle);
-                if idle == u16::MAX {
-                    return;
-                }
             }
             let at = _mm512_and_si512(least, splat(LANES as u32 - 1));
             let merged = _mm512_srli_epi32::<BITS>(least);

@@ -30,7 +30,8 @@ pub struct Worker {
     cache: Cache,
     long: LongCache,
     merger: Merger,
-    lanes: Lanes,
+    /// Where the processor can.
+    lanes: Option<Box<Lanes>>,
     waiting: Waiting,
 }
 
@@ -61,7 +62,7 @@ impl Worker {
             cache: Cache::new(cache_bytes),
             long: LongCache::new(cache_bytes),
             merger: Merger::default(),
-            lanes: Lanes::default(),
+            lanes: Lanes::available().then(Box::default),
             waiting: Waiting::default(),
         }
     }
@@ -72,6 +73,12 @@ impl Worker {
         if self.waiting.found.capacity() > 1 << 20 {
             self.waiting.found = Vec::new();
         }
+    }
+
+    /// As it is on a processor that cannot merge side by side.
+    #[cfg(test)]
+    pub fn without_lanes(self) -> Self {
+        Worker { lanes: None, ..self }
     }
 
     /// For merging by itself.
@@ -100,13 +107,8 @@ impl Tokenizer {
     ) -> Result<()> {
         let mut from = 0;
         while from < text.len() {
-            let Worker { records, cache, waiting, .. } = worker;
-            let cut = |start, end| self.cut(text, start, end);
-            let lines = cache.lines();
-            let prefetch = |hash| lines.prefetch(hash);
-            let upto = records.next_parts(&self.cutter.pattern, text, from, cut, prefetch)?;
-            cache.look_up(records.all(), from, &mut waiting.looked);
-            from = upto;
+            from = self.look_up(worker, text, from)?;
+            let Worker { waiting, .. } = worker;
             if waiting.looked.unseen.is_empty() {
                 ids.extend_from_slice(&waiting.looked.known);
                 waiting.looked.known.clear();
@@ -126,6 +128,37 @@ impl Tokenizer {
             }
         }
         Ok(())
+    }
+
+    /// Cuts the next pieces off and looks them up; returns where they end.
+    fn look_up(&self, worker: &mut Worker, text: &[u8], from: usize) -> Result<usize> {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2")
+            && std::arch::is_x86_feature_detected!("bmi1")
+            && std::arch::is_x86_feature_detected!("bmi2")
+        {
+            // SAFETY: the processor has what is asked for.
+            return unsafe { self.look_up_avx2(worker, text, from) };
+        }
+        self.look_up_inline(worker, text, from)
+    }
+
+    /// The same, compiled for processors of this century.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2")]
+    fn look_up_avx2(&self, worker: &mut Worker, text: &[u8], from: usize) -> Result<usize> {
+        self.look_up_inline(worker, text, from)
+    }
+
+    #[inline(always)]
+    fn look_up_inline(&self, worker: &mut Worker, text: &[u8], from: usize) -> Result<usize> {
+        let Worker { records, cache, waiting, .. } = worker;
+        let cut = |start, end| self.cut(text, start, end);
+        let lines = cache.lines();
+        let prefetch = |hash| lines.prefetch(hash);
+        let upto = records.next_parts(&self.cutter.pattern, text, from, cut, prefetch)?;
+        cache.look_up(records.all(), from, &mut waiting.looked);
+        Ok(upto)
     }
 
     /// Encodes the long pieces among those that were looked up just now.
@@ -170,7 +203,10 @@ impl Tokenizer {
             }
         };
         // A token that the merges do not make is no work for lanes.
-        if keys.len() >= FEW && self.whole.is_empty() && Lanes::available() {
+        if let Some(lanes) = lanes
+            && keys.len() >= FEW
+            && self.whole.is_empty()
+        {
             lanes.merge(keys, self.vocab.pairs(), done);
         } else {
             for (i, &key) in keys.iter().enumerate() {

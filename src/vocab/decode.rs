@@ -23,7 +23,8 @@ impl Places {
     fn new(vocab: &Vocab) -> Self {
         let mut places = Places { by_id: Vec::new(), bytes: Vec::new() };
         // Special tokens may make it more than 4 GiB; then there is no such table.
-        let n_bytes = vocab.bytes.len() + vocab.specials.iter().map(|s| s.text.len()).sum::<usize>();
+        let n_bytes =
+            vocab.bytes.len() + vocab.specials.iter().map(|s| s.text.len()).sum::<usize>();
         if u32::try_from(n_bytes).is_err() || matches!(vocab.ranks, IdMap::Sparse(_)) {
             return places;
         }

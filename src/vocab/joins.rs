@@ -60,11 +60,8 @@ impl Joins {
     pub fn new(vocab: &Vocab) -> Self {
         let n_places: usize = (0..vocab.n_ranks() as u32).map(|r| vocab.rank_bytes(r).len()).sum();
         let log = (n_places * 4).next_power_of_two().trailing_zeros().clamp(10, 23);
-        let mut joins = Joins {
-            kinds: vec![0; 1 << 16],
-            contexts: vec![0; 1 << (log - 6)],
-            shift: 64 - log,
-        };
+        let mut joins =
+            Joins { kinds: vec![0; 1 << 16], contexts: vec![0; 1 << (log - 6)], shift: 64 - log };
         for rank in 0..vocab.n_ranks() as u32 {
             let token = vocab.rank_bytes(rank);
             for at in 1..token.len() {

@@ -167,26 +167,18 @@ pub mod x86 {
     use super::{BITS, MASK, NONE, PairRanks, SECOND};
 
     impl PairRanks {
-        /// What the pairs of bytes in the lanes become, `left << 8 | right` each.
-        #[target_feature(enable = "avx512f")]
-        #[inline]
-        pub fn of_bytes_x16(&self, pairs: __m512i) -> __m512i {
-            // SAFETY: 16 bits are within the table.
-            unsafe {
-                let within = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff));
-                _mm512_i32gather_epi32::<4>(within, self.bytes.as_ptr().cast())
-            }
-        }
-
         /// [`PairRanks::get`] for the lanes in `which`; [`NONE`] in the others.
+        ///
+        /// # Safety
+        /// The processor must have AVX-512 F.
         #[target_feature(enable = "avx512f")]
         #[inline]
         pub fn get_x16(&self, which: __mmask16, left: __m512i, right: __m512i) -> __m512i {
             let none = _mm512_set1_epi32(NONE as i32);
-            let times = |lanes, number: u32| {
-                _mm512_mullo_epi32(lanes, _mm512_set1_epi32(number as i32))
-            };
-            let hashes = _mm512_add_epi32(times(left, self.hash.left), times(right, self.hash.right));
+            let times =
+                |lanes, number: u32| _mm512_mullo_epi32(lanes, _mm512_set1_epi32(number as i32));
+            let hashes =
+                _mm512_add_epi32(times(left, self.hash.left), times(right, self.hash.right));
             let shift = |lanes, by: u32| _mm512_srl_epi32(lanes, _mm_cvtsi32_si128(by as i32));
             let bits = shift(hashes, self.hash.filter_shift);
             // SAFETY: a hash has as many bits left as the filter is large.
@@ -210,16 +202,12 @@ pub mod x86 {
             let left = _mm512_maskz_compress_epi32(likely, left);
             let right = _mm512_maskz_compress_epi32(likely, right);
             let hashes = _mm512_maskz_compress_epi32(likely, hashes);
-            let [first, second] = [hashes, times(hashes, SECOND)]
-                .map(|hashes| shift(hashes, self.hash.slot_shift));
+            let [first, second] =
+                [hashes, times(hashes, SECOND)].map(|hashes| shift(hashes, self.hash.slot_shift));
             let n = likely.count_ones();
             let low = |lanes| _mm512_castsi512_si256(lanes);
-            let mut results = _mm512_castsi256_si512(self.get_x8(
-                low(left),
-                low(right),
-                low(first),
-                low(second),
-            ));
+            let mut results =
+                _mm512_castsi256_si512(self.get_x8(low(left), low(right), low(first), low(second)));
             if n > 8 {
                 let high = |lanes| _mm512_extracti64x4_epi64::<1>(lanes);
                 results = _mm512_inserti64x4::<1>(
@@ -317,7 +305,8 @@ mod tests {
                 };
                 let left = std::array::from_fn(|lane| pair(lane as u32).0);
                 let right = std::array::from_fn(|lane| pair(lane as u32).1);
-                let which = (round.wrapping_mul(2_654_435_761) >> 16) as u16 | (round % 2 * 0xffff) as u16;
+                let which =
+                    (round.wrapping_mul(2_654_435_761) >> 16) as u16 | (round % 2 * 0xffff) as u16;
                 // SAFETY: the processor has the feature.
                 let got = unsafe { ask(&table, which, left, right) };
                 let expected = std::array::from_fn(|lane| {
