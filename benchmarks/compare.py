@@ -114,10 +114,25 @@ def machine() -> Record:
     }
 
 
+def shown(seconds: float | None) -> str:
+    """A time in a unit that suits it."""
+    if seconds is None:
+        return ""
+    for unit, size in (("s", 1), ("ms", 1e-3)):
+        if seconds >= size / 10:
+            return f"{seconds / size:.2f} {unit}"
+    return f"{seconds * 1e6:.2f} µs"
+
+
+# Where the time of a task is not that of the whole corpus.
+WITHOUT_RATE = {"calls", "load"}
+WITH_TOKENIZER = {"encode", "file", "decode", "calls", "load"}
+
+
 def table(records: list[Record]) -> str:
     """The records as a Markdown table; × is how many times longer than bytemill it took."""
     lines = [
-        "| task | | s | MB/s | peak MB | × bytemill | second pass, s |",
+        "| task | | time | MB/s | peak MB | × bytemill | second pass |",
         "|---|---|--:|--:|--:|--:|--:|",
     ]
     for record in records:
@@ -127,11 +142,11 @@ def table(records: list[Record]) -> str:
         what += f"{record['vocab_size']:,}, {threads}"
         ours = next(r["seconds"] for r in record["rows"] if r["contender"] == "bytemill")
         for row in record["rows"]:
+            rate = "" if record["task"] in WITHOUT_RATE else f"{row['mb_per_s']:.1f}"
             lines.append(
-                f"| {what} | {row['contender']} {row['version']} | {row['seconds']:.2f} "
-                f"| {row['mb_per_s']:.1f} | {row['peak_mb']:.0f} "
-                f"| {row['seconds'] / ours:.1f} "
-                f"| {format(row['others']['warm'], '.2f') if 'warm' in row['others'] else ''} |"
+                f"| {what} | {row['contender']} {row['version']} | {shown(row['seconds'])} "
+                f"| {rate} | {row['peak_mb']:.0f} | {row['seconds'] / ours:.1f} "
+                f"| {shown(row['others'].get('warm'))} |"
             )
             what = ""
     return "\n".join(lines)
@@ -170,7 +185,7 @@ def compare(corpus: Path, asked: argparse.Namespace, directory: Path) -> list[Re
     }
     if asked.tokenizer:
         options["tokenizer"] = str(asked.tokenizer.resolve())
-    elif "encode" in asked.task:
+    elif WITH_TOKENIZER & set(asked.task):
         bytemill.train_tokenizer(corpus, vocab_size=asked.vocab_size, progress=False).save(
             options["tokenizer"], overwrite=True
         )
@@ -181,7 +196,7 @@ def compare(corpus: Path, asked: argparse.Namespace, directory: Path) -> list[Re
             "task": task,
             "corpus": {"name": corpus.stem, "bytes": corpus.stat().st_size},
             "vocab_size": len(bytemill.Tokenizer.load(options["tokenizer"]))
-            if task == "encode"
+            if task in WITH_TOKENIZER
             else asked.vocab_size,
             "threads": asked.threads,
             "rows": measure(task, options, asked.repeat),

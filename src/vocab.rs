@@ -112,9 +112,10 @@ impl Vocab {
         self.ids.iter().copied().chain(special).max().unwrap_or(0)
     }
 
-    /// Where long pieces can be cut.
-    pub fn joins(&self) -> &Joins {
-        self.joins.get_or_init(|| Joins::new(self))
+    /// Where long pieces can be cut. To find out takes some milliseconds, once, which is only worth
+    /// it where there is `much` text.
+    pub fn joins(&self, much: bool) -> Option<&Joins> {
+        if much { Some(self.joins.get_or_init(|| Joins::new(self))) } else { self.joins.get() }
     }
 
     /// The bytes of an ordinary token.

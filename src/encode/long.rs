@@ -7,9 +7,12 @@
 use super::{Merger, Tokenizer};
 use crate::error::Result;
 use crate::pieces::PieceMap;
+use crate::vocab::Joins;
 
 /// Longer ones are not kept.
 const LONGEST: usize = 128;
+/// For shorter texts it is not worth finding out where pieces can be cut.
+const MUCH: usize = 64 << 10;
 /// The share of a worker's cache that is for long pieces.
 const SHARE: usize = 16;
 
@@ -52,16 +55,10 @@ impl LongCache {
 }
 
 impl Tokenizer {
-    /// The first place where a piece `text[start..end]` can be cut.
-    #[inline]
-    pub(super) fn cut(&self, text: &[u8], start: usize, end: usize) -> Option<usize> {
+    /// Where pieces of this text can be cut, if they can be.
+    pub(super) fn joins(&self, text: &[u8]) -> Option<&Joins> {
         // A piece that is a token whatever the merges say must be seen as a whole.
-        if !self.whole.is_empty() {
-            return None;
-        }
-        let joins = self.vocab.joins();
-        // Within a character it is hardly ever worth the question.
-        (start + 1..end).find(|&at| text[at] & 0xc0 != 0x80 && !joins.may_span(text, at))
+        if self.whole.is_empty() { self.vocab.joins(text.len() >= MUCH) } else { None }
     }
 
     /// Encodes a piece, or a part of one, that is too long for a key.

@@ -13,6 +13,7 @@ use super::small::Small;
 use crate::bpe::Scratch;
 use crate::error::Result;
 use crate::pieces::{Key, Records};
+use crate::vocab::Joins;
 
 /// So many unseen pieces are merged at once.
 const ENOUGH: usize = 64;
@@ -105,9 +106,10 @@ impl Tokenizer {
         text: &[u8],
         ids: &mut Vec<u32>,
     ) -> Result<()> {
+        let joins = self.joins(text);
         let mut from = 0;
         while from < text.len() {
-            from = self.look_up(worker, text, from)?;
+            from = self.look_up(worker, text, from, joins)?;
             let Worker { waiting, .. } = worker;
             if waiting.looked.unseen.is_empty() {
                 ids.extend_from_slice(&waiting.looked.known);
@@ -131,29 +133,47 @@ impl Tokenizer {
     }
 
     /// Cuts the next pieces off and looks them up; returns where they end.
-    fn look_up(&self, worker: &mut Worker, text: &[u8], from: usize) -> Result<usize> {
+    fn look_up(
+        &self,
+        worker: &mut Worker,
+        text: &[u8],
+        from: usize,
+        joins: Option<&Joins>,
+    ) -> Result<usize> {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2")
             && std::arch::is_x86_feature_detected!("bmi1")
             && std::arch::is_x86_feature_detected!("bmi2")
         {
             // SAFETY: the processor has what is asked for.
-            return unsafe { self.look_up_avx2(worker, text, from) };
+            return unsafe { self.look_up_avx2(worker, text, from, joins) };
         }
-        self.look_up_inline(worker, text, from)
+        self.look_up_inline(worker, text, from, joins)
     }
 
     /// The same, compiled for processors of this century.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2")]
-    fn look_up_avx2(&self, worker: &mut Worker, text: &[u8], from: usize) -> Result<usize> {
-        self.look_up_inline(worker, text, from)
+    fn look_up_avx2(
+        &self,
+        worker: &mut Worker,
+        text: &[u8],
+        from: usize,
+        joins: Option<&Joins>,
+    ) -> Result<usize> {
+        self.look_up_inline(worker, text, from, joins)
     }
 
     #[inline(always)]
-    fn look_up_inline(&self, worker: &mut Worker, text: &[u8], from: usize) -> Result<usize> {
+    fn look_up_inline(
+        &self,
+        worker: &mut Worker,
+        text: &[u8],
+        from: usize,
+        joins: Option<&Joins>,
+    ) -> Result<usize> {
         let Worker { records, cache, waiting, .. } = worker;
-        let cut = |start, end| self.cut(text, start, end);
+        let cut = |start, end| joins?.cut(text, start, end);
         let lines = cache.lines();
         let prefetch = |hash| lines.prefetch(hash);
         let upto = records.next_parts(&self.cutter.pattern, text, from, cut, prefetch)?;

@@ -82,9 +82,16 @@ impl Joins {
         ((mixed ^ mixed >> 29).wrapping_mul(0xd6e8_feb8_6659_fd93) >> self.shift) as usize
     }
 
+    /// The first place where the piece `text[start..end]` can be cut.
+    #[inline]
+    pub fn cut(&self, text: &[u8], start: usize, end: usize) -> Option<usize> {
+        // Within a character it is hardly ever worth the question.
+        (start + 1..end).find(|&at| text[at] & 0xc0 != 0x80 && !self.may_span(text, at))
+    }
+
     /// Whether a token may span the place `at`, which is neither the start nor the end of `text`.
     #[inline]
-    pub fn may_span(&self, text: &[u8], at: usize) -> bool {
+    fn may_span(&self, text: &[u8], at: usize) -> bool {
         let context = context(text, at);
         let mut kinds = self.kinds[middle(context)];
         while kinds != 0 {
