@@ -266,6 +266,11 @@ pub fn key_bytes(key: Key) -> ([u8; 16], usize) {
     (key.to_le_bytes(), (key >> 120) as usize)
 }
 
+/// Keys in this order are pieces in the order of their bytes.
+fn order(key: Key) -> u128 {
+    (key ^ MIX).swap_bytes()
+}
+
 /// The hash of a key: one multiplication of its halves, folded, which is all that such a table
 /// needs.
 #[inline(always)]
