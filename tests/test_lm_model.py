@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import warnings
 from typing import Any
 
 import pytest
@@ -299,10 +301,14 @@ def test_compiled_little_functions_agree() -> None:
     expected = gradients(model, model.loss(ids, ids))
     fused.use_compiled()
     try:
-        try:
+        # The compiler warns of this and that; none of it is ours.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             found = gradients(model, model.loss(ids, ids))
-        except Exception as error:
-            pytest.skip(f"nothing to compile with: {type(error).__name__}")
+    except Exception as error:
+        if shutil.which("g++") or shutil.which("clang++"):
+            raise
+        pytest.skip(f"nothing to compile with: {type(error).__name__}")
     finally:
         fused.use_compiled(False)
     for name, grad in expected.items():

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .config import ModelConfig
     from .data import Windows, get_batch, open_tokens
     from .decode import STEPS, DecodeStep
+    from .evaluate import Evaluation
     from .functional import (
         cross_entropy,
         perplexity,
@@ -39,14 +40,19 @@ if TYPE_CHECKING:
     )
     from .model import TransformerBlock, TransformerLM
     from .optim import SGD, AdamW, Muon, clip_gradients
+    from .report import StepReport
+    from .run import load
     from .sampling import Sampling
     from .schedule import constant_schedule, cosine_schedule, wsd_schedule
+    from .settings import PRESETS, TrainConfig
+    from .training import TrainResult, train
 
 _HOMES = {
     "checkpoint": ("load_checkpoint", "save_checkpoint"),
     "config": ("ModelConfig",),
     "data": ("Windows", "get_batch", "open_tokens"),
     "decode": ("STEPS", "DecodeStep"),
+    "evaluate": ("Evaluation",),
     "functional": (
         "cross_entropy",
         "perplexity",
@@ -67,18 +73,24 @@ _HOMES = {
     ),
     "model": ("TransformerBlock", "TransformerLM"),
     "optim": ("SGD", "AdamW", "Muon", "clip_gradients"),
+    "report": ("StepReport",),
+    "run": ("load",),
     "sampling": ("Sampling",),
     "schedule": ("constant_schedule", "cosine_schedule", "wsd_schedule"),
+    "settings": ("PRESETS", "TrainConfig"),
+    "training": ("TrainResult", "train"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "PRESETS",
     "SGD",
     "STEPS",
     "AdamW",
     "CausalSelfAttention",
     "DecodeStep",
     "Embedding",
+    "Evaluation",
     "Linear",
     "ModelConfig",
     "Muon",
@@ -87,7 +99,10 @@ __all__ = [
     "RotaryEmbedding",
     "Sampling",
     "SiLUFeedForward",
+    "StepReport",
     "SwiGLU",
+    "TrainConfig",
+    "TrainResult",
     "TransformerBlock",
     "TransformerLM",
     "Windows",
@@ -99,6 +114,7 @@ __all__ = [
     "generate_text",
     "get_batch",
     "linear_cross_entropy",
+    "load",
     "load_checkpoint",
     "open_tokens",
     "perplexity",
@@ -107,6 +123,7 @@ __all__ = [
     "silu",
     "softmax",
     "stream_text",
+    "train",
     "wsd_schedule",
 ]
 
