@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch")
 
 from bytemill.lm import ModelConfig, TransformerLM  # noqa: E402
 
-torch.set_num_threads(2)
+# Models as small as these only lose by a second thread, and most of all on a busy machine.
+torch.set_num_threads(1)
 
 
 def config(**changes: Any) -> ModelConfig:

@@ -38,7 +38,7 @@ examples:
 @click.option("--min-p", type=click.FloatRange(0, 1), metavar="X",
               help="Only those at least X times as likely as the likeliest.")  # fmt: skip
 @click.option("--repetition-penalty", type=click.FloatRange(min=0, min_open=True), default=1.0,
-              show_default=True, metavar="X", help="Above 1, what occurred is less likely.")  # fmt: skip
+              show_default=True, metavar="X", help="Above 1, used ones come less.")  # fmt: skip
 @click.option("--stop", multiple=True, metavar="TEXT",
               help="End before this text; may be repeated. \\n and \\t are known.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), metavar="N",
@@ -53,9 +53,7 @@ examples:
 @click.option("--echo/--no-echo", default=True, show_default=True, help="Show the prompt too.")
 @click.option("-i", "--interactive", is_flag=True, help="Ask for prompts, one after another.")
 @streams.json_option
-@click.pass_context
 def generate(
-    ctx: click.Context,
     run: str,
     prompt: str | None,
     max_tokens: int,

@@ -113,9 +113,7 @@ def _option(name: str, hint: Any, text: str, default: Any) -> Any:
 @options.quiet_option
 @streams.json_option
 @config_options
-@click.pass_context
 def train(
-    ctx: click.Context,
     tokens: str,
     output: Path,
     tokenizer: str | None,

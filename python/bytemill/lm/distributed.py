@@ -127,6 +127,13 @@ class World:
         fully_shard(model, mesh=mesh)
         return model
 
+    def put_back(self, model: nn.Module) -> None:
+        """Lets go of whole weights that a forward pass without backward has left in place."""
+        for module in model.modules():
+            reshard: Any = getattr(module, "reshard", None)
+            if reshard is not None:
+                reshard()
+
     @contextlib.contextmanager
     def accumulating(self, model: nn.Module, last: bool) -> Iterator[None]:
         """Gradients are exchanged only at the last of several backward passes."""
@@ -181,9 +188,12 @@ def joined(device: torch.device) -> Iterator[World]:
 
 
 def _set_patience() -> None:
-    group: Any = dist.group.WORLD
-    with contextlib.suppress(AttributeError, RuntimeError):
-        dist.distributed_c10d._set_pg_timeout(PATIENCE, group)
+    # Public since torch 2.14 or so; the older name does the same.
+    change: Any = getattr(dist, "set_timeout", None)
+    if change is None:
+        change = getattr(dist.distributed_c10d, "_set_pg_timeout", None)
+    if change is not None:
+        change(PATIENCE, dist.group.WORLD)
 
 
 def _device_id(device: torch.device) -> dict[str, Any]:

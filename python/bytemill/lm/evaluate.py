@@ -89,6 +89,7 @@ class Evaluator:
                 loss = float(model(ids[:, :-1], ids[:, 1:]))
                 nats += loss * mine[:, 1:].size
         model.train(was_training)
+        world.put_back(model)
         nats = world.sum([nats])[0]
         loss = nats / self.n_tokens
         bits = None if not self.n_bytes else nats / math.log(2) / self.n_bytes

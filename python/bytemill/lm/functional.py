@@ -96,4 +96,5 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 def perplexity(loss: Tensor | float) -> float:
     """exp of a mean cross-entropy: how many equally likely ids would be as hard to guess."""
-    return math.exp(float(loss)) if float(loss) < 700 else math.inf
+    value = float(loss.detach() if isinstance(loss, Tensor) else loss)
+    return math.exp(value) if value < 700 else math.inf

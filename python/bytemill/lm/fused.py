@@ -129,7 +129,7 @@ class _FeedForward(torch.autograd.Function):
         gate, up = normed @ w1.t(), normed @ w3.t()
         inner = swiglu_forward(gate, up)
         ctx.save_for_backward(flat, weight, w1, w2, w3, scale, gate, up)
-        return torch.addmm(flat, inner, w2.t()).view(x.shape)
+        return _added(x, flat, inner, w2)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -184,7 +184,7 @@ class _Attention(torch.autograd.Function):
             flat, weight, wq, wk, wv, wo, query_table, key_table, scale, *heads, mixed, sums
         )
         joined = mixed.transpose(1, 2).reshape(flat.shape)
-        return torch.addmm(flat, joined, wo.t()).view(x.shape)
+        return _added(x, flat, joined, wo)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -216,6 +216,16 @@ class _Attention(torch.autograd.Function):
         norm_grad = (rows[0] @ wq).addmm_(rows[1], wk).addmm_(rows[2], wv)
         x_grad, weight_grad = norm_backward(norm_grad, x, weight, scale, flat)
         return x_grad.view(grad.shape), weight_grad, *weight_grads, wo_grad, *[None] * 4
+
+
+def _added(x: Tensor, flat: Tensor, inner: Tensor, weight: Tensor) -> Tensor:
+    """x + weight inner, in the shape of x and in memory of its own.
+
+    Not a view of what the product gives: FSDP hangs its hooks on outputs, and warns of views.
+    """
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    torch.addmm(flat, inner, weight.t(), out=out.view(flat.shape))
+    return out
 
 
 def _heads(x: Tensor, d_head: int) -> Tensor:

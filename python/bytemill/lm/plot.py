@@ -73,9 +73,7 @@ Curve = tuple[list[float], list[float]]
 def _curves(run: Path, x: str) -> tuple[Curve, Curve]:
     """The smoothed loss of steps, and the loss of evaluations."""
     if not (run / METRICS).exists():
-        raise CheckpointError(
-            f"{run}: no {METRICS} here", "name a run: what bytemill train -o made"
-        )
+        raise CheckpointError(f"{run}: no {METRICS} here", "a run is what bytemill train -o makes")
     rows = list(read_metrics(run))
     training: Curve = ([], [])
     held_out: Curve = ([], [])
