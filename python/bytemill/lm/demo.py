@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..tokenizer import Tokenizer
 from .config import ModelConfig
 from .data import Windows, open_tokens
@@ -85,7 +87,7 @@ def _steps_within(seconds: float, tokens: Path, vocab_size: int) -> int:
     took = []
     for step in range(3):
         began = time.perf_counter()
-        model.loss(*windows.batch(step, TRAINING["batch_size"])).backward()
+        torch.autograd.backward(model.loss(*windows.batch(step, TRAINING["batch_size"])))
         took.append(time.perf_counter() - began)
     # The optimizer, evaluations and samples take about a quarter more.
     return max(2, min(3000, round(seconds / (1.25 * min(took)))))
