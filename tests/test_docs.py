@@ -62,6 +62,8 @@ def run_console(block: Block, directory: Path, where: str) -> None:
         "NO_COLOR": "1",
         "COLUMNS": "100",
         "PYTHONUTF8": "1",
+        # The models of the examples are too small for a second thread.
+        "OMP_NUM_THREADS": "1",
     }
     for command, expected in commands(block.code):
         done = subprocess.run(

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 import bytemill  # noqa: E402
 import small_lm  # noqa: E402
 from bytemill import lm  # noqa: E402
-from bytemill.lm import distributed, metrics, training  # noqa: E402
+from bytemill.lm import distributed, engine, metrics  # noqa: E402
 
 pytestmark = [
     pytest.mark.timeout(240),
@@ -107,10 +107,11 @@ SCRIPT = """
     import os, sys
     from bytemill import lm
 
-    import bytemill.lm.training as training
+    from bytemill import BytemillError
+    from bytemill.lm.engine import Engine
 
     if sys.argv[3] == "dies":
-        real = training._Session._update
+        real = Engine.update
         calls = 0
         def update(self, lr):
             global calls
@@ -118,12 +119,12 @@ SCRIPT = """
             if calls == 3:
                 os._exit(7)
             return real(self, lr)
-        training._Session._update = update
+        Engine.update = update
     try:
         lm.train(sys.argv[1], sys.argv[2], preset="tiny", vocab_size=97, context_length=16,
                  d_model=32, batch_size=int(sys.argv[4]), steps=10**6, threads=1, progress=False,
                  tensorboard=False, eval_every=0)
-    except training.BytemillError as error:
+    except BytemillError as error:
         sys.exit(f"{type(error).__name__}: {error}")
 """
 
@@ -166,11 +167,11 @@ def test_ranks_that_differ(ids: Path, tmp_path: Path) -> None:
 def test_a_batch_that_does_not_divide() -> None:
     config = lm.TrainConfig(batch_size=6)
     rows = [
-        training._rows(config, distributed.World(rank, 3, torch.device("cpu"))) for rank in range(3)
+        engine.rows_of(config, distributed.World(rank, 3, torch.device("cpu"))) for rank in range(3)
     ]
     assert rows == [range(2), range(2, 4), range(4, 6)]
     with pytest.raises(bytemill.ConfigError, match="batch_size=6 does not divide among 4 ranks"):
-        training._rows(config, distributed.World(0, 4, torch.device("cpu")))
+        engine.rows_of(config, distributed.World(0, 4, torch.device("cpu")))
 
 
 def test_environments_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,54 +11,39 @@ import json
 import math
 import os
 import shutil
-import signal
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from .. import __version__
-from ..errors import BytemillError, ConfigError, TokensError, TrainingError
+from ..errors import BytemillError, ConfigError, TrainingError
 from ..measures import duration, size
 from ..memory import allowed_memory
-from . import account, checkpoint, devices, fused, settings
+from . import account, checkpoint, devices, settings
 from .config import ModelConfig
 from .data import Windows
 from .devices import Plan
 from .distributed import World, joined, local_rank, ranks_of_environment
+from .engine import Engine
 from .evaluate import Evaluation, Evaluator, token_lengths
 from .generate import generate_text
 from .metrics import Metrics
-from .model import TransformerLM
-from .optim import clip_gradients, make_optimizers
 from .report import Report, ReportOption, StepReport
-from .run import CONFIG, TOKENIZER, best_step, read_config, write_best, write_config
+from .resuming import check_same_tokens, own_tokenizer, resumed_keys, stored_config
+from .run import CONFIG, TOKENIZER, best_step, write_best, write_config
 from .schedule import learning_rate
 from .settings import TrainConfig
 from .sources import Sources, open_sources
+from .watching import Clock, Stop, Watch
 
 if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
 
 __all__ = ["TrainResult", "train"]
-
-# What may change when a run is resumed, without becoming another run.
-CHANGEABLE = frozenset(
-    (
-        "steps", "eval_every", "eval_windows", "sample_every", "sample_prompt", "sample_tokens",
-        "checkpoint_every", "keep", "device", "dtype", "kernels", "compile", "threads", "parallel",
-        "tensorboard", "wandb", "micro_batch_size",
-    )
-)  # fmt: skip
-# A loss this far above its best, for this many steps, does not come back by itself.
-DIVERGED_BY = 1.5
-DIVERGED_FOR = 50
 
 
 @dataclass(frozen=True)
@@ -117,15 +102,15 @@ def train(
     rank, _ = ranks_of_environment()
     report = Report(progress if rank == 0 else False)
     file = settings.read_toml(config) if isinstance(config, (str, os.PathLike)) else config
-    stored = _stored(run, resume, overwrite)
+    stored = stored_config(run, resume, overwrite)
     keys = (
         settings.merged(preset, file, options)
         if stored is None
-        else _resumed_keys(stored, preset, dict(file or {}) | options)
+        else resumed_keys(stored, preset, dict(file or {}) | options)
     )
     sources = open_sources(
         tokens,
-        tokenizer=tokenizer if tokenizer is not None or stored is None else _own_tokenizer(run),
+        tokenizer=tokenizer if tokenizer is not None or stored is None else own_tokenizer(run),
         val=val,
         val_fraction=keys.get("val_fraction", TrainConfig.val_fraction),
         vocab_size=keys.get("vocab_size"),
@@ -133,7 +118,7 @@ def train(
     )
     model_config, train_config = settings.resolve(keys, sources.vocab_size)
     if stored is not None:
-        _check_same_tokens(stored, sources)
+        check_same_tokens(stored, sources)
     if train_config.threads is not None:
         torch.set_num_threads(train_config.threads)
     plan = devices.choose(model_config, train_config, local_rank())
@@ -145,70 +130,6 @@ def train(
             return session.go(new=stored is None)
     finally:
         report.close()
-
-
-# --- before it begins ---------------------------------------------------------------------------
-
-
-def _stored(run: Path, resume: bool, overwrite: bool) -> dict[str, Any] | None:
-    """The config of a run to be resumed; None for a new one."""
-    if not run.exists():
-        return None
-    if not run.is_dir():
-        raise NotADirectoryError(20, "Not a directory", str(run))
-    if resume and (run / CONFIG).exists():
-        return read_config(run)
-    if not overwrite and any(run.iterdir()):
-        if (run / CONFIG).exists():
-            raise ConfigError(
-                f"{run}: there is a run already",
-                "resume=True (--resume) goes on with it, overwrite=True (--overwrite) replaces it",
-            )
-        raise ConfigError(f"{run}: the directory is not empty", "give the run one of its own")
-    if overwrite and any(run.iterdir()) and not (run / CONFIG).exists():
-        raise ConfigError(
-            f"{run}: the directory holds something that is not a run",
-            "only a run is ever replaced; name another directory",
-        )
-    return None
-
-
-def _resumed_keys(
-    stored: Mapping[str, Any], preset: str | None, changes: Mapping[str, Any]
-) -> dict[str, Any]:
-    keys = dict(stored["model"]) | dict(stored["train"])
-    # As it was computed before, so that it goes on bit for bit; unless someone says otherwise.
-    plan = dict(stored.get("plan", {}))
-    keys |= {name: plan[name] for name in ("dtype", "kernels", "compile") if name in plan}
-    if preset is not None:
-        changes = settings.PRESETS.get(preset, {}) | dict(changes)
-    for key, value in changes.items():
-        if key in ("preset", "vocab_size"):
-            continue
-        if key not in keys:
-            settings.merged(None, None, {key: value})  # raises, with a suggestion
-        if key not in CHANGEABLE and value != keys[key]:
-            raise ConfigError(
-                f"the run was begun with {key}={keys[key]}, and {key}={value} was given",
-                "leave it out to go on with the run, or begin another",
-            )
-        keys[key] = value
-    return keys
-
-
-def _own_tokenizer(run: Path) -> Path | None:
-    return run / TOKENIZER if (run / TOKENIZER).exists() else None
-
-
-def _check_same_tokens(stored: Mapping[str, Any], sources: Sources) -> None:
-    before = stored["tokens"]
-    for name in ("fingerprint", "tokens", "held_out"):
-        if before.get(name) != sources.facts[name]:
-            raise TokensError(
-                f"the run was begun on other tokens: {name} was {before.get(name)}, "
-                f"and is {sources.facts[name]}",
-                "go on with the same tokens, or begin another run",
-            )
 
 
 # --- the loop -----------------------------------------------------------------------------------
@@ -231,32 +152,16 @@ class _Session:
         self.run, self.sources, self.config = run, sources, config
         self.plan, self.world, self.report = plan, world, report
         self.overwrite = overwrite
-        self.rows = _rows(config, world)
-        self.micro = min(config.micro_batch_size or len(self.rows), len(self.rows))
-        if config.optimizer == "muon" and config.parallel == "fsdp" and world.size > 1:
-            raise ConfigError(
-                "Muon needs whole matrices, and fsdp cuts them", "use parallel='ddp', or adamw"
-            )
         self.windows = Windows(sources.train, model_config.context_length, config.seed)
         world.check_same("the config", json.dumps([model_config.to_json(), config.to_json()]))
         world.check_same("the tokens", json.dumps(sources.facts | {"path": "", "val": ""}))
-        torch.manual_seed(config.seed)
-        self.model = TransformerLM(model_config).to(plan.device).use_kernels(plan.kernels)
-        self.shared: nn.Module = world.shared(self.model, config.parallel)
-        self.optimizers = make_optimizers(
-            self.model,
-            config.optimizer,
-            lr=config.lr,
-            weight_decay=config.weight_decay,
-            betas=(config.beta1, config.beta2),
-            eps=config.eps,
-            muon_lr=config.muon_lr,
-        )
+        self.engine = Engine(model_config, config, self.windows, plan, world)
+        self.model = self.engine.model
         self.evaluator = self._evaluator()
         self.step = 0
         self.best = math.inf
-        self.watch = _Watch(model_config.vocab_size)
-        self.stop = _Stop(enabled=world.size == 1)
+        self.watch = Watch()
+        self.stop = Stop(enabled=world.size == 1)
 
     def _evaluator(self) -> Evaluator | None:
         held_out, context = self.sources.held_out, self.model.config.context_length
@@ -271,7 +176,7 @@ class _Session:
         lengths = None
         if self.sources.tokenizer is not None:
             lengths = token_lengths(self.sources.tokenizer, self.model.config.vocab_size)
-        at_once = max(1, min(self.micro, self.config.eval_windows))
+        at_once = max(1, min(self.engine.micro, self.config.eval_windows))
         return Evaluator(held_out, context, self.config.eval_windows, lengths, at_once)
 
     def go(self, new: bool) -> TrainResult:
@@ -323,7 +228,7 @@ class _Session:
         if not steps:
             self.report.say("resume  no checkpoint yet: from the beginning")
             return
-        self.step = checkpoint.load_checkpoint(steps[-1], self.model, self.optimizers)
+        self.step = checkpoint.load_checkpoint(steps[-1], self.model, self.engine.optimizers)
         best = best_step(self.run)
         # What came behind the checkpoint did not happen, an evaluation least of all.
         if best is not None:
@@ -338,18 +243,18 @@ class _Session:
             self.report.say(reason)
         if self.plan.device.type == "cpu":
             devices.hold_freed_memory()
-        self._compile()
+        self.engine.compile(self.step, self.report)
         rate = devices.matmul_rate(self.plan.device, self.plan.dtype)
         self.rate = rate
         parameters = account.n_parameters(model)
         memory = account.training_memory(
             model,
-            self.micro,
+            self.engine.micro,
             fused=self.plan.kernels == "fused",
             moments=1 if config.optimizer == "muon" else 0 if config.optimizer == "sgd" else 2,
             width=4 if self.plan.dtype == torch.float32 else 2,
         )
-        seconds = self._trial() * (config.steps - self.step)
+        seconds = self.engine.trial(self.step) * (config.steps - self.step)
         ranks = "" if self.world.size == 1 else f", {self.world.size} ranks ({config.parallel})"
         self.report.say(
             f"model   {parameters:,} parameters, {model.num_layers} layers of {model.d_model}, "
@@ -375,70 +280,7 @@ class _Session:
                 "a smaller --micro-batch-size needs less"
             )
 
-    def _compile(self) -> None:
-        """Compiles as planned; what cannot be compiled runs as it is."""
-        if self.plan.compile == "off":
-            return
-        try:
-            if self.plan.compile == "parts":
-                fused.use_compiled()
-            else:
-                self.model.use_kernels("torch")
-                for block in self.model.layers:
-                    block.compile(dynamic=False)
-            self._forward_backward(self.step)
-        except Exception as error:
-            # Whatever the compiler stumbles on, there is a way without it.
-            fused.use_compiled(False)
-            for block in self.model.layers:
-                block._compiled_call_impl = None
-            self.model.use_kernels(self.plan.kernels)
-            self.report.say(f"note: compiling failed ({type(error).__name__}); going on without")
-        self.optimizers.zero_grad()
-
-    def _trial(self) -> float:
-        """Seconds of a step, by trying one that changes nothing."""
-        best = math.inf
-        for _ in range(2):
-            began = time.perf_counter()
-            self._forward_backward(self.step)
-            devices.synchronize(self.plan.device)
-            best = min(best, time.perf_counter() - began)
-        self.optimizers.zero_grad()
-        return best
-
     # --- steps --------------------------------------------------------------------------------
-
-    def _forward_backward(self, step: int) -> float:
-        """Adds up the gradients of a step; the mean loss of this rank's rows."""
-        total = 0.0
-        starts = range(self.rows.start, self.rows.stop, self.micro)
-        for start in starts:
-            rows = range(start, min(start + self.micro, self.rows.stop))
-            ids, targets = self.windows.batch(step, self.config.batch_size, self.plan.device, rows)
-            share = len(rows) / len(self.rows)
-            last = start == starts[-1]
-            with self.world.accumulating(self.shared, last):
-                with self.plan.autocast():
-                    loss = self.shared(ids, targets)
-                (loss if share == 1 else loss * share).backward()
-            total += float(loss.detach()) * share
-        return total
-
-    def _update(self, lr: float) -> float:
-        """Clips and updates; the norm of the gradients."""
-        parameters = list(self.model.parameters())
-        limit = self.config.clip or math.inf
-        if self.config.parallel == "fsdp" and self.world.size > 1:
-            found: Any = nn.utils.clip_grad_norm_(parameters, limit)
-            norm = float(found.full_tensor() if hasattr(found, "full_tensor") else found)
-        else:
-            norm = float(clip_gradients(parameters, limit))
-        if math.isfinite(norm):
-            self.optimizers.set_lr(lr)
-            self.optimizers.step()
-        self.optimizers.zero_grad()
-        return norm
 
     def _loop(self, metrics: Metrics | None) -> TrainResult:
         config = self.config
@@ -446,7 +288,7 @@ class _Session:
         first, loss, evaluation = self.step, math.nan, None
         n_tokens = config.batch_size * self.model.config.context_length
         flops = account.training_flops(self.model.config, config.batch_size)
-        clock = _Clock()
+        clock = Clock()
         while self.step < config.steps:
             clock.begin()
             lr = learning_rate(
@@ -458,10 +300,10 @@ class _Session:
                 decay=config.decay_steps,
                 total=config.steps,
             )
-            loss = self._forward_backward(self.step)
+            loss = self.engine.forward_backward(self.step)
             loss = self.world.sum([loss])[0] / self.world.size
             self._check(loss)
-            norm = self._update(lr)
+            norm = self.engine.update(lr)
             self._check(norm, "the norm of the gradients")
             self.step += 1
             seconds = clock.end()
@@ -497,7 +339,7 @@ class _Session:
         config, last = self.config, self.step == self.config.steps
         evaluation, improved = None, False
         if self.evaluator is not None and (last or self.step % config.eval_steps == 0):
-            evaluation = self.evaluator(self.shared, self.world, self.plan.autocast())
+            evaluation = self.evaluator(self.engine.shared, self.world, self.plan.autocast())
             improved = evaluation.loss < self.best
             self._tell(evaluation, metrics)
         if config.sample_steps and (last or self.step % config.sample_steps == 0):
@@ -559,7 +401,7 @@ class _Session:
     def _save(self) -> None:
         # Shards are put together by all ranks; one writes.
         weights = checkpoint.weights_of(self.model)
-        moments, facts = checkpoint.optimizer_state(self.model, self.optimizers)
+        moments, facts = checkpoint.optimizer_state(self.model, self.engine.optimizers)
         if self.world.first:
             tokenizer = self.sources.tokenizer
             checkpoint.write_step(
@@ -594,76 +436,3 @@ class _Session:
             f"a smaller lr than {self.config.lr:g} or a longer warmup than "
             f"{self.config.warmup_steps} steps usually helps; so do clip=1.0 and beta2=0.95",
         )
-
-
-def _rows(config: TrainConfig, world: World) -> range:
-    """The rows of every batch that this rank computes."""
-    if config.batch_size % world.size:
-        raise ConfigError(
-            f"batch_size={config.batch_size} does not divide among {world.size} ranks",
-            f"use a multiple of {world.size}; it counts the sequences of all ranks together",
-        )
-    share = config.batch_size // world.size
-    return range(world.rank * share, (world.rank + 1) * share)
-
-
-class _Watch:
-    """Tells when a loss has left for good."""
-
-    def __init__(self, vocab_size: int) -> None:
-        self.mean: float | None = None
-        self.lowest = math.inf
-        self.above = 0
-
-    def __call__(self, loss: float) -> str | None:
-        if not math.isfinite(loss):
-            return None
-        self.mean = loss if self.mean is None else 0.9 * self.mean + 0.1 * loss
-        self.lowest = min(self.lowest, self.mean)
-        self.above = self.above + 1 if self.mean > self.lowest + DIVERGED_BY else 0
-        if self.above < DIVERGED_FOR:
-            return None
-        return (
-            f"the loss diverges: about {self.mean:.2f} for {self.above} steps, "
-            f"after {self.lowest:.2f}"
-        )
-
-
-class _Clock:
-    """Seconds of a step, smoothed; a pause of the whole machine counts once."""
-
-    def __init__(self) -> None:
-        self._began = self.last = 0.0
-        self._mean: float | None = None
-
-    def begin(self) -> None:
-        self._began = time.perf_counter()
-
-    def end(self) -> float:
-        self.last = passed = time.perf_counter() - self._began
-        self._mean = passed if self._mean is None else 0.8 * self._mean + 0.2 * passed
-        return max(self._mean, 1e-9)
-
-
-class _Stop:
-    """Ctrl-C ends a run at the end of a step, with a checkpoint; a second time, at once."""
-
-    def __init__(self, enabled: bool) -> None:
-        self.enabled, self.asked = enabled, False
-        self._before: Any = None
-
-    def __enter__(self) -> _Stop:
-        # Only the main thread may, and a caller who ignores Ctrl-C shall go on doing so.
-        with suppress(ValueError):
-            if self.enabled and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                self._before = signal.signal(signal.SIGINT, self._ask)
-        return self
-
-    def _ask(self, _number: int, _frame: FrameType | None) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
