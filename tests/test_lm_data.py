@@ -119,3 +119,13 @@ def test_files_that_are_none(tmp_path: Path) -> None:
             lm.open_tokens(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         lm.open_tokens(tmp_path / "nothing.bin")
+
+
+def test_ids_beyond_the_vocabulary() -> None:
+    tokens = np.zeros(100, np.uint16)
+    tokens[50] = 97
+    windows = lm.Windows(tokens, 10, vocab_size=97)
+    with pytest.raises(bytemill.TokensError, match="id 97 at token 50 is not below vocab_size=97"):
+        for step in range(windows.per_epoch):
+            windows.batch(step, 1)
+    lm.Windows(tokens, 10, vocab_size=98).batch(0, windows.per_epoch)

@@ -96,11 +96,19 @@ class Windows:
         tokens: the ids.
         context_length: T.
         seed: what the order depends on.
+        vocab_size: ids from this on are refused; None for any.
     """
 
-    def __init__(self, tokens: TokenArray, context_length: int, seed: int = 0) -> None:
+    def __init__(
+        self,
+        tokens: TokenArray,
+        context_length: int,
+        seed: int = 0,
+        vocab_size: int | None = None,
+    ) -> None:
         _check_length(len(tokens), context_length)
         self.tokens, self.context_length, self.seed = tokens, context_length, seed
+        self.vocab_size = vocab_size
         # One window fewer than would fit, if there are any to spare, so that each epoch may begin
         # at another place.
         self.per_epoch = max(1, (len(tokens) - 1) // context_length - 1)
@@ -129,7 +137,8 @@ class Windows:
         """The batch of a step, or some rows of it: ids and targets, (B, T) each."""
         rows = range(batch_size) if rows is None else rows
         starts = self.starts(step * batch_size + rows.start, len(rows))
-        return _pairs(take_windows(self.tokens, starts, self.context_length), device)
+        windows = take_windows(self.tokens, starts, self.context_length, self.vocab_size)
+        return _pairs(windows, device)
 
 
 def fixed_windows(tokens: TokenArray, context_length: int, count: int) -> npt.NDArray[np.int64]:
@@ -141,11 +150,20 @@ def fixed_windows(tokens: TokenArray, context_length: int, count: int) -> npt.ND
     )
 
 
-def take_windows(tokens: TokenArray, starts: Array, context_length: int) -> npt.NDArray[np.int64]:
+def take_windows(
+    tokens: TokenArray, starts: Array, context_length: int, vocab_size: int | None = None
+) -> npt.NDArray[np.int64]:
     """The windows that begin there, each of a context and one id more: (B, T + 1)."""
     windows = np.empty((len(starts), context_length + 1), np.int64)
     for window, start in zip(windows, starts.tolist()):
         window[:] = tokens[start : start + context_length + 1]
+    if vocab_size is not None and int(windows.max()) >= vocab_size:
+        row, column = np.argwhere(windows >= vocab_size)[0]
+        raise TokensError(
+            f"id {windows[row, column]} at token {starts[row] + column} "
+            f"is not below vocab_size={vocab_size}",
+            "the tokens are of another tokenizer, of another dtype, or damaged",
+        )
     return windows
 
 

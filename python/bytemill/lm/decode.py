@@ -73,19 +73,20 @@ class TorchStep(ModuleStep):
         for block, cache in zip(model.layers, self.cache.layers):
             attention, inner = block.attention, block.feed_forward
             assert isinstance(inner, SwiGLU)
-            # Queries and keys side by side, so that one product turns both.
+            # Queries and keys side by side, so that one product turns both; the weights of norms
+            # go into the matrices behind them.
             joined = (attention.query.weight, attention.key.weight, attention.value.weight)
+            gate_up = (inner.w1.weight, inner.w3.weight)
             self._layers.append(
                 (
-                    norm_weight(block.attention_norm),
-                    torch.cat(joined),
+                    torch.cat(joined) * norm_weight(block.attention_norm),
                     attention.output.weight.t(),
-                    norm_weight(block.feed_forward_norm),
-                    torch.cat((inner.w1.weight, inner.w3.weight)),
+                    torch.cat(gate_up) * norm_weight(block.feed_forward_norm),
                     inner.w2.weight.t(),
                     cache,
                 )
             )
+        self._eps = torch.tensor(config.norm_eps, device=model.device)
         self._table = None
         rope = model.layers[0].attention.rope
         if rope is not None:
@@ -96,12 +97,12 @@ class TorchStep(ModuleStep):
     def step(self, ids: Tensor) -> Tensor:
         config, n = self.model.config, len(ids)
         d_head, n_heads, n_turned = config.d_head, config.num_heads, self._n_turned
-        width, eps, shape = config.width, config.norm_eps, (config.d_model,)
+        width = config.width
         place = self.cache.length
         table = None if self._table is None else self._table[place]
         x = F.embedding(ids, self.model.embedding.weight)
-        for norm, joined, output, inner_norm, gate_up, down, cache in self._layers:
-            parts = F.linear(F.rms_norm(x, shape, norm, eps), joined).view(n, -1, d_head)
+        for joined, output, gate_up, down, cache in self._layers:
+            parts = F.linear(self._normed(x), joined).view(n, -1, d_head)
             turned = parts[:, :n_turned]
             if table is not None:
                 pairs = torch.view_as_complex(turned.reshape(n, n_turned, -1, 2))
@@ -116,10 +117,15 @@ class TorchStep(ModuleStep):
                 enable_gqa=self._shared,
             )
             x = torch.addmm(x, mixed.view(n, -1), output)
-            both = F.linear(F.rms_norm(x, shape, inner_norm, eps), gate_up)
+            both = F.linear(self._normed(x), gate_up)
             x = torch.addmm(x, F.silu(both[:, :width]).mul_(both[:, width:]), down)
-        final = F.rms_norm(x, shape, norm_weight(self.model.final_norm), eps)
+        final = self._normed(x).mul_(norm_weight(self.model.final_norm))
         return F.linear(final, self.model.head_weight)
+
+    def _normed(self, x: Tensor) -> Tensor:
+        """RMSNorm without its weight, in half the time that torch's takes for one row."""
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x * torch.addcmul(self._eps, length, length, value=1 / x.shape[-1]).rsqrt_()
 
 
 def _first_sample(cache: KVCache) -> KVCache:
@@ -134,8 +140,8 @@ Maker = Callable[[TransformerLM, int, int], "DecodeStep | None"]
 
 
 def _torch_step(model: TransformerLM, n_samples: int, capacity: int) -> DecodeStep | None:
-    same = model.embedding.weight.dtype == torch.float32 or model.device.type != "cpu"
-    return TorchStep(model, n_samples, capacity) if can_fuse(model.config) and same else None
+    wide = model.embedding.weight.dtype == torch.float32  # norms need that, and have nothing else
+    return TorchStep(model, n_samples, capacity) if can_fuse(model.config) and wide else None
 
 
 # The first that takes the model is used.

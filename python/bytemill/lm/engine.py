@@ -83,6 +83,11 @@ class Engine:
             report.say(f"note: compiling failed ({type(error).__name__}); going on without")
         self.optimizers.zero_grad()
 
+    def close(self) -> None:
+        """Puts back what compiling has replaced for everyone in this process."""
+        if self.plan.compile == "parts":
+            fused.use_compiled(False)
+
     def trial(self, step: int) -> float:
         """Seconds of a step, by trying one that changes nothing."""
         best = math.inf

@@ -57,6 +57,7 @@ class Evaluator:
         n_windows: how many windows, spread evenly.
         lengths: bytes of each id, for bits per byte.
         at_once: windows of a batch, on each rank.
+        vocab_size: ids from this on are refused.
     """
 
     def __init__(
@@ -66,9 +67,10 @@ class Evaluator:
         n_windows: int,
         lengths: npt.NDArray[np.int64] | None = None,
         at_once: int = 32,
+        vocab_size: int | None = None,
     ) -> None:
         starts = fixed_windows(tokens, context_length, n_windows)
-        self.windows = take_windows(tokens, starts, context_length)
+        self.windows = take_windows(tokens, starts, context_length, vocab_size)
         self.at_once = at_once
         self.n_tokens = int(self.windows[:, 1:].size)
         self.n_bytes = None if lengths is None else int(lengths[self.windows[:, 1:]].sum())

@@ -152,7 +152,9 @@ class _Session:
         self.run, self.sources, self.config = run, sources, config
         self.plan, self.world, self.report = plan, world, report
         self.overwrite = overwrite
-        self.windows = Windows(sources.train, model_config.context_length, config.seed)
+        self.windows = Windows(
+            sources.train, model_config.context_length, config.seed, model_config.vocab_size
+        )
         world.check_same("the config", json.dumps([model_config.to_json(), config.to_json()]))
         world.check_same("the tokens", json.dumps(sources.facts | {"path": "", "val": ""}))
         self.engine = Engine(model_config, config, self.windows, plan, world)
@@ -173,11 +175,13 @@ class _Session:
                 f"a window is {context} and a token"
             )
             return None
+        vocab_size = self.model.config.vocab_size
         lengths = None
         if self.sources.tokenizer is not None:
-            lengths = token_lengths(self.sources.tokenizer, self.model.config.vocab_size)
+            lengths = token_lengths(self.sources.tokenizer, vocab_size)
         at_once = max(1, min(self.engine.micro, self.config.eval_windows))
-        return Evaluator(held_out, context, self.config.eval_windows, lengths, at_once)
+        n_windows = self.config.eval_windows
+        return Evaluator(held_out, context, n_windows, lengths, at_once, vocab_size)
 
     def go(self, new: bool) -> TrainResult:
         if self.world.first:
@@ -200,6 +204,7 @@ class _Session:
             with self.stop:
                 return self._loop(metrics)
         finally:
+            self.engine.close()
             if metrics is not None:
                 metrics.close()
 
