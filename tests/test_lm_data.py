@@ -126,6 +126,5 @@ def test_ids_beyond_the_vocabulary() -> None:
     tokens[50] = 97
     windows = lm.Windows(tokens, 10, vocab_size=97)
     with pytest.raises(bytemill.TokensError, match="id 97 at token 50 is not below vocab_size=97"):
-        for step in range(windows.per_epoch):
-            windows.batch(step, 1)
+        windows.batch(0, windows.per_epoch)
     lm.Windows(tokens, 10, vocab_size=98).batch(0, windows.per_epoch)

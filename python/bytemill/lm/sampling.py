@@ -17,10 +17,6 @@ from ..errors import ConfigError
 
 __all__ = ["Sampler", "Sampling"]
 
-# Of a distribution cut by top-p, the kept part is nearly always among this many: looking there
-# first spares sorting the vocabulary.
-LIKELY = 128
-
 
 @dataclass(frozen=True)
 class Sampling:
@@ -114,11 +110,14 @@ class Sampler:
             logits, places = logits.topk(sampling.top_k, sorted=True)
         shares = torch.softmax(logits, -1)
         if sampling.top_p is not None and sampling.top_p < 1:
-            if places is None:
-                shares, places = self._likeliest(shares, sampling.top_p)
-            # Kept is what begins before top_p is reached, so at least the likeliest.
-            before = shares.cumsum(-1) - shares
-            shares = shares.masked_fill(before >= max(sampling.top_p, 1e-9), 0.0)
+            if places is None and shares.device.type == "cpu":
+                shares = self._cut_by_value(shares, sampling.top_p)
+            else:
+                if places is None:
+                    shares, places = shares.sort(-1, descending=True)
+                # Kept is what begins before top_p is reached, so at least the likeliest.
+                before = shares.cumsum(-1) - shares
+                shares = shares.masked_fill(before >= max(sampling.top_p, 1e-9), 0.0)
         if sampling.min_p:
             shares = shares.masked_fill(
                 shares < sampling.min_p * shares.amax(-1, keepdim=True), 0.0
@@ -134,12 +133,13 @@ class Sampler:
             index = places.gather(-1, index)
         return index.squeeze(-1)
 
-    def _likeliest(self, shares: Tensor, top_p: float) -> tuple[Tensor, Tensor]:
-        """Shares in falling order, at least as many as make up `top_p`."""
-        n = shares.shape[-1]
-        # On a GPU the question would cost more than the answer spares.
-        if n > 2 * LIKELY and shares.device.type == "cpu":
-            some, places = shares.topk(LIKELY, sorted=True)
-            if bool((some.sum(-1) >= top_p).all()):
-                return some, places
-        return shares.sort(-1, descending=True)
+    def _cut_by_value(self, shares: Tensor, top_p: float) -> Tensor:
+        """Without those below the least share that `top_p` needs; of equal ones, all stay.
+
+        Only values are sorted, by numpy, which takes a tenth of the time of torch's sort with
+        places.
+        """
+        falling = np.sort(shares.numpy(), -1)[:, ::-1]
+        needed = (falling.cumsum(-1) - falling < max(top_p, 1e-9)).sum(-1, keepdims=True)
+        least = np.take_along_axis(falling, needed - 1, -1)
+        return shares.masked_fill(shares < torch.from_numpy(least), 0.0)
