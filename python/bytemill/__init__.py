@@ -8,7 +8,16 @@
 
 from ._native import UNICODE_VERSION, __version__
 from .counts import Counts, count_corpus
-from .errors import BytemillError, ConfigError, CorpusError, TokenizerError, TokensError
+from .errors import (
+    BytemillError,
+    CheckpointError,
+    ConfigError,
+    CorpusError,
+    MissingPackageError,
+    TokenizerError,
+    TokensError,
+    TrainingError,
+)
 from .progress import ProgressEvent
 from .tokenizer import Batch, Decoder, Offsets, Tokenizer
 from .tokens import Documents, Tokens, verify_tokens
@@ -18,17 +27,20 @@ __all__ = [
     "UNICODE_VERSION",
     "Batch",
     "BytemillError",
+    "CheckpointError",
     "ConfigError",
     "CorpusError",
     "Counts",
     "Decoder",
     "Documents",
+    "MissingPackageError",
     "Offsets",
     "ProgressEvent",
     "Tokenizer",
     "TokenizerError",
     "Tokens",
     "TokensError",
+    "TrainingError",
     "__version__",
     "count_corpus",
     "train_bpe",
