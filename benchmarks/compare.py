@@ -66,10 +66,12 @@ def check(task: str, outcomes: dict[str, Record]) -> None:
             sys.exit(f"{task}: the results differ in {key}, so the times mean nothing: {told}")
 
 
-def measure(task: str, options: Record, repeat: int) -> list[Record]:
+def measure(task: str, options: Record, repeat: int, only: list[str]) -> list[Record]:
     """All contenders of a task, in turns so that a slow spell of the machine hits each alike."""
     runs: dict[str, list[Record]] = {
-        name: [] for name in contenders(task) if find_spec(name.split("-")[0])
+        name: []
+        for name in contenders(task)
+        if find_spec(name.split("-")[0]) and (not only or name in ("bytemill", *only))
     }
     for turn in range(repeat):
         for name in runs:
@@ -199,7 +201,7 @@ def compare(corpus: Path, asked: argparse.Namespace, directory: Path) -> list[Re
             if task in WITH_TOKENIZER
             else asked.vocab_size,
             "threads": asked.threads,
-            "rows": measure(task, options, asked.repeat),
+            "rows": measure(task, options, asked.repeat, asked.contender),
         }
         for task in asked.task
     ]
@@ -212,6 +214,9 @@ def main() -> None:
     )
     parser.add_argument("corpus", nargs="*", type=Path, help="text files, each measured by itself")
     parser.add_argument("--task", action="append", choices=TASKS, help="default: all")
+    parser.add_argument(
+        "--contender", action="append", default=[], help="only this one beside bytemill; repeatable"
+    )
     parser.add_argument("--vocab-size", type=int, default=32_000)
     parser.add_argument("--tokenizer", type=Path, help="to encode with; else one is learnt")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
