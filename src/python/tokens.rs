@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 
+use super::corpus::InputsOrPaths;
 use super::gateway::{run, threads, to_python};
 use super::tokenizer::Core;
 use crate::error::Error;
@@ -19,7 +20,7 @@ use crate::tokens::{self, Dtype, Existing, Format, Manifest, Manner, Options};
 pub fn encode_files(
     py: Python<'_>,
     core: &Bound<'_, Core>,
-    paths: Vec<PathBuf>,
+    paths: InputsOrPaths,
     out: PathBuf,
     format: &str,
     dtype: Option<&str>,
@@ -79,7 +80,7 @@ pub fn encode_files(
     let tokenizer = core.get().tokenizer();
     let job = Job::new(Phase::Encode, 0);
     run(py, &job, progress, |job| {
-        tokens::encode_files(tokenizer, &paths, &out, &options, &manner, job)
+        tokens::encode_files(tokenizer, &paths.0, &out, &options, &manner, job)
     })
 }
 
@@ -98,10 +99,12 @@ pub fn verify_tokens(
     py: Python<'_>,
     directory: PathBuf,
     core: Option<&Bound<'_, Core>>,
-    sources: Option<Vec<PathBuf>>,
+    sources: Option<InputsOrPaths>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Vec<String>> {
     let tokenizer = core.map(|core| core.get().tokenizer());
     let job = Job::new(Phase::Verify, 0);
-    run(py, &job, progress, |job| tokens::verify(&directory, tokenizer, sources.as_deref(), job))
+    run(py, &job, progress, |job| {
+        tokens::verify(&directory, tokenizer, sources.as_ref().map(|inputs| inputs.0.as_ref()), job)
+    })
 }
