@@ -7,6 +7,7 @@
 """
 
 from ._native import UNICODE_VERSION, __version__
+from .corpus import Corpus
 from .counts import Counts, count_corpus
 from .errors import BytemillError, ConfigError, CorpusError, TokenizerError, TokensError
 from .progress import ProgressEvent
@@ -19,6 +20,7 @@ __all__ = [
     "Batch",
     "BytemillError",
     "ConfigError",
+    "Corpus",
     "CorpusError",
     "Counts",
     "Decoder",

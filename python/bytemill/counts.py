@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from . import _native, formats
-from .corpus import Corpus, batches, files, refuse_no_text
+from .corpus import CorpusLike, batches, refuse_no_text, resolve
 from .errors import ConfigError
 from .memory import memory_limit as resolve_limit
 from .progress import ProgressOption, Report, reporter
@@ -112,6 +112,11 @@ class Counts:
         return self._inner.bytes_read
 
     @property
+    def skipped(self) -> dict[str, int]:
+        """Records that were left out, by what was wrong with them."""
+        return self._inner.skipped
+
+    @property
     def pattern(self) -> str | list[str]:
         """What cut the documents into pieces: one stage, or a list of several."""
         stages = self._inner.pattern
@@ -143,7 +148,7 @@ class Counts:
 
 
 def count_corpus(
-    corpus: Corpus,
+    corpus: CorpusLike,
     *,
     pattern: str | Sequence[str] = DEFAULT_PATTERN,
     special_tokens: Iterable[str] = DEFAULT_SPECIALS,
@@ -172,17 +177,19 @@ def count_corpus(
     return Counts._of(native)
 
 
-def count_into(native: _native.Counts, corpus: Corpus, report: Report) -> None:
+def count_into(native: _native.Counts, corpus: CorpusLike, report: Report) -> None:
     """Counts a corpus into native counts; if that fails, nothing of them is left on disk."""
     try:
-        paths = files(corpus)
-        if paths is not None:
-            native.add_files(paths, report)
+        resolved = resolve(corpus)
+        texts = resolved.texts
+        if texts is None:
+            native.add_files(resolved.inputs(), report)
         else:
-            for batch in batches(corpus, BATCH_SIZE):  # type: ignore[arg-type]
+            # In the thread of the caller, which the iterator may be bound to.
+            for batch in batches(texts, BATCH_SIZE):
                 native.add_texts(batch)
                 report("count", native.bytes_read, None)
-        refuse_no_text(native.bytes_read, corpus)
+        refuse_no_text(native.bytes_read, corpus, native.skipped)
     except BaseException:
         native.clear()
         raise

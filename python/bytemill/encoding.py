@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from . import _native
 from ._native import Core
-from .corpus import Corpus, files, refuse_no_text
+from .corpus import CorpusLike, refuse_no_text, resolve
 from .errors import ConfigError
 from .progress import ProgressOption, reporter
 from .tokens import Tokens
@@ -23,7 +23,7 @@ TokenFormat = Literal["shards", "npy", "bin", "megatron"]
 
 def encode_files(
     tokenizer: Core,
-    corpus: Corpus,
+    corpus: CorpusLike,
     out: str | os.PathLike[str],
     *,
     shard_tokens: int = SHARD_TOKENS,
@@ -40,17 +40,20 @@ def encode_files(
     progress: ProgressOption = None,
 ) -> Tokens:
     """See `Tokenizer.encode_files`."""
-    paths = files(corpus)
-    if paths is None:
-        raise TypeError("only files are encoded to disk; for texts there is encode_batch")
+    resolved = resolve(corpus)
     if resume and overwrite:
         raise ConfigError("resume contradicts overwrite", "give one of them")
-    _check_place(Path(out), paths)
-    refuse_no_text(sum(os.path.getsize(path) for path in paths), corpus)
+    if resume and resolved.texts is not None:
+        raise ConfigError("an iterator cannot be read again", "resume with files or a dataset")
+    entries = resolved.entries()
+    _check_place(Path(out), [entry.name for entry in entries if entry.is_local])
+    # How large records are that somebody else gives, is not known yet.
+    known = all(entry.size or entry.reader is None for entry in entries)
+    refuse_no_text(sum(entry.size for entry in entries) if known else 1, corpus)
     with reporter(progress) as report:
         _native.encode_files(
             tokenizer,
-            paths,
+            resolved.inputs(entries),
             out,
             format=format,
             dtype=_dtype_name(dtype),

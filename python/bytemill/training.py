@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 
 from . import _native, formats
-from .corpus import Corpus
+from .corpus import CorpusLike, skips
 from .counts import (
     DEFAULT_PATTERN,
     DEFAULT_SPECIALS,
@@ -24,7 +24,7 @@ __all__ = ["train_bpe", "train_tokenizer"]
 
 
 def train_tokenizer(
-    corpus: Corpus | None = None,
+    corpus: CorpusLike | None = None,
     *,
     vocab_size: int,
     counts: Counts | None = None,
@@ -43,8 +43,9 @@ def train_tokenizer(
     """Learns a byte-level BPE tokenizer from a corpus.
 
     Args:
-        corpus: a path, a list of paths, globs, a directory, or an iterator of `str` or `bytes`,
-            each a document; an iterator is streamed, never held. Special tokens separate
+        corpus: a path, a list of paths, globs, a directory, URLs, a dataset, or an iterator of
+            `str` or `bytes`, each a document; an iterator is streamed, never held. A
+            [`Corpus`][bytemill.Corpus] says more about any of these. Special tokens separate
             documents.
         vocab_size: how many ids there will be: 256 bytes, the merges, the special tokens.
         counts: in place of a corpus, what [`count_corpus`][bytemill.count_corpus] made of one, or
@@ -105,6 +106,7 @@ def train_tokenizer(
         try:
             if corpus is not None:
                 count_into(native, corpus, report)
+                _warn_of_skips(native.skipped)
             native.gather(report)
             core = _native.learn(
                 native,
@@ -132,6 +134,11 @@ def train_bpe(
     """Learns a tokenizer and returns (vocabulary, merges), as the CS336 course shapes it."""
     tokenizer = train_tokenizer(input_path, vocab_size=vocab_size, special_tokens=special_tokens)
     return tokenizer.vocab, tokenizer.merges
+
+
+def _warn_of_skips(skipped: dict[str, int]) -> None:
+    if skipped:
+        warnings.warn(f"of the corpus, {skips(skipped)}", UserWarning, stacklevel=3)
 
 
 def _check_counts(

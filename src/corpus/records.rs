@@ -36,6 +36,8 @@ pub struct Given {
     pub ends_part: bool,
     /// Bytes of the source, as it lies on disk, that it is about.
     pub weight: u64,
+    /// What is wrong with the rest of the source, if it cannot be read.
+    pub fault: Option<String>,
 }
 
 /// A source of records.
@@ -77,7 +79,7 @@ impl<'a> Blocks<'a> for RowBlocks<'a> {
         if self.over {
             return Ok(None);
         }
-        let skipped = Skipped::default();
+        let mut skipped = Skipped::default();
         let (given, mut first) = match self.open.take() {
             Some(open) => open,
             None => match self.batches.next()? {
@@ -97,6 +99,9 @@ impl<'a> Blocks<'a> for RowBlocks<'a> {
                 }
             },
         };
+        if let Some(kind) = &given.fault {
+            skipped.add(kind, 1);
+        }
         // Begun again, a row group may be given from its start.
         if given.part == self.at.part && self.at.records > given.first {
             first = first.max((self.at.records - given.first) as usize);

@@ -79,6 +79,7 @@ impl Inputs {
         py: Python<'_>,
         special_tokens: Vec<String>,
         limits: Vec<u64>,
+        block_size: usize,
     ) -> PyResult<Texts> {
         let cutter =
             Cutter::new(&["gpt2"], &special_tokens).map_err(|error| to_python(py, error))?;
@@ -86,7 +87,7 @@ impl Inputs {
         let (sender, blocks) = sync_channel(2);
         thread::spawn(move || {
             let send = |block| sender.send(Ok(block)).is_ok();
-            if let Err(error) = read_up_to(&inputs, &cutter, &limits, send) {
+            if let Err(error) = read_up_to(&inputs, &cutter, &limits, block_size, send) {
                 // Nobody may be listening any more.
                 let _ = sender.send(Err(error));
             }
@@ -102,10 +103,11 @@ fn read_up_to(
     inputs: &corpus::Inputs,
     cutter: &Cutter,
     limits: &[u64],
+    block_size: usize,
     mut each: impl FnMut(TextBlock) -> bool,
 ) -> Result<()> {
     let sources = inputs.sources()?;
-    let context = Context { cutter, reading: &inputs.reading, chunk_size: 1 << 20 };
+    let context = Context { cutter, reading: &inputs.reading, chunk_size: block_size.max(1) };
     let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
     for (number, &limit) in limits.iter().enumerate() {
         let mut blocks = InOrder::new(inputs, &sources, context, (number, Position::default()));
@@ -304,15 +306,21 @@ impl Batches for Iterated {
     }
 }
 
-/// (texts, row group, rows before, whether the row group ends, weight)
+/// (texts, row group, rows before, whether the row group ends, weight), or what is wrong with the
+/// rest
 fn given(value: &Bound<'_, PyAny>) -> PyResult<Given> {
+    if let Ok(kind) = value.extract::<String>() {
+        let batch = Arc::new(Strings::default());
+        let (part, first) = (u64::MAX - 1, 0);
+        return Ok(Given { batch, part, first, ends_part: true, weight: 0, fault: Some(kind) });
+    }
     let (texts, part, first, ends_part, weight): (Bound<'_, PyAny>, u64, u64, bool, u64) =
         value.extract()?;
     let batch: Arc<dyn Batch> = match texts.cast::<PyList>() {
         Ok(list) => Arc::new(Strings::of(list, first)?),
         Err(_) => Arc::new(Column::of(&texts)?),
     };
-    Ok(Given { batch, part, first, ends_part, weight })
+    Ok(Given { batch, part, first, ends_part, weight, fault: None })
 }
 
 /// Strings, copied: those of Python are not all UTF-8 inside.

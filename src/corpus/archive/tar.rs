@@ -25,12 +25,14 @@ struct State {
     /// Bytes of the present member that were not read yet, and what fills up its last block.
     left: u64,
     padding: u64,
+    /// Whether a member could not be read to its end: that was told, and nothing follows.
+    failed: bool,
 }
 
 impl Tar {
     /// The members of an archive that is read from front to back.
     pub fn new(input: Input) -> Self {
-        Tar { state: Arc::new(Mutex::new(State { input, left: 0, padding: 0 })) }
+        Tar { state: Arc::new(Mutex::new(State { input, left: 0, padding: 0, failed: false })) }
     }
 }
 
@@ -49,6 +51,9 @@ impl Archive for Tar {
     fn next(&mut self) -> io::Result<Option<Member>> {
         let mut state = lock(&self.state);
         let mut told = Told::default();
+        if state.failed {
+            return Ok(None);
+        }
         loop {
             state.pass()?;
             let Some(head) = state.head()? else { return Ok(None) };
@@ -185,11 +190,16 @@ impl Read for Content {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut state = lock(&self.0);
         let most = state.left.min(buffer.len() as u64) as usize;
-        let n = state.input.read(&mut buffer[..most])?;
-        if n == 0 && most > 0 {
-            return Err(damaged("ends within a member"));
+        match state.input.read(&mut buffer[..most]) {
+            Ok(n) if n > 0 || most == 0 => {
+                state.left -= n as u64;
+                Ok(n)
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Err(e),
+            other => {
+                state.failed = true;
+                Err(other.err().unwrap_or_else(|| damaged("ends within a member")))
+            }
         }
-        state.left -= n as u64;
-        Ok(n)
     }
 }

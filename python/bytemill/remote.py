@@ -1,0 +1,138 @@
+"""Files elsewhere, by way of `fsspec`: read in ranges, again if that fails, and never whole."""
+
+from __future__ import annotations
+
+import glob
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from .errors import CorpusError
+
+__all__ = ["RemoteFile", "find"]
+
+# How often a range is asked for, and how many seconds the first wait is; each is twice the last.
+ATTEMPTS = 6
+FIRST_WAIT = 0.25
+# A server that gives whole files only is borne with up to this size.
+WHOLE = 32 << 20
+# What will not be otherwise the next time.
+FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotImplementedError)
+
+
+def find(url: str) -> Iterator[tuple[str, RemoteFile]]:
+    """The files that a URL means, a glob or a directory among them: their URLs and readers."""
+    system, path = _file_system(url)
+    if glob.has_magic(path):
+        names = sorted(name for name in system.glob(path) if not system.isdir(name))
+        if not names:
+            raise CorpusError(f"{url}: no file matches")
+    else:
+        info = _again(lambda: system.info(path))
+        if info.get("type") != "directory":
+            yield url, RemoteFile(system, path, url, info)
+            return
+        names = [n for n in sorted(system.find(path)) if not n.rsplit("/", 1)[-1].startswith(".")]
+        if not names:
+            raise CorpusError(f"{url}: the directory holds no file")
+    for name in names:
+        full = str(system.unstrip_protocol(name))
+        yield full, RemoteFile(system, name, full, _again(lambda name=name: system.info(name)))
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise CorpusError(
+            f"{url}: a URL needs fsspec, which is not installed", "pip install 'bytemill[remote]'"
+        ) from None
+    try:
+        system, path = url_to_fs(url)
+    except ImportError as error:
+        raise CorpusError(f"{url}: its driver is not installed: {error}") from None
+    except ValueError as error:
+        raise CorpusError(f"{url}: {error}", "fsspec does not know this kind of URL") from None
+    return system, path
+
+
+class RemoteFile:
+    """A file elsewhere, for Rust to read in ranges.
+
+    Attributes:
+        size: its bytes.
+        mtime_ns: always 0: what it is now, `version` tells.
+        version: what its server says to tell one version from another.
+    """
+
+    def __init__(self, system: Any, path: str, url: str, info: dict[str, Any]) -> None:
+        self._system, self._path, self.url = system, path, url
+        if info.get("size") is None:
+            raise CorpusError(
+                f"{url}: its server does not say how large it is", "fetch the file first"
+            )
+        self.size = int(info["size"])
+        self.mtime_ns = 0
+        self.version = _version(info)
+        self._whole: bytes | None = None
+
+    def read_range(self, start: int, end: int) -> bytes:
+        """The bytes from `start` to `end`."""
+        if self._whole is None:
+            data: bytes = _again(lambda: self._system.cat_file(self._path, start=start, end=end))
+            if len(data) == end - start:
+                return data
+            # Not every web server knows of ranges.
+            if len(data) != self.size or self.size > WHOLE:
+                raise CorpusError(
+                    f"{self.url}: asked for bytes {start} to {end}, its server gave {len(data)}",
+                    "it may not know of ranges: fetch the file first",
+                )
+            self._whole = data
+        return self._whole[start:end]
+
+    def check(self) -> None:
+        """Raises a `CorpusError` if the file is not what it was."""
+        info = _again(lambda: self._system.info(self._path))
+        if info.get("size") != self.size or _version(info) != self.version:
+            raise CorpusError(
+                f"{self.url}: changed since the work on it began",
+                "begin anew: overwrite=True (--overwrite)",
+            )
+
+    def open(self) -> Any:
+        """As a file of Python's."""
+        return _again(lambda: self._system.open(self._path, "rb"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _found, (self.url, self.size, self.version)
+
+
+def _found(url: str, size: int, version: str) -> RemoteFile:
+    """The same file in another process."""
+    system, path = _file_system(url)
+    file = RemoteFile(system, path, url, {"size": size})
+    file.version = version
+    return file
+
+
+def _version(info: dict[str, Any]) -> str:
+    known = ("ETag", "etag", "md5Hash", "generation", "VersionId", "LastModified", "last_modified",
+             "mtime", "created", "updated", "last_commit", "blob_id")  # fmt: skip
+    return "; ".join(f"{key}={info[key]}" for key in known if info.get(key) not in (None, ""))
+
+
+def _again(request: Any) -> Any:
+    """Asks, and asks again after a while if there was no answer."""
+    wait = FIRST_WAIT
+    for attempt in range(ATTEMPTS):
+        try:
+            return request()
+        except FINAL:
+            raise
+        except Exception:
+            # Drivers raise whatever their libraries do; what they cannot do at all they repeat.
+            if attempt + 1 == ATTEMPTS:
+                raise
+            time.sleep(wait)
+            wait *= 2
