@@ -198,6 +198,7 @@ def encode_files(
     progress: ProgressCallback | None = None,
     chunk_size: int | None = None,
     journal_every: int | None = None,
+    parts: Sequence[str | PathLike[str]] | None = None,
 ) -> None: ...
 def open_manifest(directory: str | PathLike[str], /) -> str: ...
 def verify_tokens(

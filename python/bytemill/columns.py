@@ -60,6 +60,11 @@ class Columns:
         if parts is not None:
             self.version = f"{entry.version}; row groups {parts[0]} to {parts[1]}"
 
+    @property
+    def below(self) -> Any:
+        """Who reads the bytes of the file; None for a local one."""
+        return self._entry.reader
+
     def part(self, start: int, end: int) -> Columns:
         """Some of the row groups."""
         return Columns(self._entry, self._field, self._on_error, (start, end))

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from . import _native, formats
-from .corpus import CorpusLike, batches, refuse_no_text, resolve
+from .corpus import CorpusLike, refuse_no_text, resolve
+from .engines import Engine, chosen
 from .errors import ConfigError
 from .memory import memory_limit as resolve_limit
 from .progress import ProgressOption, Report, reporter
@@ -17,10 +18,6 @@ __all__ = ["Counts", "checked_specials", "count_corpus", "count_into"]
 
 DEFAULT_PATTERN = "gpt2"
 DEFAULT_SPECIALS = ("<|endoftext|>",)
-
-# Texts of an iterator go to the counters in groups of this many characters: large enough to keep
-# every thread busy, small enough not to matter for memory.
-BATCH_SIZE = 8 << 20
 
 
 class Counts:
@@ -41,11 +38,14 @@ class Counts:
         raise TypeError("counts are made by count_corpus or Counts.load")
 
     _inner: _native.Counts
+    _files: object
 
     @classmethod
-    def _of(cls, native: _native.Counts) -> Counts:
+    def _of(cls, native: _native.Counts, files: object = None) -> Counts:
         self = object.__new__(cls)
         self._inner = native
+        # What they read from, if that goes with them.
+        self._files = files
         # Temporary files must go at the end of the program too.
         weakref.finalize(self, native.clear)
         return self
@@ -155,6 +155,7 @@ def count_corpus(
     threads: int | None = None,
     memory_limit: int | str | None = None,
     spill_dir: str | os.PathLike[str] | None = None,
+    engine: str | Engine = "local",
     progress: ProgressOption = None,
 ) -> Counts:
     """Counts the pieces of a corpus.
@@ -168,28 +169,27 @@ def count_corpus(
             safe share of what the machine or the container allows. What does not fit goes to
             disk; the counts are the same.
         spill_dir: the directory for that; None for that of temporary files.
+        engine: who counts: `"local"`, `"ray"`, or one of [`bytemill.engines`][bytemill.engines].
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
     """
     native = _native.Counts(formats.stages(pattern), checked_specials(special_tokens), threads)
     set_limit(native, memory_limit, spill_dir)
     with reporter(progress) as report:
-        count_into(native, corpus, report)
-    return Counts._of(native)
+        files = count_into(native, corpus, report, engine)
+    return Counts._of(native, files)
 
 
-def count_into(native: _native.Counts, corpus: CorpusLike, report: Report) -> None:
-    """Counts a corpus into native counts; if that fails, nothing of them is left on disk."""
+def count_into(
+    native: _native.Counts, corpus: CorpusLike, report: Report, engine: str | Engine = "local"
+) -> object:
+    """Counts a corpus into native counts; if that fails, nothing of them is left on disk.
+
+    What it gives must live as long as the counts.
+    """
     try:
-        resolved = resolve(corpus)
-        texts = resolved.texts
-        if texts is None:
-            native.add_files(resolved.inputs(), report)
-        else:
-            # In the thread of the caller, which the iterator may be bound to.
-            for batch in batches(texts, BATCH_SIZE):
-                native.add_texts(batch)
-                report("count", native.bytes_read, None)
+        files = chosen(engine).count(native, resolve(corpus), report)
         refuse_no_text(native.bytes_read, corpus, native.skipped)
+        return files
     except BaseException:
         native.clear()
         raise

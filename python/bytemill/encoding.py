@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _native
-from ._native import Core
 from .corpus import CorpusLike, refuse_no_text, resolve
+from .engines import Engine, chosen
 from .errors import ConfigError
 from .progress import ProgressOption, reporter
 from .tokens import Tokens
+
+if TYPE_CHECKING:
+    from .tokenizer import Tokenizer
 
 __all__ = ["SHARD_TOKENS", "TokenFormat", "encode_files", "end_of_text"]
 
@@ -22,7 +25,7 @@ TokenFormat = Literal["shards", "npy", "bin", "megatron"]
 
 
 def encode_files(
-    tokenizer: Core,
+    tokenizer: Tokenizer,
     corpus: CorpusLike,
     out: str | os.PathLike[str],
     *,
@@ -37,6 +40,7 @@ def encode_files(
     threads: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    engine: str | Engine = "local",
     progress: ProgressOption = None,
 ) -> Tokens:
     """See `Tokenizer.encode_files`."""
@@ -50,27 +54,24 @@ def encode_files(
     # How large records are that somebody else gives, is not known yet.
     known = all(entry.size or entry.reader is None for entry in entries)
     refuse_no_text(sum(entry.size for entry in entries) if known else 1, corpus)
+    plan = {
+        "format": format,
+        "dtype": _dtype_name(dtype),
+        "shard_tokens": _whole("shard_tokens", shard_tokens),
+        "end_of_text": end_of_text(tokenizer, eot, append_eot),
+        "append_eot": append_eot,
+        "val_fraction": val_fraction,
+        "shuffle": shuffle,
+        "seed": _whole("seed", seed),
+        "existing": "resume" if resume else "overwrite" if overwrite else "refuse",
+        "threads": threads,
+    }
     with reporter(progress) as report:
-        _native.encode_files(
-            tokenizer,
-            resolved.inputs(entries),
-            out,
-            format=format,
-            dtype=_dtype_name(dtype),
-            shard_tokens=_whole("shard_tokens", shard_tokens),
-            end_of_text=end_of_text(tokenizer, eot, append_eot),
-            append_eot=append_eot,
-            val_fraction=val_fraction,
-            shuffle=shuffle,
-            seed=_whole("seed", seed),
-            existing="resume" if resume else "overwrite" if overwrite else "refuse",
-            threads=threads,
-            progress=report,
-        )
+        chosen(engine).encode(tokenizer, resolved, entries, out, plan, report)
     return Tokens(out, "all" if val_fraction is None else "train")
 
 
-def end_of_text(tokenizer: Core, eot: str | None, append_eot: bool) -> str | None:
+def end_of_text(tokenizer: _native.Core, eot: str | None, append_eot: bool) -> str | None:
     """The special token that ends documents."""
     known = tokenizer.special_tokens
     if eot is not None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ._native import Special
     from .corpus import CorpusLike
     from .encoding import TokenFormat
+    from .engines import Engine
     from .progress import ProgressOption
     from .tokens import Tokens
 
@@ -212,6 +213,7 @@ class Tokenizer(Core):
         threads: int | None = None,
         resume: bool = False,
         overwrite: bool = False,
+        engine: str | Engine = "local",
         progress: ProgressOption = None,
     ) -> Tokens:
         """Encodes files into a directory of tokens, in constant memory, and opens it.
@@ -236,6 +238,8 @@ class Tokenizer(Core):
             threads: how many threads encode; None for every core the process may use.
             resume: go on where an interrupted run stopped; what is finished stays as it is.
             overwrite: replace what is there, once the new is finished.
+            engine: who encodes: `"local"`, `"ray"`, or one of
+                [`bytemill.engines`][bytemill.engines].
             progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
 
         Returns:
@@ -256,6 +260,7 @@ class Tokenizer(Core):
             threads=threads,
             resume=resume,
             overwrite=overwrite,
+            engine=engine,
             progress=progress,
         )
 

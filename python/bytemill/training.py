@@ -16,6 +16,7 @@ from .counts import (
     count_into,
     set_limit,
 )
+from .engines import Engine
 from .errors import ConfigError
 from .progress import ProgressOption, reporter
 from .tokenizer import Tokenizer
@@ -38,6 +39,7 @@ def train_tokenizer(
     threads: int | None = None,
     memory_limit: int | str | None = None,
     spill_dir: str | os.PathLike[str] | None = None,
+    engine: str | Engine = "local",
     progress: ProgressOption = None,
 ) -> Tokenizer:
     """Learns a byte-level BPE tokenizer from a corpus.
@@ -69,6 +71,7 @@ def train_tokenizer(
             disk, and the tokenizer is the same; if merging does not fit, an error says so before
             it begins, and which `min_piece_count` would help.
         spill_dir: the directory for that; None for that of temporary files.
+        engine: who counts: `"local"`, `"ray"`, or one of [`bytemill.engines`][bytemill.engines].
         progress: None shows progress on a terminal, True and False force it, `"terminal"`,
             `"plain"` and `"json"` choose its form, a function gets
             [`ProgressEvent`][bytemill.ProgressEvent]s.
@@ -102,10 +105,11 @@ def train_tokenizer(
         _check_counts(counts, pattern, specials)
         native = counts._inner
     set_limit(native, memory_limit, spill_dir)
+    files: object = None
     with reporter(progress) as report:
         try:
             if corpus is not None:
-                count_into(native, corpus, report)
+                files = count_into(native, corpus, report, engine)  # alive until the end
                 _warn_of_skips(native.skipped)
             native.gather(report)
             core = _native.learn(
@@ -122,6 +126,7 @@ def train_tokenizer(
         finally:
             if counts is None:
                 native.clear()
+    del files
     _warn_if_short(len(core), vocab_size)
     return Tokenizer._of(core)
 

@@ -11,11 +11,12 @@ use crate::error::Error;
 use crate::job::{Job, Phase};
 use crate::tokens::{self, Dtype, Existing, Format, Manifest, Manner, Options};
 
-/// Encodes files into a directory of tokens.
+/// Encodes files into a directory of tokens; with `parts`, joins those, which are the tokens of
+/// the files in order.
 #[pyfunction]
 #[pyo3(signature = (core, paths, out, *, format, dtype, shard_tokens, end_of_text, append_eot,
                     val_fraction, shuffle, seed, existing, threads=None, progress=None,
-                    chunk_size=None, journal_every=None))]
+                    chunk_size=None, journal_every=None, parts=None))]
 #[allow(clippy::too_many_arguments)]
 pub fn encode_files(
     py: Python<'_>,
@@ -35,6 +36,7 @@ pub fn encode_files(
     progress: Option<&Bound<'_, PyAny>>,
     chunk_size: Option<usize>,
     journal_every: Option<u64>,
+    parts: Option<Vec<PathBuf>>,
 ) -> PyResult<()> {
     let unknown = |name: &str, value: &str, known: &str| {
         let error = Error::config(format!("{name}={value:?} is not known"));
@@ -79,8 +81,9 @@ pub fn encode_files(
     };
     let tokenizer = core.get().tokenizer();
     let job = Job::new(Phase::Encode, 0);
-    run(py, &job, progress, |job| {
-        tokens::encode_files(tokenizer, &paths.0, &out, &options, &manner, job)
+    run(py, &job, progress, |job| match &parts {
+        None => tokens::encode_files(tokenizer, &paths.0, &out, &options, &manner, job),
+        Some(parts) => tokens::join_parts(tokenizer, &paths.0, parts, &out, &options, &manner, job),
     })
 }
 

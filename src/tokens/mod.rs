@@ -13,6 +13,7 @@
 //!
 //! - `pipeline`, `documents`: chunks → ids → documents
 //! - `work`: from the first to the last of it
+//! - `join`: parts that were encoded apart → one
 //! - `order`, `shuffle`: which split, and which order
 //! - `shards`, `append`, `npy`, `megatron`: the files
 //! - `journal`, `directory`: surviving anything
@@ -22,6 +23,7 @@
 mod append;
 mod directory;
 mod documents;
+mod join;
 mod journal;
 mod manifest;
 mod megatron;
@@ -35,6 +37,7 @@ mod verify;
 mod work;
 
 pub use directory::Existing;
+pub use join::join_parts;
 pub use manifest::{Dtype, Format, Manifest, Plan};
 pub use megatron::SMALL_VOCAB;
 pub use verify::verify;

@@ -59,6 +59,11 @@ impl<'a> Work<'a> {
             self.encode(journal, &mut documents, &mut direct)?;
             direct.into_splits()
         };
+        self.finish(splits, documents.skipped)
+    }
+
+    /// Ends the files of all splits.
+    pub fn finish(&self, splits: Vec<SplitWriter<'a>>, skipped: Skipped) -> Result<Manifest> {
         let mut finished = Vec::new();
         for split in splits {
             let (split, files) = split.finish(self.job)?;
@@ -67,7 +72,7 @@ impl<'a> Work<'a> {
             }
             finished.push(split);
         }
-        Ok(Manifest::new(self.plan.clone(), documents.skipped, finished))
+        Ok(Manifest::new(self.plan.clone(), skipped, finished))
     }
 
     /// A journal that does not go with the plan must not be followed.
@@ -161,7 +166,7 @@ impl<'a> Work<'a> {
     }
 
     /// Writes shuffled documents in their order.
-    fn gather(
+    pub fn gather(
         &self,
         journal: Journal<'a>,
         states: Option<Vec<SplitState>>,
