@@ -11,7 +11,7 @@ import click
 
 from .. import measures
 from ..counting import count_to_file, partial_directory
-from ..counts import Counts
+from ..counts import Counts, count_corpus
 from . import options, streams
 
 EXAMPLES = """\b
@@ -38,6 +38,7 @@ examples:
 @options.no_special_tokens_option
 @options.pattern_option
 @options.corpus_options
+@options.engine_options
 @options.threads_option
 @options.memory_limit_option
 @click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped.")
@@ -76,18 +77,22 @@ def count(
     # An output beside the parts of an unfinished run is that run's own.
     options.check_file(output, overwrite or (resume and partial_directory(output).is_dir()))
     began = time.perf_counter()
+    engine = options.engine_of(reading)
+    how: dict[str, Any] = {
+        "pattern": options.stages(pattern) or "gpt2",
+        "special_tokens": special_token or (() if no_special_tokens else ("<|endoftext|>",)),
+        "threads": threads,
+        "memory_limit": memory_limit,
+        "progress": options.progress(quiet, as_json),
+    }
     with options.corpus_of(corpus, reading) as source:
-        counts = count_to_file(
-            source,
-            output,
-            pattern=options.stages(pattern) or "gpt2",
-            special_tokens=special_token or (() if no_special_tokens else ("<|endoftext|>",)),
-            threads=threads,
-            memory_limit=memory_limit,
-            overwrite=overwrite,
-            resume=resume,
-            progress=options.progress(quiet, as_json),
-        )
+        if engine == "local":
+            counts = count_to_file(source, output, overwrite=overwrite, resume=resume, **how)
+        elif resume:
+            raise click.UsageError("--resume is for the local engine")
+        else:
+            counts = count_corpus(source, engine=engine, **how)
+            counts.save(output, overwrite=overwrite)
     seconds = time.perf_counter() - began
     options.note_skips(ctx, counts.skipped)
     if as_json:

@@ -16,6 +16,7 @@ import click
 from ..conversion import Format
 from ..corpus import Corpus, skips
 from ..counts import Counts
+from ..engines import Engine
 from ..errors import ConfigError
 from ..formats import target_paths
 from ..places import expand
@@ -229,6 +230,35 @@ def corpus_options(function: Function) -> Function:
     for decorator in reversed(decorators):
         function = decorator(function)
     return function
+
+
+def engine_options(function: Function) -> Function:
+    """Adds who does the work: what is given to [`engine_of`][bytemill.cli.options.engine_of]."""
+    engine = click.option(
+        "--engine",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        show_default=True,
+        help="Who does the work: this process, or a Ray cluster.",
+    )
+    address = click.option(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="The cluster: auto, or ray://host:10001.  [default: RAY_ADDRESS, or a new one here]",
+    )
+    return engine(address(function))
+
+
+def engine_of(options: dict[str, Any]) -> str | Engine:
+    """The engine that the options mean, which are taken from `options`."""
+    engine, address = options.pop("engine"), options.pop("ray_address")
+    if address is None:
+        return str(engine)
+    if engine != "ray":
+        raise click.UsageError("--ray-address needs --engine ray")
+    from ..engines import Ray
+
+    return Ray(address)
 
 
 READING = ("text_field", "input_format", "on_error", "max_document", "max_ratio", "max_window")

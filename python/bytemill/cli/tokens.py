@@ -83,6 +83,7 @@ encode_options = _all(
         help="What --shuffle and --val-fraction depend on.",
     ),
     options.corpus_options,
+    options.engine_options,
     options.threads_option,
     click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped."),
     options.overwrite_option,
@@ -124,6 +125,7 @@ def encode_to_directory(
         raise click.UsageError("--resume needs files; stdin cannot be read again")
     began = time.perf_counter()
     reading = options.taken(plan)
+    plan["engine"] = options.engine_of(plan)
     opened = options.corpus_of(corpus, reading)
     with opened as source, _telling_how_to_go_on(ctx, output, corpus):
         tokenizer.encode_files(

@@ -86,6 +86,7 @@ examples:
     help="Start from this tokenizer's merges, pattern and special tokens, and add to them.",
 )
 @options.corpus_options
+@options.engine_options
 @options.threads_option
 @options.memory_limit_option
 @click.option(
@@ -136,6 +137,7 @@ def train_tokenizer(
     if extend_from is not None and pattern:
         raise click.UsageError("--extend-from keeps its own pattern; leave --pattern out")
     reading = options.taken(limits)
+    limits["engine"] = options.engine_of(limits)
     options.check_output(output, format, overwrite)
     base = None if extend_from is None else options.load(extend_from)
     shown = options.progress(quiet, as_json)
