@@ -8,10 +8,13 @@ place of one it may give the name of what is wrong with the rest of the file, to
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Full, Queue
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import _native
@@ -246,25 +249,19 @@ def _nested(arrow: Any, table: Any, field: str) -> Any:
 class _Parquet(_Table):
     def __init__(self, arrow: Any, entry: Entry, field: str, on_error: str) -> None:
         super().__init__(arrow, entry, field, on_error)
-        import threading
-
         import pyarrow.parquet as parquet
 
         self._parquet = parquet
-        # A reader is for one thread; what it knows of the file is for all.
-        self._own = threading.local()
-        self._own.file = parquet.ParquetFile(self._source())
-        self._metadata = self._own.file.metadata
-        self._schema = self._own.file.schema_arrow
+        # A reader is for one thread at a time; what it knows of the file is for all. (Not kept by
+        # thread: what belongs to a thread of Rust's goes when that thread leaves Python.)
+        file = parquet.ParquetFile(self._source())
+        self._spare = [file]
+        self._metadata = file.metadata
+        self._schema = file.schema_arrow
 
     def _source(self) -> Any:
         entry = self._entry
         return entry.name if entry.reader is None else entry.reader.open()  # type: ignore[attr-defined]
-
-    def _file(self) -> Any:
-        if not hasattr(self._own, "file"):
-            self._own.file = self._parquet.ParquetFile(self._source(), metadata=self._metadata)
-        return self._own.file
 
     def __len__(self) -> int:
         return int(self._metadata.num_row_groups)
@@ -283,7 +280,12 @@ class _Parquet(_Table):
         first = self._field if self._field in names else self._field.split(".")[0]
         if first not in names:
             return None
-        table = self._file().read_row_group(number, columns=[self._field], use_threads=False)
+        try:
+            file = self._spare.pop()
+        except IndexError:
+            file = self._parquet.ParquetFile(self._source(), metadata=self._metadata)
+        table = file.read_row_group(number, columns=[self._field], use_threads=False)
+        self._spare.append(file)
         return _nested(self._arrow, table, self._field)
 
 
@@ -329,7 +331,9 @@ class _Arrow(_Table):
 
 def is_dataset(places: object) -> bool:
     """Whether this is a dataset of Hugging Face's library, told without importing it."""
-    return type(places).__module__.split(".")[0] == "datasets" and hasattr(places, "with_format")
+    ours = type(places).__module__.split(".")[0] == "datasets" and hasattr(places, "with_format")
+    # Of a dictionary of splits, one has to be chosen.
+    return ours and not isinstance(places, Mapping)
 
 
 class Dataset:
@@ -353,6 +357,9 @@ class Dataset:
             )
 
     def batches(self, part: int, row: int) -> Iterator[Batch]:
+        return _in_one_thread(self._batches(part))
+
+    def _batches(self, part: int) -> Iterator[Batch]:
         import pyarrow as arrow
 
         dataset = self._dataset
@@ -396,9 +403,48 @@ class Items:
         self.version = ""
 
     def batches(self, part: int, row: int) -> Iterator[Batch]:
+        return _in_one_thread(self._batches())
+
+    def _batches(self) -> Iterator[Batch]:
         from .corpus import batches
 
         before = 0
         for batch in batches(self._texts, CHARACTERS):
             yield batch, 0, before, False, 0
             before += len(batch)
+
+
+def _in_one_thread(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Goes through an iterator in a thread of Python's own.
+
+    Rust asks from one thread and another, none of which Python knows for long; code of others may
+    keep things by thread.
+    """
+    # One that waits, and one that is being made.
+    queue: Queue[Batch | BaseException | None] = Queue(1)
+    over = threading.Event()
+
+    def put(item: Batch | BaseException | None) -> None:
+        while not over.is_set():
+            with contextlib.suppress(Full):
+                queue.put(item, timeout=0.1)
+                return
+
+    def run() -> None:
+        try:
+            for batch in batches:
+                put(batch)
+                if over.is_set():
+                    return
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    threading.Thread(target=run, name="bytemill-batches", daemon=True).start()
+    try:
+        while (item := queue.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        over.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import io
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -100,12 +101,46 @@ class RemoteFile:
                 "begin anew: overwrite=True (--overwrite)",
             )
 
-    def open(self) -> Any:
-        """As a file of Python's."""
-        return _again(lambda: self._system.open(self._path, "rb"))
+    def open(self) -> RangeFile:
+        """As a file of Python's, with a place of its own: those of `fsspec` may share theirs."""
+        return RangeFile(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _found, (self.url, self.size, self.version)
+
+
+class RangeFile(io.RawIOBase):
+    """A file elsewhere as one of Python's."""
+
+    def __init__(self, file: RemoteFile) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        self._at = max(base + offset, 0)
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = self._file.size if size is None or size < 0 else min(self._at + size, self._file.size)
+        if end <= self._at:
+            return b""
+        data = self._file.read_range(self._at, end)
+        self._at = end
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def _found(url: str, size: int, version: str) -> RemoteFile:
