@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ PARTS = ".parts"
 FAN_IN = 8
 # A task that was lost with its worker is run again so often.
 RETRIES = 5
+# Tasks that are told to stop get so many seconds for it.
+PATIENCE = 30
 # Tasks that wait for a processor; more would only fill the driver's memory.
 WAITING_PER_CPU = 4
 
@@ -108,10 +111,9 @@ class Ray:
             merge_some(FAN_IN if merging else 2)
             ready += _finished(ray, merging, 1)
             report("gather", 0, None)
-        # Deleted with the counts, which read from it.
-        folder = tempfile.TemporaryDirectory(prefix="bytemill-counts-")
+        folder = _Folder()
         if ready:
-            path = Path(folder.name, "all.counts")
+            path = Path(folder.path, "all.counts")
             path.write_bytes(_got(ray, ready[0]))
             counts.merge(_native.Counts.open(path, None, report))
         return folder
@@ -183,6 +185,14 @@ class Ray:
             report("encode", done, total)
 
 
+class _Folder:
+    """A temporary directory that goes with the counts that read from it."""
+
+    def __init__(self) -> None:
+        self.path = tempfile.mkdtemp(prefix="bytemill-counts-")
+        weakref.finalize(self, shutil.rmtree, self.path, True)
+
+
 def _name(unit: Unit) -> str:
     return f"{unit.number:06}"
 
@@ -206,6 +216,9 @@ def _completed(
         # Ctrl-C, or a task that failed: the others need not go on.
         for reference in running:
             ray.cancel(reference, force=False)
+        if running:
+            # Until then they may still write where the next run would.
+            ray.wait(list(running), num_returns=len(running), timeout=PATIENCE)
 
 
 def _finished(ray: Any, running: Any, at_least: int) -> list[Any]:
