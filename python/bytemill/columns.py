@@ -13,7 +13,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Full, Queue
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,6 +20,8 @@ from . import _native
 from .errors import CorpusError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from .places import Entry
 
 __all__ = ["Columns", "Dataset", "Items", "is_dataset"]
@@ -124,6 +125,8 @@ class Columns:
 
 def _ahead(table: _Table, numbers: range, size: int) -> Iterator[Batch]:
     """The row groups in order, several read at a time."""
+    from concurrent.futures import ThreadPoolExecutor
+
     waiting: deque[tuple[int, Future[list[Any] | str]]] = deque()
     held, left = 0, iter(numbers)
     with ThreadPoolExecutor(min(READERS, _native.default_threads())) as pool:

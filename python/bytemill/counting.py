@@ -14,15 +14,17 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _native, formats
 from .corpus import Corpus, CorpusLike, refuse_no_text, resolve
 from .counts import DEFAULT_PATTERN, DEFAULT_SPECIALS, Counts, checked_specials, set_limit
 from .errors import ConfigError, CorpusError
 from .memory import memory_limit as resolve_limit
-from .places import Entry
 from .progress import ProgressOption, Report, reporter
+
+if TYPE_CHECKING:
+    from .places import Entry
 
 __all__ = ["count_to_file", "partial_directory"]
 

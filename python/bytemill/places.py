@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import unquote
 
 from . import _native
 from .columns import Columns, Dataset, Items, is_dataset
@@ -114,6 +113,8 @@ def _of_place(name: str, corpus: Corpus) -> Iterator[Entry]:
             yield _entry(url, corpus, reader)
         return
     if name.startswith("file:"):
+        from urllib.parse import unquote
+
         # As RFC 8089 has it; a host is always this one.
         name = unquote(re.sub(r"^file:(//[^/]*)?", "", name))
     for path in expand(name):

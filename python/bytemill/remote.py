@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import glob
 import io
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +19,11 @@ ATTEMPTS = 6
 FIRST_WAIT = 0.25
 # A server that gives whole files only is borne with up to this size.
 WHOLE = 32 << 20
+# Files are fetched in blocks of this many bytes, of which so many are held, in all files together,
+# and so many are fetched before anybody asks for them.
+BLOCK = 8 << 20
+HELD = 24
+AHEAD = 2
 # What will not be otherwise the next time.
 FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotImplementedError)
 
@@ -78,7 +85,17 @@ class RemoteFile:
         self._whole: bytes | None = None
 
     def read_range(self, start: int, end: int) -> bytes:
-        """The bytes from `start` to `end`."""
+        """The bytes from `start` to `end`, by way of the blocks that they lie in.
+
+        Whoever asks goes forward through the file, in smaller steps than are worth a request.
+        """
+        first, last = start // BLOCK, max(end - 1, start) // BLOCK
+        parts = [_blocks.get(self, number) for number in range(first, last + 1)]
+        joined = parts[0] if len(parts) == 1 else b"".join(parts)
+        return joined[start - first * BLOCK : end - first * BLOCK]
+
+    def fetch(self, start: int, end: int) -> bytes:
+        """The bytes from `start` to `end`, as they are now."""
         if self._whole is None:
             data: bytes = _again(lambda: self._system.cat_file(self._path, start=start, end=end))
             if len(data) == end - start:
@@ -109,6 +126,47 @@ class RemoteFile:
         return _found, (self.url, self.size, self.version)
 
 
+class _Blocks:
+    """Blocks of files that were fetched last, or are on their way."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pool: Any = None
+        self._found: OrderedDict[tuple[str, str, int], Any] = OrderedDict()
+
+    def get(self, file: RemoteFile, number: int) -> bytes:
+        with self._lock:
+            wanted = self._ask(file, number)
+            for ahead in range(number + 1, number + 1 + AHEAD):
+                if ahead * BLOCK < file.size:
+                    self._ask(file, ahead)
+            while len(self._found) > HELD:
+                self._found.popitem(last=False)
+        try:
+            data: bytes = wanted.result()
+        except BaseException:
+            # The next one who asks may have more luck.
+            with self._lock:
+                self._found.pop((file.url, file.version, number), None)
+            raise
+        return data
+
+    def _ask(self, file: RemoteFile, number: int) -> Any:
+        key = (file.url, file.version, number)
+        if key not in self._found:
+            if self._pool is None:
+                from concurrent.futures import ThreadPoolExecutor
+
+                self._pool = ThreadPoolExecutor(2 + 2 * AHEAD, "bytemill-remote")
+            start, end = number * BLOCK, min((number + 1) * BLOCK, file.size)
+            self._found[key] = self._pool.submit(file.fetch, start, end)
+        self._found.move_to_end(key)
+        return self._found[key]
+
+
+_blocks = _Blocks()
+
+
 class RangeFile(io.RawIOBase):
     """A file elsewhere as one of Python's."""
 
@@ -133,7 +191,7 @@ class RangeFile(io.RawIOBase):
         end = self._file.size if size is None or size < 0 else min(self._at + size, self._file.size)
         if end <= self._at:
             return b""
-        data = self._file.read_range(self._at, end)
+        data = self._file.fetch(self._at, end)
         self._at = end
         return data
 

@@ -19,7 +19,6 @@ from ..counts import Counts
 from ..engines import Engine
 from ..errors import ConfigError
 from ..formats import target_paths
-from ..places import expand
 from ..progress import ProgressOption
 from ..tokenizer import Tokenizer
 from . import streams
@@ -170,6 +169,8 @@ def _os_error(code: int, path: Path) -> OSError:
 
 def load_counts(names: Sequence[str], memory_limit: str | None, spill_dir: Path | None) -> Counts:
     """The sum of counts files."""
+    from ..places import expand
+
     paths = [path for name in names for path in expand(name)]
     counts = Counts.load(paths[0], memory_limit=memory_limit, spill_dir=spill_dir)
     for other in paths[1:]:
