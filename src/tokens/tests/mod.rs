@@ -3,6 +3,7 @@
 
 mod damage;
 mod interruptions;
+mod joining;
 
 use std::fs;
 use std::path::{Path, PathBuf};
