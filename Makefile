@@ -33,7 +33,7 @@ export PYO3_PYTHON := $(CURDIR)/$(PY)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.native ## learn a tokenizer from Python's own source and show what it does
+demo: $(VENV)/.native $(VENV)/.lm ## a tokenizer and a small model from Python's own source: two minutes
 	@$(BIN)/bytemill demo
 
 test: check-format lint types test-rust test-python ## everything that must hold: run before each commit
@@ -120,6 +120,11 @@ $(VENV)/.native: $(VENV)/.maturin pyproject.toml $(RUST_FILES)
 $(VENV)/.bench: $(VENV)/.maturin pyproject.toml
 	@echo "installing whom we compare with"
 	@$(PIP) install --group bench || $(PIP) install --group rivals
+	@touch $@
+
+$(VENV)/.lm: $(VENV)/.maturin pyproject.toml
+	@echo "installing torch: some gigabytes the first time"
+	@$(PIP) install --group lm
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.maturin pyproject.toml

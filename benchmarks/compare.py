@@ -66,10 +66,12 @@ def check(task: str, outcomes: dict[str, Record]) -> None:
             sys.exit(f"{task}: the results differ in {key}, so the times mean nothing: {told}")
 
 
-def measure(task: str, options: Record, repeat: int) -> list[Record]:
+def measure(task: str, options: Record, repeat: int, only: list[str]) -> list[Record]:
     """All contenders of a task, in turns so that a slow spell of the machine hits each alike."""
     runs: dict[str, list[Record]] = {
-        name: [] for name in contenders(task) if find_spec(name.split("-")[0])
+        name: []
+        for name in contenders(task)
+        if find_spec(name.split("-")[0]) and (not only or name in ("bytemill", *only))
     }
     for turn in range(repeat):
         for name in runs:
@@ -114,10 +116,25 @@ def machine() -> Record:
     }
 
 
+def shown(seconds: float | None) -> str:
+    """A time in a unit that suits it."""
+    if seconds is None:
+        return ""
+    for unit, size in (("s", 1), ("ms", 1e-3)):
+        if seconds >= size / 10:
+            return f"{seconds / size:.2f} {unit}"
+    return f"{seconds * 1e6:.2f} µs"
+
+
+# Where the time of a task is not that of the whole corpus.
+WITHOUT_RATE = {"calls", "load"}
+WITH_TOKENIZER = {"encode", "file", "decode", "calls", "load"}
+
+
 def table(records: list[Record]) -> str:
     """The records as a Markdown table; × is how many times longer than bytemill it took."""
     lines = [
-        "| task | | s | MB/s | peak MB | × bytemill | second pass, s |",
+        "| task | | time | MB/s | peak MB | × bytemill | second pass |",
         "|---|---|--:|--:|--:|--:|--:|",
     ]
     for record in records:
@@ -127,11 +144,11 @@ def table(records: list[Record]) -> str:
         what += f"{record['vocab_size']:,}, {threads}"
         ours = next(r["seconds"] for r in record["rows"] if r["contender"] == "bytemill")
         for row in record["rows"]:
+            rate = "" if record["task"] in WITHOUT_RATE else f"{row['mb_per_s']:.1f}"
             lines.append(
-                f"| {what} | {row['contender']} {row['version']} | {row['seconds']:.2f} "
-                f"| {row['mb_per_s']:.1f} | {row['peak_mb']:.0f} "
-                f"| {row['seconds'] / ours:.1f} "
-                f"| {format(row['others']['warm'], '.2f') if 'warm' in row['others'] else ''} |"
+                f"| {what} | {row['contender']} {row['version']} | {shown(row['seconds'])} "
+                f"| {rate} | {row['peak_mb']:.0f} | {row['seconds'] / ours:.1f} "
+                f"| {shown(row['others'].get('warm'))} |"
             )
             what = ""
     return "\n".join(lines)
@@ -170,7 +187,7 @@ def compare(corpus: Path, asked: argparse.Namespace, directory: Path) -> list[Re
     }
     if asked.tokenizer:
         options["tokenizer"] = str(asked.tokenizer.resolve())
-    elif "encode" in asked.task:
+    elif WITH_TOKENIZER & set(asked.task):
         bytemill.train_tokenizer(corpus, vocab_size=asked.vocab_size, progress=False).save(
             options["tokenizer"], overwrite=True
         )
@@ -181,10 +198,10 @@ def compare(corpus: Path, asked: argparse.Namespace, directory: Path) -> list[Re
             "task": task,
             "corpus": {"name": corpus.stem, "bytes": corpus.stat().st_size},
             "vocab_size": len(bytemill.Tokenizer.load(options["tokenizer"]))
-            if task == "encode"
+            if task in WITH_TOKENIZER
             else asked.vocab_size,
             "threads": asked.threads,
-            "rows": measure(task, options, asked.repeat),
+            "rows": measure(task, options, asked.repeat, asked.contender),
         }
         for task in asked.task
     ]
@@ -197,6 +214,9 @@ def main() -> None:
     )
     parser.add_argument("corpus", nargs="*", type=Path, help="text files, each measured by itself")
     parser.add_argument("--task", action="append", choices=TASKS, help="default: all")
+    parser.add_argument(
+        "--contender", action="append", default=[], help="only this one beside bytemill; repeatable"
+    )
     parser.add_argument("--vocab-size", type=int, default=32_000)
     parser.add_argument("--tokenizer", type=Path, help="to encode with; else one is learnt")
     parser.add_argument("--threads", type=int, default=os.cpu_count())

@@ -73,19 +73,24 @@ def tokenizers(options: Options) -> Outcome:
     )
 
 
-def tiktoken(options: Options) -> Outcome:
+def as_tiktoken(path: str) -> Any:
+    """The same tokenizer as tiktoken's."""
     import tiktoken
 
     import bytemill
 
-    ours = bytemill.Tokenizer.load(options["tokenizer"])
+    ours = bytemill.Tokenizer.load(path)
     specials = ours.special_tokens
-    encoding = tiktoken.Encoding(
+    return tiktoken.Encoding(
         "ours",
         pat_str=bytemill._native.pattern_regex(ours.pattern),
         mergeable_ranks={t: i for i, t in ours.vocab.items() if i not in specials.values()},
         special_tokens=specials,
     )
+
+
+def tiktoken(options: Options) -> Outcome:
+    encoding = as_tiktoken(options["tokenizer"])
     texts = documents(options)
     return twice(
         lambda: encoding.encode_ordinary_batch(texts, num_threads=options["threads"]),

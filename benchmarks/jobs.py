@@ -23,11 +23,20 @@ Options = dict[str, Any]
 # The seconds it took, what the outcome can be known by, and other times.
 Outcome = tuple[float, dict[str, Any], dict[str, float]]
 
-TASKS = {"train": "training", "encode": "encoding"}
+# Where the contenders of a task are: module and name.
+TASKS = {
+    "train": ("training", "CONTENDERS"),
+    "encode": ("encoding", "CONTENDERS"),
+    "file": ("serving", "FILE"),
+    "decode": ("serving", "DECODE"),
+    "calls": ("serving", "CALLS"),
+    "load": ("serving", "LOAD"),
+}
 
 
 def contenders(task: str) -> dict[str, Callable[[Options], Outcome]]:
-    return importlib.import_module(TASKS[task]).CONTENDERS
+    module, name = TASKS[task]
+    return getattr(importlib.import_module(module), name)
 
 
 def documents(options: Options) -> list[str]:
@@ -64,15 +73,23 @@ def byte_letters(letters: str) -> bytes:
     return bytes(ord(c) if ord(c) < 256 else others[ord(c) - 256] for c in letters)
 
 
-def peak_memory() -> int:
-    """The greatest resident size of this process so far, in bytes."""
+def resident_memory(field: str = "VmRSS") -> int | None:
+    """The resident size of this process, in bytes, where the system tells it."""
     try:
-        # getrusage would include the size of the process that started this one.
         for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(f"{field}:"):
                 return int(line.split()[1]) * 1024
     except FileNotFoundError:
         pass
+    return None
+
+
+def peak_memory() -> int:
+    """The greatest resident size of this process so far, in bytes."""
+    # getrusage would include the size of the process that started this one.
+    peak = resident_memory("VmHWM")
+    if peak is not None:
+        return peak
     import resource
 
     unit = 1 if sys.platform == "darwin" else 1024

@@ -63,6 +63,12 @@ impl<T: Plain> Pages<T> {
         let start = NonNull::from(&mut values[..]).cast();
         Pages { start, len, _memory: Memory::Allocated { _values: values } }
     }
+
+    /// The first value, for those who look after borrowing themselves.
+    #[inline(always)]
+    pub fn start(&self) -> *const T {
+        self.start.as_ptr()
+    }
 }
 
 impl<T> Deref for Pages<T> {
@@ -106,14 +112,20 @@ pub fn with_room<T>(n: usize) -> Vec<T> {
 /// that matters.
 #[inline(always)]
 pub fn prefetch<T>(values: &[T], at: usize) {
+    prefetch_line(values.as_ptr().wrapping_add(at));
+}
+
+/// Asks for the cache line of a value before it is needed. Any address will do.
+#[inline(always)]
+pub fn prefetch_line<T>(value: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: prefetching reads nothing and may be given any address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(values.as_ptr().wrapping_add(at).cast());
+        _mm_prefetch::<_MM_HINT_T0>(value.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (values, at);
+    let _ = value;
 }
 
 #[cfg(test)]

@@ -20,49 +20,64 @@ pub const SHORT: usize = 15;
 /// Entries in a cache line.
 const LINE: usize = 2;
 
-/// A short piece: its bytes from the low end up, its length in the top byte. Never 0.
+/// A short piece: its bytes from the low end up, its length in the top byte, and [`MIX`] on top.
+/// Never 0.
 pub type Key = u128;
 
-/// Stands for a piece that is too long for a key; no key is like it.
-const TOO_LONG: Key = 0xff << 120;
+/// What every key is mixed with, so that the product of its halves is a hash of it.
+const MIX: u128 = 0xd6e8_feb8_6659_fd93_9e37_79b9_7f4a_7c15;
 
-/// By length, the bits of that many bytes; none for longer ones.
-static MASKS: [u128; SHORT + 2] = {
-    let mut masks = [0; SHORT + 2];
-    let mut length = 1;
-    while length <= SHORT {
-        masks[length] = u128::MAX >> (128 - 8 * length);
-        length += 1;
-    }
-    masks
-};
+/// How a key is made of sixteen bytes.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// The bits of the bytes that count.
+    mask: u128,
+    /// What the others become.
+    rest: u128,
+}
 
-/// By length, what stands above the bytes.
-static TOPS: [u128; SHORT + 2] = {
-    let mut tops = [TOO_LONG; SHORT + 2];
+/// By length; the last is for pieces that are too long.
+static SHAPES: [Shape; SHORT + 2] = {
+    let mut shapes = [Shape { mask: 0, rest: 0xff << 120 ^ MIX }; SHORT + 2];
     let mut length = 0;
     while length <= SHORT {
-        tops[length] = (length as u128) << 120;
+        let mask = if length == 0 { 0 } else { u128::MAX >> (128 - 8 * length) };
+        shapes[length] = Shape { mask, rest: (length as u128) << 120 ^ MIX };
         length += 1;
     }
-    tops
+    shapes
 };
+
+/// Stands for a piece that is too long for a key; no key is like it.
+const TOO_LONG: Key = 0xff << 120 ^ MIX;
 
 /// The key of `text[start..end]`, or [`TOO_LONG`].
 #[inline(always)]
 fn key_or_too_long(text: &[u8], start: usize, end: usize) -> Key {
+    if start + 16 <= text.len() {
+        // SAFETY: just so.
+        return unsafe { key_inside(text, start, end) };
+    }
+    let mut sixteen = [0; 16];
     let length = (end - start).min(SHORT + 1);
-    let bytes = match text[start..].first_chunk() {
-        // One load past the piece, then cut to its length.
-        Some(sixteen) => u128::from_le_bytes(*sixteen) & MASKS[length],
-        None => {
-            let mut sixteen = [0; 16];
-            let length = length % (SHORT + 1);
-            sixteen[..length].copy_from_slice(&text[start..start + length]);
-            u128::from_le_bytes(sixteen)
-        }
-    };
-    bytes | TOPS[length]
+    let n = length % (SHORT + 1);
+    sixteen[..n].copy_from_slice(&text[start..start + n]);
+    let Shape { mask, rest } = SHAPES[length];
+    u128::from_le_bytes(sixteen) & mask ^ rest
+}
+
+/// The same where the text goes on for a while.
+///
+/// # Safety
+/// `text` must have at least sixteen bytes from `start` on.
+#[inline(always)]
+unsafe fn key_inside(text: &[u8], start: usize, end: usize) -> Key {
+    debug_assert!(start + 16 <= text.len());
+    let Shape { mask, rest } = SHAPES[(end - start).min(SHORT + 1)];
+    // One load past the piece, then cut to its length.
+    // SAFETY: as the caller promises.
+    let sixteen = unsafe { text.as_ptr().add(start).cast::<[u8; 16]>().read() };
+    u128::from_le_bytes(sixteen) & mask ^ rest
 }
 
 /// The key of `text[start..end]`, which must be 1 to 15 bytes long.
@@ -97,50 +112,170 @@ impl Record {
 pub struct Records {
     ends: Vec<usize>,
     records: Vec<Record>,
+    n: usize,
+    any_long: bool,
+    /// The end of the long piece that the last records ended in, of which there is more.
+    inside: Option<usize>,
 }
 
 /// Pieces at a time.
 pub const BATCH: usize = 256;
 
 impl Records {
-    /// Cuts about [`BATCH`] pieces off `text` from `from` on; returns them and where they end.
-    /// `prefetch` is told every hash.
+    /// Cuts about [`BATCH`] pieces off `text` from `from` on; returns where they end. `prefetch` is
+    /// told every hash.
     #[inline(always)]
     pub fn next(
         &mut self,
         pattern: &Pattern,
         text: &[u8],
         from: usize,
-        mut prefetch: impl FnMut(u64),
-    ) -> Result<(&[Record], usize)> {
+        prefetch: impl Fn(u64),
+    ) -> Result<usize> {
         self.ends.clear();
         let upto = pattern.scan(text, from, BATCH, &mut self.ends)?;
         if self.records.len() < self.ends.len() {
             self.records.resize(self.ends.len(), Record { key: 0, hash: 0, end: 0 });
         }
         let mut start = from;
-        for (record, &end) in self.records.iter_mut().zip(&self.ends) {
-            let key = key_or_too_long(text, start, end);
+        // Whether any is longer than 15 is seen in the bits of all lengths together.
+        let mut lengths = 0;
+        let mut pairs = self.records.iter_mut().zip(&self.ends);
+        // All but the last few of the text, apart: the loop has to fit into the registers.
+        let inside = text.len().saturating_sub(16);
+        let mut next = pairs.next();
+        while start < inside
+            && let Some((record, &end)) = next
+        {
+            // SAFETY: sixteen bytes from `start` on are inside.
+            let key = unsafe { key_inside(text, start, end) };
             let hash = hash(key);
             prefetch(hash);
             *record = Record { key, hash, end };
+            lengths |= end - start;
             start = end;
+            next = pairs.next();
         }
-        Ok((&self.records[..self.ends.len()], upto))
+        while let Some((record, &end)) = next {
+            let key = key_or_too_long(text, start, end);
+            let hash = hash(key);
+            *record = Record { key, hash, end };
+            lengths |= end - start;
+            start = end;
+            next = pairs.next();
+        }
+        self.n = self.ends.len();
+        self.any_long = lengths > SHORT;
+        Ok(upto)
+    }
+
+    /// The same, but long pieces in parts: `cut` says where the first part of `text[start..end]`
+    /// ends, if it is not all of it. The text must be gone through from its beginning to its end.
+    #[inline(always)]
+    pub fn next_parts(
+        &mut self,
+        pattern: &Pattern,
+        text: &[u8],
+        from: usize,
+        cut: impl Fn(usize, usize) -> Option<usize>,
+        prefetch: impl Fn(u64),
+    ) -> Result<usize> {
+        if from > 0
+            && let Some(end) = self.inside.take()
+        {
+            self.n = 0;
+            return Ok(self.cut_long(text, from, end, &cut, &prefetch));
+        }
+        self.inside = None;
+        let upto = self.next(pattern, text, from, &prefetch)?;
+        if self.any_long { Ok(self.cut_all(text, from, upto, &cut, &prefetch)) } else { Ok(upto) }
+    }
+
+    /// Cuts the long ones among the records; returns where the last record ends.
+    #[cold]
+    #[inline(never)]
+    fn cut_all(
+        &mut self,
+        text: &[u8],
+        from: usize,
+        upto: usize,
+        cut: &impl Fn(usize, usize) -> Option<usize>,
+        prefetch: &impl Fn(u64),
+    ) -> usize {
+        let whole = self.records[..self.n].to_vec();
+        self.n = 0;
+        let mut start = from;
+        for record in whole {
+            if record.is_long() {
+                start = self.cut_long(text, start, record.end, cut, prefetch);
+                if self.inside.is_some() {
+                    return start;
+                }
+            } else {
+                self.push(record);
+                start = record.end;
+            }
+        }
+        upto
+    }
+
+    /// Appends the parts of a long piece, or some of them if there are many; returns where the last
+    /// one ends.
+    fn cut_long(
+        &mut self,
+        text: &[u8],
+        mut start: usize,
+        end: usize,
+        cut: &impl Fn(usize, usize) -> Option<usize>,
+        prefetch: &impl Fn(u64),
+    ) -> usize {
+        while start < end {
+            let part = cut(start, end).unwrap_or(end);
+            let key = key_or_too_long(text, start, part);
+            let hash = hash(key);
+            prefetch(hash);
+            self.push(Record { key, hash, end: part });
+            start = part;
+            if self.n >= 2 * BATCH && start < end {
+                self.inside = Some(end);
+                break;
+            }
+        }
+        start
+    }
+
+    fn push(&mut self, record: Record) {
+        if self.n < self.records.len() {
+            self.records[self.n] = record;
+        } else {
+            self.records.push(record);
+        }
+        self.n += 1;
+    }
+
+    /// The records.
+    #[inline(always)]
+    pub fn all(&self) -> &[Record] {
+        &self.records[..self.n]
     }
 }
 
 /// The bytes of a key.
 pub fn key_bytes(key: Key) -> ([u8; 16], usize) {
+    let key = key ^ MIX;
     (key.to_le_bytes(), (key >> 120) as usize)
 }
 
-/// Mixes a key into a hash: one multiplication of its halves, folded, which is all that such a
-/// table needs.
+/// Keys in this order are pieces in the order of their bytes.
+fn order(key: Key) -> u128 {
+    (key ^ MIX).swap_bytes()
+}
+
+/// The hash of a key: one multiplication of its halves, folded, which is all that such a table
+/// needs.
 #[inline(always)]
 pub fn hash(key: Key) -> u64 {
-    let (low, high) = (key as u64 ^ 0x9e37_79b9_7f4a_7c15, (key >> 64) as u64);
-    let product = u128::from(low) * u128::from(high ^ 0xd6e8_feb8_6659_fd93);
+    let product = u128::from(key as u64) * (key >> 64);
     product as u64 ^ (product >> 64) as u64
 }
 
@@ -151,7 +286,8 @@ pub fn hash_bytes(piece: &[u8]) -> u64 {
     for block in &mut blocks {
         let mut sixteen = [0; 16];
         sixteen.copy_from_slice(block);
-        state = hash(u128::from_le_bytes(sixteen) ^ u128::from(state) << 32 ^ u128::from(state));
+        state =
+            hash(u128::from_le_bytes(sixteen) ^ MIX ^ u128::from(state) << 32 ^ u128::from(state));
     }
     let rest = blocks.remainder();
     if !rest.is_empty() {

@@ -13,9 +13,11 @@
 //! occur and are dropped.
 
 mod build;
+mod decode;
 mod joins;
 mod pair_ranks;
 
+pub use decode::Id;
 pub use joins::Joins;
 pub use pair_ranks::PairRanks;
 
@@ -53,6 +55,8 @@ pub struct Vocab {
     pairs: PairRanks,
     /// Made when the first long piece comes.
     joins: OnceLock<Joins>,
+    /// Made when ids are decoded.
+    places: OnceLock<decode::Places>,
     specials: Vec<SpecialToken>,
 }
 
@@ -108,9 +112,10 @@ impl Vocab {
         self.ids.iter().copied().chain(special).max().unwrap_or(0)
     }
 
-    /// Where long pieces can be cut.
-    pub fn joins(&self) -> &Joins {
-        self.joins.get_or_init(|| Joins::new(self))
+    /// Where long pieces can be cut. To find out takes some milliseconds, once, which is only worth
+    /// it where there is `much` text.
+    pub fn joins(&self, much: bool) -> Option<&Joins> {
+        if much { Some(self.joins.get_or_init(|| Joins::new(self))) } else { self.joins.get() }
     }
 
     /// The bytes of an ordinary token.
@@ -170,17 +175,6 @@ impl Vocab {
             let special = self.specials.get(rank as usize - self.n_ranks())?;
             Some(special.text.as_bytes())
         }
-    }
-
-    /// The bytes of many ids, one after the other. Unknown ids are an error that says which.
-    pub fn decode(&self, ids: &[u32], out: &mut Vec<u8>) -> Result<()> {
-        for (at, &id) in ids.iter().enumerate() {
-            let Some(bytes) = self.id_bytes(id) else {
-                return Err(self.unknown_id(id, at));
-            };
-            out.extend_from_slice(bytes);
-        }
-        Ok(())
     }
 
     /// The error for an id that is not in the vocabulary.

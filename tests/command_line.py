@@ -20,6 +20,9 @@ COMMANDS = (
     "inspect",
     "compare",
     "convert",
+    "train",
+    "generate",
+    "plot",
     "demo",
 )
 

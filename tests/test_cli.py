@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import bytemill
+from bytemill.lm.settings import MODEL_KEYS, TRAIN_KEYS
 from command_line import COMMANDS, ok, run
 
 TEXT = "def f(x):\n\treturn 'naïve' # 日本 <|endoftext|> 12345\n".encode() + b"\xff\xfe\xe2\x82"
@@ -47,7 +48,13 @@ OPTIONS = {
     "--overwrite --json",
     "compare": "--corpus --limit --differences --special --pattern --special-token --json --quiet",
     "convert": "--to -o --output --pattern --special-token --overwrite --quiet --json",
-    "demo": "--out --vocab-size --quiet",
+    "train": "-o --output -t --tokenizer --val --token-dtype --preset --config --resume "
+    "--overwrite --quiet --json "
+    + " ".join(f"--{name.replace('_', '-')}" for name in (*MODEL_KEYS, *TRAIN_KEYS)),
+    "generate": "--max-tokens --temperature --top-k --top-p --min-p --repetition-penalty --stop "
+    "--seed -n --samples --step --device --special --echo --no-echo -i --interactive --json",
+    "plot": "-o --output --x --title --overwrite --quiet",
+    "demo": "--out --vocab-size --seconds --quiet",
 }
 
 
@@ -289,7 +296,7 @@ def test_demo_can_be_repeated(
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(Path(json.__file__).parent))
     out = tmp_path / "demo"
     for _ in range(2):
-        text = ok("demo", "--out", out, "--vocab-size", 600, "-q").text
+        text = ok("demo", "--out", out, "--vocab-size", 600, "--seconds", 0, "-q").text
         assert "every byte is back as it was" in text
     facts = json.loads((out / "demo.json").read_text())
     assert facts["vocab_size"] == len(bytemill.Tokenizer.load(out)) == 600

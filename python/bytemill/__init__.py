@@ -9,7 +9,16 @@
 from ._native import UNICODE_VERSION, __version__
 from .corpus import Corpus
 from .counts import Counts, count_corpus
-from .errors import BytemillError, ConfigError, CorpusError, TokenizerError, TokensError
+from .errors import (
+    BytemillError,
+    CheckpointError,
+    ConfigError,
+    CorpusError,
+    MissingPackageError,
+    TokenizerError,
+    TokensError,
+    TrainingError,
+)
 from .progress import ProgressEvent
 from .tokenizer import Batch, Decoder, Offsets, Tokenizer
 from .tokens import Documents, Tokens, verify_tokens
@@ -19,18 +28,21 @@ __all__ = [
     "UNICODE_VERSION",
     "Batch",
     "BytemillError",
+    "CheckpointError",
     "ConfigError",
     "Corpus",
     "CorpusError",
     "Counts",
     "Decoder",
     "Documents",
+    "MissingPackageError",
     "Offsets",
     "ProgressEvent",
     "Tokenizer",
     "TokenizerError",
     "Tokens",
     "TokensError",
+    "TrainingError",
     "__version__",
     "count_corpus",
     "train_bpe",

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .errors import BytemillError, ConfigError, CorpusError
 from .formats import write_atomically
@@ -20,12 +19,6 @@ from .progress import ProgressOption
 from .rendering import to_html
 from .tokenizer import Tokenizer
 from .training import train_tokenizer
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Ids = npt.NDArray[np.uint32]
 
 __all__ = ["Demo", "library_files", "run"]
 
@@ -69,7 +62,7 @@ class Demo:
 
 
 def run(
-    out: str | os.PathLike[str], *, vocab_size: int = 8192, progress: ProgressOption = None
+    out: str | os.PathLike[str], *, vocab_size: int = 4096, progress: ProgressOption = None
 ) -> Demo:
     """Learns a tokenizer from Python's library, encodes that, checks it, and writes to `out`.
 
@@ -109,7 +102,7 @@ def run(
     }
     # The mark first: a demo that is interrupted can be run again all the same.
     write_atomically(directory / MARK, json.dumps(facts, indent=2).encode() + b"\n")
-    written = _write(directory, tokenizer, batch.ids, sample)
+    written = _write(directory, tokenizer, files, sample)
     return Demo(
         tokenizer=tokenizer,
         n_files=len(files),
@@ -165,26 +158,25 @@ def _longest(tokenizer: Tokenizer, n: int) -> list[bytes]:
     return [token for _, token in found if token.translate(None, SIGNS)][:n]
 
 
-def _write(directory: Path, tokenizer: Tokenizer, ids: Ids, sample: bytes) -> dict[Path, str]:
+def _write(
+    directory: Path, tokenizer: Tokenizer, files: list[Path], sample: bytes
+) -> dict[Path, str]:
     tokenizer.save(directory / "tokenizer.json", overwrite=True)
-    width = "u16" if tokenizer.max_id <= 0xFFFF else "u32"
-    tokens = directory / f"tokens.{width}"
-    write_atomically(tokens, ids.astype("<u2" if width == "u16" else "<u4").tobytes())
+    tokens = directory / "tokens"
+    tokenizer.encode_files([str(path) for path in files], tokens, overwrite=True, progress=False)
     page = directory / "sample.html"
     parts = to_html(tokenizer, spans(tokenizer, sample), title=SAMPLE)
     write_atomically(page, "".join(parts).encode())
     return {
         directory / "tokenizer.json": "the tokenizer; the tokenizers library loads it too",
-        tokens: "the library as ids",
+        tokens: "the library as tokens, to train on",
         page: f"{SAMPLE} in colour, for the browser",
     }
 
 
 def _next_commands(written: dict[Path, str]) -> list[str]:
     tokenizer, tokens, _ = map(str, written)
-    kind = tokens.rpartition(".")[2]
     return [
         shlex.join(["bytemill", "inspect", tokenizer, "def main(): return 42", "--ids"]),
-        shlex.join(["bytemill", "decode", "-t", tokenizer, "--format", kind, tokens]) + " | head",
-        "bytemill train-tokenizer your-text.txt -o tokenizer.json --vocab-size 32000",
+        shlex.join(["bytemill", "decode", "-t", tokenizer, tokens]) + " | head",
     ]

@@ -5,14 +5,26 @@
     ├── CorpusError                  unreadable, empty, not text, wrong format
     ├── TokenizerError(ValueError)   malformed file, invalid vocabulary, unknown id,
     │                                special token refused
-    └── TokensError                  damaged, incomplete, or made with another tokenizer
+    ├── TokensError                  damaged, incomplete, or made with another tokenizer
+    ├── CheckpointError              missing, damaged, or of another model
+    ├── TrainingError                a run that cannot go on
+    └── MissingPackageError(ImportError)   an extra that is not installed
 
 ``FileNotFoundError``, ``PermissionError`` and ``TypeError`` stay Python's own.
 """
 
 from __future__ import annotations
 
-__all__ = ["BytemillError", "ConfigError", "CorpusError", "TokenizerError", "TokensError"]
+__all__ = [
+    "BytemillError",
+    "CheckpointError",
+    "ConfigError",
+    "CorpusError",
+    "MissingPackageError",
+    "TokenizerError",
+    "TokensError",
+    "TrainingError",
+]
 
 
 class BytemillError(Exception):
@@ -45,3 +57,15 @@ class TokenizerError(BytemillError, ValueError):
 
 class TokensError(BytemillError):
     """Tokens on disk that are damaged, incomplete, or made with another tokenizer."""
+
+
+class CheckpointError(BytemillError):
+    """A checkpoint that is missing, damaged, or of another model."""
+
+
+class TrainingError(BytemillError):
+    """A training run that cannot go on: the loss is not a number, or a rank is lost."""
+
+
+class MissingPackageError(BytemillError, ImportError):
+    """A package that an extra of bytemill's would have brought."""

@@ -32,9 +32,8 @@ impl<'a> Counter<'a> {
         let mut batches = 0u32;
         while from < text.len() {
             let mut start = from;
-            let (some, upto) =
-                records.next(&cutter.pattern, text, from, |hash| table.prefetch(hash))?;
-            for record in some {
+            from = records.next(&cutter.pattern, text, from, |hash| table.prefetch(hash))?;
+            for record in records.all() {
                 if record.is_long() {
                     *table.long_entry(&text[start..record.end]) += 1;
                 } else {
@@ -42,7 +41,6 @@ impl<'a> Counter<'a> {
                 }
                 start = record.end;
             }
-            from = upto;
             // A text may be one chunk of gigabytes, if nothing in it can be cut.
             batches += 1;
             if batches.is_multiple_of(1024) {

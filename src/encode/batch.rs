@@ -14,8 +14,6 @@ use crate::specials::Segment;
 
 /// Texts are handed to threads in groups of about this many bytes.
 const GROUP: usize = 256 << 10;
-/// Text has at least so many bytes to an id, or the result has to grow.
-const BYTES_PER_ID: usize = 2;
 
 /// A group of texts, encoded.
 #[derive(Default)]
@@ -27,7 +25,10 @@ struct Encoded {
 
 /// The result as far as it goes.
 struct Output {
+    /// Room for all ids. What is written is known at the end only.
     ids: Vec<u32>,
+    /// Ids in groups that have their place.
+    len: usize,
     offsets: Vec<u64>,
     /// The group that comes next.
     next: usize,
@@ -37,22 +38,36 @@ struct Output {
     spare: Vec<Encoded>,
 }
 
+/// A group and where in the result it belongs.
+struct Placed {
+    group: Encoded,
+    to: *mut u32,
+}
+
 impl Output {
-    /// Takes up a group, and those that waited for it.
-    fn put(&mut self, number: usize, group: Encoded) {
+    /// Takes up a group, and gives those whose place is known now: to be copied there by the caller,
+    /// who need not keep others from doing the same.
+    fn put(&mut self, number: usize, group: Encoded) -> Vec<Placed> {
         self.early.insert(number, group);
-        while let Some(mut group) = self.early.remove(&self.next) {
+        let mut placed = Vec::new();
+        while let Some(group) = self.early.remove(&self.next) {
             self.next += 1;
-            self.ids.extend_from_slice(&group.ids);
-            let mut end = self.offsets.last().copied().unwrap_or(0);
-            self.offsets.extend(group.lengths.iter().map(|length| {
-                end += length;
-                end
-            }));
-            group.ids.clear();
-            group.lengths.clear();
-            self.spare.push(group);
+            self.add_lengths(&group.lengths);
+            assert!(self.len + group.ids.len() <= self.ids.capacity());
+            // SAFETY: just so.
+            let to = unsafe { self.ids.as_mut_ptr().add(self.len) };
+            self.len += group.ids.len();
+            placed.push(Placed { group, to });
         }
+        placed
+    }
+
+    fn add_lengths(&mut self, lengths: &[u64]) {
+        let mut end = self.offsets.last().copied().unwrap_or(0);
+        self.offsets.extend(lengths.iter().map(|length| {
+            end += length;
+            end
+        }));
     }
 }
 
@@ -66,9 +81,14 @@ impl Tokenizer {
         job: &Job,
     ) -> Result<(Vec<u32>, Vec<u64>)> {
         let sizes = texts.iter().map(|text| text.len());
-        self.in_groups(sizes, threads, job, |worker, i, ids| {
-            self.encode_with(worker, texts[i], recognise, ids)
-                .map_err(|error| error.in_file(&format!("text {i}")))
+        self.in_groups(sizes, threads, job, |worker, group, encoded| {
+            for i in group {
+                let before = encoded.ids.len();
+                self.encode_with(worker, texts[i], recognise, &mut encoded.ids)
+                    .map_err(|error| error.in_file(&format!("text {i}")))?;
+                encoded.lengths.push((encoded.ids.len() - before) as u64);
+            }
+            Ok(())
         })
     }
 
@@ -95,33 +115,37 @@ impl Tokenizer {
                     parts.push(Part::Plain(rest));
                 }
                 Segment::Special(found) => {
-                    parts.push(Part::Special(self.vocab.specials()[found.index].id));
+                    let special = &self.vocab.specials()[found.index];
+                    parts.push(Part::Special(special.id, special.text.len()));
                 }
             }
             Ok(())
         })?;
         let sizes = parts.iter().map(|part| match part {
             Part::Plain(text) => text.len(),
-            Part::Special(_) => 0,
+            Part::Special(_, size) => *size,
         });
-        let (ids, _) = self.in_groups(sizes, threads, job, |worker, i, ids| match parts[i] {
-            Part::Plain(text) => self.encode_plain(worker, text, ids),
-            Part::Special(id) => {
-                ids.push(id);
-                Ok(())
+        let (ids, _) = self.in_groups(sizes, threads, job, |worker, group, encoded| {
+            for part in &parts[group] {
+                match *part {
+                    Part::Plain(text) => self.encode_plain(worker, text, &mut encoded.ids)?,
+                    Part::Special(id, _) => worker.push(id, &mut encoded.ids),
+                }
             }
+            self.finish(worker, &mut encoded.ids);
+            Ok(())
         })?;
         Ok(ids)
     }
 
-    /// Calls `one` for each of the things of these sizes, in groups, on several threads; the
-    /// result is in their order.
+    /// Calls `encode` for groups of things of these sizes, on several threads; the result is in
+    /// their order.
     fn in_groups(
         &self,
         sizes: impl ExactSizeIterator<Item = usize>,
         threads: usize,
         job: &Job,
-        one: impl Fn(&mut Worker, usize, &mut Vec<u32>) -> Result<()> + Sync,
+        encode: impl Fn(&mut Worker, Range<usize>, &mut Encoded) -> Result<()> + Sync,
     ) -> Result<(Vec<u32>, Vec<u64>)> {
         let n = sizes.len();
         let groups = groups_of(sizes);
@@ -129,24 +153,23 @@ impl Tokenizer {
         let size: usize = groups.iter().map(|group| group.size).sum();
         let mut offsets = Vec::with_capacity(n + 1);
         offsets.push(0);
-        let mut output = Output {
-            ids: pages::with_room(size / BYTES_PER_ID),
-            offsets,
-            next: 0,
-            early: BTreeMap::new(),
-            spare: Vec::new(),
-        };
+        // An id stands for a byte at least. What is not used is never touched.
+        let ids = pages::with_room(size);
+        // Where there is no such room, the result has to grow, and one thread makes it.
+        let threads = if ids.capacity() < size { 1 } else { threads };
+        let mut output =
+            Output { ids, len: 0, offsets, next: 0, early: BTreeMap::new(), spare: Vec::new() };
         if threads == 1 {
             let mut worker = self.worker();
+            let mut encoded = Encoded { ids: output.ids, lengths: Vec::new() };
             for group in &groups {
                 job.check()?;
-                for i in group.items.clone() {
-                    one(&mut worker, i, &mut output.ids)?;
-                    output.offsets.push(output.ids.len() as u64);
-                }
+                encode(&mut worker, group.items.clone(), &mut encoded)?;
                 job.advance(group.size as u64);
             }
             self.give_back(worker);
+            output.ids = encoded.ids;
+            output.add_lengths(&encoded.lengths);
             return Ok(output.finish());
         }
         let next = AtomicUsize::new(0);
@@ -159,13 +182,16 @@ impl Tokenizer {
                 let Some(group) = groups.get(number) else { break };
                 job.check()?;
                 let mut encoded = locked().spare.pop().unwrap_or_default();
-                for i in group.items.clone() {
-                    let before = encoded.ids.len();
-                    one(&mut worker, i, &mut encoded.ids)?;
-                    encoded.lengths.push((encoded.ids.len() - before) as u64);
-                }
+                encode(&mut worker, group.items.clone(), &mut encoded)?;
                 job.advance(group.size as u64);
-                locked().put(number, encoded);
+                let placed = locked().put(number, encoded);
+                for Placed { mut group, to } in placed {
+                    // SAFETY: there is room for them, which nobody else has.
+                    unsafe { to.copy_from_nonoverlapping(group.ids.as_ptr(), group.ids.len()) };
+                    group.ids.clear();
+                    group.lengths.clear();
+                    locked().spare.push(group);
+                }
             }
             self.give_back(worker);
             Ok(())
@@ -181,14 +207,18 @@ impl Tokenizer {
             }
             result
         })?;
-        Ok(output.into_inner().unwrap_or_else(PoisonError::into_inner).finish())
+        let mut output = output.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: all groups have been copied to their places.
+        unsafe { output.ids.set_len(output.len) };
+        Ok(output.finish())
     }
 }
 
 /// A stretch of a text.
 enum Part<'t> {
     Plain(&'t [u8]),
-    Special(u32),
+    /// The id, and how long the text of it is.
+    Special(u32, usize),
 }
 
 impl Output {

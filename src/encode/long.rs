@@ -1,18 +1,18 @@
-//! Pieces too long for the cache of short ones.
+//! Parts of pieces that are too long for the cache of short ones.
 //!
-//! They are cut where no token can span (text without spaces falls into words or characters that
-//! way), and what is short then is encoded as a short piece is. What is still long but not very
-//! (runs of white space in code, lines of dashes) is kept in a cache of its own.
+//! A long piece (a sentence in a script without spaces, an address, a line of dashes) is cut where
+//! no token can span first, see [`crate::vocab::Joins`], and most parts of it are short then. What
+//! is still long, but not very, is kept in a cache of its own.
 
-use super::cache::Cache;
 use super::{Merger, Tokenizer};
 use crate::error::Result;
-use crate::pieces::{self, Key, PieceMap, SHORT};
+use crate::pieces::PieceMap;
+use crate::vocab::Joins;
 
-/// Longer parts are not kept.
+/// Longer ones are not kept.
 const LONGEST: usize = 128;
-/// Marks the key of a part of a piece, which a token that is no merge's result never stands for.
-const PART: Key = 1 << 127;
+/// For shorter texts it is not worth finding out where pieces can be cut.
+const MUCH: usize = 64 << 10;
 /// The share of a worker's cache that is for long pieces.
 const SHARE: usize = 16;
 
@@ -55,67 +55,29 @@ impl LongCache {
 }
 
 impl Tokenizer {
-    /// Encodes a piece of more than [`SHORT`] bytes.
+    /// Where pieces of this text can be cut, if they can be.
+    pub(super) fn joins(&self, text: &[u8]) -> Option<&Joins> {
+        // A piece that is a token whatever the merges say must be seen as a whole.
+        if self.whole.is_empty() { self.vocab.joins(text.len() >= MUCH) } else { None }
+    }
+
+    /// Encodes a piece, or a part of one, that is too long for a key.
     pub(super) fn encode_long(
         &self,
         merger: &mut Merger,
-        cache: &mut Cache,
         long: &mut LongCache,
         piece: &[u8],
         ids: &mut Vec<u32>,
     ) -> Result<()> {
-        if let Some(rank) = self.whole(piece) {
-            ids.push(self.vocab.rank_id(rank));
-            return Ok(());
-        }
-        let joins = self.vocab.joins();
-        let mut start = 0;
-        for at in 1..piece.len() {
-            // Within a character it is hardly ever worth the question.
-            if piece[at] & 0xc0 != 0x80 && !joins.may_span(piece, at) {
-                self.encode_part(merger, cache, long, &piece[start..], at - start, ids)?;
-                start = at;
-            }
-        }
-        let length = piece.len() - start;
-        self.encode_part(merger, cache, long, &piece[start..], length, ids)
-    }
-
-    /// Encodes the first `length` bytes of `rest`, by the merges alone.
-    fn encode_part(
-        &self,
-        merger: &mut Merger,
-        cache: &mut Cache,
-        long: &mut LongCache,
-        rest: &[u8],
-        length: usize,
-        ids: &mut Vec<u32>,
-    ) -> Result<()> {
-        let part = &rest[..length];
-        if length <= SHORT {
-            let key = pieces::key(rest, 0, length) | if self.whole.is_empty() { 0 } else { PART };
-            let hash = pieces::hash(key);
-            ids.reserve(super::cache::MOST);
-            // SAFETY: there is room for so many.
-            let n = unsafe { cache.get(key, hash, ids.as_mut_ptr().add(ids.len())) };
-            if n == 0 {
-                self.encode_unseen(merger, cache, key, hash, part, None, ids);
-            } else {
-                // SAFETY: they were written just now.
-                unsafe { ids.set_len(ids.len() + n) };
-            }
-            return Ok(());
-        }
-        if length > LONGEST {
-            self.merge_bytes(merger, part)?;
-            ids.extend(merger.tokens.iter().map(|&rank| self.vocab.rank_id(rank)));
-        } else if let Some(known) = long.get(part) {
+        if let Some(known) = long.get(piece) {
             ids.extend_from_slice(known);
-        } else {
-            self.merge_bytes(merger, part)?;
-            let first = ids.len();
-            ids.extend(merger.tokens.iter().map(|&rank| self.vocab.rank_id(rank)));
-            long.put(part, &ids[first..]);
+            return Ok(());
+        }
+        self.merge_piece(merger, piece)?;
+        let first = ids.len();
+        ids.extend(merger.tokens.iter().map(|&rank| self.vocab.rank_id(rank)));
+        if piece.len() <= LONGEST {
+            long.put(piece, &ids[first..]);
         }
         Ok(())
     }

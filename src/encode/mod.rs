@@ -6,29 +6,30 @@
 
 mod batch;
 mod cache;
+mod lanes;
 mod long;
 mod small;
 mod spans;
 mod stream;
+mod worker;
 
 pub use spans::Span;
 pub use stream::Stream;
+pub use worker::Worker;
 
 use std::sync::{Mutex, OnceLock};
 
 use sha2::{Digest, Sha256};
 
-use crate::bpe::{self, Rule, Scratch};
+use crate::bpe::{self, Rule};
 use crate::corpus::Cutter;
 use crate::error::{Error, Result};
 use crate::pattern::Pattern;
-use crate::pieces::{Key, PieceMap, Records};
+use crate::pieces::PieceMap;
 use crate::spec::{MergeRule, Spec};
 use crate::specials::{Segment, Specials};
 use crate::vocab::{PairRanks, Vocab};
-use cache::Cache;
-use long::LongCache;
-use small::Small;
+use worker::Merger;
 
 /// Workers that wait for the next call.
 const POOLED: usize = 16;
@@ -64,35 +65,6 @@ pub enum Recognise {
 pub struct Subset {
     finder: Specials,
     numbers: Vec<usize>,
-}
-
-/// What encoding reuses from piece to piece and from call to call.
-#[derive(Debug)]
-pub struct Worker {
-    records: Records,
-    merger: Merger,
-    cache: Cache,
-    long: LongCache,
-}
-
-/// What merging reuses; the tokens of the last piece.
-#[derive(Debug, Default)]
-struct Merger {
-    small: Small,
-    tokens: Vec<u32>,
-    scratch: Scratch,
-}
-
-impl Worker {
-    /// A worker whose caches take at most so much memory.
-    fn new(cache_bytes: usize) -> Self {
-        Worker {
-            records: Records::default(),
-            merger: Merger::default(),
-            cache: Cache::new(cache_bytes),
-            long: LongCache::new(cache_bytes),
-        }
-    }
 }
 
 /// Merges are looked up by ranks, and a rank is what its merge makes.
@@ -202,7 +174,7 @@ impl Tokenizer {
     }
 
     fn give_back(&self, mut worker: Worker) {
-        worker.merger.scratch.trim();
+        worker.trim();
         if let Ok(mut pool) = self.pool.try_lock()
             && pool.len() < POOLED
         {
@@ -253,85 +225,15 @@ impl Tokenizer {
         recognise: &Recognise,
         ids: &mut Vec<u32>,
     ) -> Result<()> {
-        self.segments(text, recognise, |segment| match segment {
+        let result = self.segments(text, recognise, |segment| match segment {
             Segment::Plain(_, plain) => self.encode_plain(worker, plain, ids),
             Segment::Special(found) => {
-                ids.push(self.vocab.specials()[found.index].id);
+                worker.push(self.vocab.specials()[found.index].id, ids);
                 Ok(())
             }
-        })
-    }
-
-    /// Encodes text in which nothing is special.
-    fn encode_plain(&self, worker: &mut Worker, text: &[u8], ids: &mut Vec<u32>) -> Result<()> {
-        let Worker { records, merger, cache, long } = worker;
-        let mut from = 0;
-        while from < text.len() {
-            let (some, upto) =
-                records.next(&self.cutter.pattern, text, from, |hash| cache.prefetch(hash))?;
-            let mut start = from;
-            let mut n_unseen = 0;
-            ids.reserve(some.len() * cache::MOST);
-            let (mut out, mut len) = (ids.as_mut_ptr(), ids.len());
-            for (i, record) in some.iter().enumerate() {
-                // SAFETY: there is room for the ids of this piece and of all that follow, from the
-                // end of what is there on.
-                let n = unsafe { cache.get(record.key, record.hash, out.add(len)) };
-                len += n;
-                if n == 0 {
-                    n_unseen += 1;
-                    // SAFETY: so many were written.
-                    unsafe { ids.set_len(len) };
-                    let piece = &text[start..record.end];
-                    if record.is_long() {
-                        self.encode_long(merger, cache, long, piece, ids)?;
-                    } else {
-                        let known = self.whole(piece);
-                        self.encode_unseen(
-                            merger,
-                            cache,
-                            record.key,
-                            record.hash,
-                            piece,
-                            known,
-                            ids,
-                        );
-                    }
-                    ids.reserve((some.len() - i) * cache::MOST);
-                    (out, len) = (ids.as_mut_ptr(), ids.len());
-                }
-                start = record.end;
-            }
-            // SAFETY: so many were written.
-            unsafe { ids.set_len(len) };
-            cache.note_hits(some.len() - n_unseen);
-            from = upto;
-        }
-        Ok(())
-    }
-
-    /// Encodes a short piece, or a short part of a long one, that is not in the cache, and puts it
-    /// there. `known` is the token that it is whatever the merges say.
-    #[expect(clippy::too_many_arguments, reason = "parts of a worker that are borrowed one by one")]
-    fn encode_unseen(
-        &self,
-        merger: &mut Merger,
-        cache: &mut Cache,
-        key: Key,
-        hash: u64,
-        piece: &[u8],
-        known: Option<u32>,
-        ids: &mut Vec<u32>,
-    ) {
-        let first = ids.len();
-        if let Some(rank) = known {
-            ids.push(self.vocab.rank_id(rank));
-        } else {
-            let small = &mut merger.small;
-            small.merge(piece, self.vocab.pairs());
-            ids.extend(small.ranks[..small.n].iter().map(|&rank| self.vocab.rank_id(rank)));
-        }
-        cache.put(key, hash, &ids[first..]);
+        });
+        self.finish(worker, ids);
+        result
     }
 
     /// Leaves the ranks of one piece in `merger.tokens`.
@@ -373,8 +275,8 @@ impl Tokenizer {
     /// Writes the ranks of a piece: for learning further merges on top.
     pub fn piece_ranks(&self, piece: &[u8], out: &mut Vec<u32>) -> Result<()> {
         let mut worker = self.worker();
-        let result = self.merge_piece(&mut worker.merger, piece);
-        out.extend_from_slice(&worker.merger.tokens);
+        let result = self.merge_piece(worker.merger(), piece);
+        out.extend_from_slice(&worker.merger().tokens);
         self.give_back(worker);
         result
     }

@@ -87,7 +87,7 @@ impl Stream {
             return Err(self.tokenizer.refused(found.index, self.taken + found.start));
         }
         self.tokenizer.encode_with(&mut self.worker, text, &self.recognise, ids)?;
-        self.worker.merger.scratch.trim();
+        self.worker.trim();
         self.buffer.drain(..upto);
         if self.buffer.capacity() > 16 * PATIENCE {
             self.buffer.shrink_to(self.buffer.len().max(PATIENCE));

@@ -151,6 +151,10 @@ fn long_pieces_equal_the_naive_encoder() {
     let tokenizers: Vec<Tokenizer> = (1..4)
         .flat_map(|seed| [false, true].map(|ignore| trained_unspaced(seed, ignore)))
         .collect();
+    // Some are cut as in long texts, others are not.
+    for tokenizer in &tokenizers[..4] {
+        tokenizer.vocab().joins(true);
+    }
     proptest!(|(texts in prop::collection::vec(unspaced(), 1..4))| {
         for tokenizer in &tokenizers {
             for text in &texts {
@@ -305,4 +309,72 @@ fn long_pieces_take_no_quadratic_time() {
         tokenizer.vocab().decode(&got, &mut back).unwrap();
         assert!(back == text.as_bytes(), "{unit:?}");
     }
+}
+
+/// Many unseen pieces, repeated ones among them, long ones in between, special tokens between
+/// texts: whatever waits for what, the order is that of the text.
+#[test]
+fn what_waits_comes_in_its_place() {
+    let tokenizer = trained("gpt2", 380);
+    let mut text = String::new();
+    let mut number = 1u32;
+    for i in 0..3000 {
+        number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let word = format!(" {:x}", number >> (i % 20));
+        text += &word;
+        if i % 7 == 0 {
+            text += &word;
+        }
+        if i % 50 == 0 {
+            text += &"größte東京".repeat(i % 9);
+            text += "<|end|>";
+        }
+        if i % 400 == 0 {
+            text += &"the cat".repeat(2000);
+        }
+    }
+    let expected = naive_ids(&tokenizer, text.as_bytes());
+    assert_eq!(ids(&tokenizer, text.as_bytes()), expected);
+    tokenizer.vocab().joins(true);
+    // On a processor that cannot merge side by side.
+    let mut worker = Worker::new(cache::USUAL).without_lanes();
+    let mut got = Vec::new();
+    tokenizer.encode_with(&mut worker, text.as_bytes(), &Recognise::All, &mut got).unwrap();
+    assert_eq!(got, expected);
+    // Again, with all in the cache; and with several threads.
+    assert_eq!(ids(&tokenizer, text.as_bytes()), expected);
+    for threads in 1..=3 {
+        let got = tokenizer.encode_job(text.as_bytes(), &Recognise::All, threads, &job()).unwrap();
+        assert_eq!(got, expected);
+    }
+}
+
+/// Every processor must give the same: lanes against one piece after the other.
+#[test]
+fn side_by_side_is_one_by_one() {
+    use super::lanes::Lanes;
+    use super::small::Small;
+    if !Lanes::available() {
+        return;
+    }
+    let tokenizer = trained("gpt2", 380);
+    let pairs = tokenizer.vocab().pairs();
+    proptest!(|(pieces in prop::collection::vec(
+        prop_oneof![
+            prop::collection::vec(any::<u8>(), 1..=15),
+            "[a-e ]{1,15}".prop_map(String::into_bytes),
+            "(the|cat|sat|größ|aa){1,5}".prop_map(|text| text.into_bytes()[..].iter().copied().take(15).collect()),
+        ],
+        0..60,
+    ))| {
+        let keys: Vec<_> =
+            pieces.iter().map(|piece| crate::pieces::key(piece, 0, piece.len())).collect();
+        let (mut lanes, mut small) = (Lanes::default(), Small::default());
+        let mut got = vec![vec![]; pieces.len()];
+        lanes.merge(&keys, pairs, |i, ranks| got[i] = ranks.to_vec());
+        for (piece, got) in pieces.iter().zip(got) {
+            small.merge(piece, pairs);
+            prop_assert_eq!(&got, &small.ranks[..small.n], "{:?}", piece);
+        }
+    });
 }

@@ -17,7 +17,7 @@
 
 use std::sync::OnceLock;
 
-use super::classes::{LETTER, NUMBER, SPACE, char_at};
+use super::classes::{LETTER, NUMBER, SPACE, char_at, wide_char_at};
 
 /// Bytes in a block.
 const BLOCK: usize = 64;
@@ -33,6 +33,36 @@ struct Masks {
     white: u64,
     apostrophe: u64,
     high: u64,
+}
+
+/// First bytes of letters beyond ASCII, of the scripts that most such text is in, that end within
+/// the block: a few compares find what would be looked up one by one.
+#[derive(Debug, Clone, Copy)]
+struct Letters {
+    two: u64,
+    three: u64,
+}
+
+impl Letters {
+    /// `within(low, width)`: which bytes of the block are `low` to `low + width`.
+    #[inline(always)]
+    fn new(within: impl Fn(u8, u8) -> u64) -> Self {
+        let is = |byte| within(byte, 0);
+        let tail = within(0x80, 0x3f) >> 1;
+        // Latin with accents but × and ÷, more Latin, Cyrillic.
+        let latin = is(0xc3) & !((is(0x97) | is(0xb7)) >> 1);
+        let two = (latin | within(0xc4, 6) | within(0xd0, 1)) & tail;
+        // Chinese from U+5000 on and Korean syllables from U+B000 on; Chinese below but for the
+        // hexagrams, U+4DC0 to U+4DFF; Hiragana and Katakana but for a few signs.
+        let most = within(0xe5, 4) | within(0xeb, 1);
+        let chinese = is(0xe4) & !(is(0xb7) >> 1);
+        let third = |low, width| within(low, width) >> 2;
+        let kana = is(0xe3)
+            & (is(0x81) >> 1 & !third(0x80, 0)
+                | is(0x82) >> 1 & !third(0x97, 5) & !third(0xa0, 0)
+                | is(0x83) >> 1 & !third(0xbb, 0));
+        Letters { two, three: (most | chinese | kana) & tail & tail >> 1 }
+    }
 }
 
 /// The ways to make masks.
@@ -83,7 +113,7 @@ pub fn scan_at_level(
     ends: &mut Vec<usize>,
 ) -> usize {
     match level {
-        Level::Portable => scan_blocks(text, from, limit, ends, portable),
+        Level::Portable => scan_blocks(text, from, limit, ends, portable, portable_letters),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is available, so the processor has the features.
         Level::Avx2 => unsafe { scan_avx2(text, from, limit, ends) },
@@ -97,14 +127,18 @@ pub fn scan_at_level(
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
 fn scan_avx2(text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
     // SAFETY: this function has the features that the masks need.
-    scan_blocks(text, from, limit, ends, |block| unsafe { x86::avx2(block) })
+    let masks = |block: &_| unsafe { x86::avx2(block) };
+    // SAFETY: as above.
+    scan_blocks(text, from, limit, ends, masks, |block| unsafe { x86::avx2_letters(block) })
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt,lzcnt")]
 fn scan_avx512(text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
     // SAFETY: this function has the features that the masks need.
-    scan_blocks(text, from, limit, ends, |block| unsafe { x86::avx512(block) })
+    let masks = |block: &_| unsafe { x86::avx512(block) };
+    // SAFETY: as above.
+    scan_blocks(text, from, limit, ends, masks, |block| unsafe { x86::avx512_letters(block) })
 }
 
 /// What a block needs to know of the one before: the class of its last character (one bit, in
@@ -128,6 +162,7 @@ fn scan_blocks(
     limit: usize,
     ends: &mut Vec<usize>,
     masks: impl Fn(&[u8; BLOCK]) -> Masks,
+    letters: impl Fn(&[u8; BLOCK]) -> Letters,
 ) -> usize {
     let enough = ends.len().saturating_add(limit.max(1));
     let mut carry = Carry::default();
@@ -145,6 +180,7 @@ fn scan_blocks(
         let mut masks = masks(&block);
         let mut wide = Wide::default();
         if masks.high != 0 {
+            wide.take_letters(&letters(&block), &mut masks);
             length = wide.classify(text, base, length, &mut masks);
         }
         let mut starts = starts(&masks, &wide, &mut carry, length, text, base);
@@ -265,6 +301,15 @@ struct Wide {
 }
 
 impl Wide {
+    /// Adds the characters that need no looking up to the masks; they are no longer in `high`.
+    #[inline(always)]
+    fn take_letters(&mut self, letters: &Letters, masks: &mut Masks) {
+        let Letters { two, three } = *letters;
+        self.inner |= two << 1 | three << 1 | three << 2;
+        masks.letter |= two | three | self.inner;
+        masks.high &= !(two | three | self.inner);
+    }
+
     /// Looks up the characters beyond ASCII and adds them to the masks. Returns the length of the
     /// block, which is cut where a character does not fit.
     #[inline(never)]
@@ -272,7 +317,7 @@ impl Wide {
         let mut high = masks.high & u64::MAX >> (BLOCK - length);
         while high != 0 {
             let place = high.trailing_zeros() as usize;
-            let (class, size) = char_at(text, base + place);
+            let (class, size) = wide_char_at(text, base + place);
             if place + size > length {
                 return place;
             }
@@ -314,18 +359,21 @@ fn run_behind(first: u64, ones: u64) -> u64 {
     ones & !ones.wrapping_add(first << 1 & ones)
 }
 
-fn portable(block: &[u8; BLOCK]) -> Masks {
-    let mask = |accept: fn(u8) -> bool| {
-        let mut mask = 0;
-        for (eight, bytes) in block.chunks_exact(8).enumerate() {
-            let mut bits = 0u64;
-            for (i, &byte) in bytes.iter().enumerate() {
-                bits |= u64::from(accept(byte)) << i;
-            }
-            mask |= bits << (8 * eight);
+#[inline(always)]
+fn portable_mask(block: &[u8; BLOCK], accept: impl Fn(u8) -> bool) -> u64 {
+    let mut mask = 0;
+    for (eight, bytes) in block.chunks_exact(8).enumerate() {
+        let mut bits = 0u64;
+        for (i, &byte) in bytes.iter().enumerate() {
+            bits |= u64::from(accept(byte)) << i;
         }
-        mask
-    };
+        mask |= bits << (8 * eight);
+    }
+    mask
+}
+
+fn portable(block: &[u8; BLOCK]) -> Masks {
+    let mask = |accept: fn(u8) -> bool| portable_mask(block, accept);
     Masks {
         letter: mask(|byte| (byte | 0x20).wrapping_sub(b'a') < 26),
         number: mask(|byte| byte.wrapping_sub(b'0') < 10),
@@ -336,11 +384,15 @@ fn portable(block: &[u8; BLOCK]) -> Masks {
     }
 }
 
+fn portable_letters(block: &[u8; BLOCK]) -> Letters {
+    Letters::new(|low, width| portable_mask(block, |byte| byte.wrapping_sub(low) <= width))
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{BLOCK, Masks};
+    use super::{BLOCK, Letters, Masks};
 
     /// SAFETY: needs AVX2.
     #[inline(always)]
@@ -370,6 +422,44 @@ mod x86 {
                 apostrophe: equal(b'\''),
                 high: both(&|half| half),
             }
+        }
+    }
+
+    /// SAFETY: needs AVX2.
+    #[inline(always)]
+    pub unsafe fn avx2_letters(block: &[u8; BLOCK]) -> Letters {
+        // SAFETY: both loads are within the block; the caller has AVX2.
+        unsafe {
+            let halves = [
+                _mm256_loadu_si256(block.as_ptr().cast()),
+                _mm256_loadu_si256(block.as_ptr().add(32).cast()),
+            ];
+            let both = |test: &dyn Fn(__m256i) -> __m256i| {
+                let [low, high] = halves.map(|half| _mm256_movemask_epi8(test(half)) as u32);
+                u64::from(low) | u64::from(high) << 32
+            };
+            let splat = |byte: u8| _mm256_set1_epi8(byte as i8);
+            let within = |low: u8, width: u8| {
+                both(&|half| {
+                    let shifted = _mm256_sub_epi8(half, splat(low));
+                    _mm256_cmpeq_epi8(_mm256_min_epu8(shifted, splat(width)), shifted)
+                })
+            };
+            Letters::new(within)
+        }
+    }
+
+    /// SAFETY: needs AVX-512 BW.
+    #[inline(always)]
+    pub unsafe fn avx512_letters(block: &[u8; BLOCK]) -> Letters {
+        // SAFETY: the load is the block; the caller has AVX-512 BW.
+        unsafe {
+            let bytes = _mm512_loadu_si512(block.as_ptr().cast());
+            let splat = |byte: u8| _mm512_set1_epi8(byte as i8);
+            let within = |low: u8, width: u8| {
+                _mm512_cmple_epu8_mask(_mm512_sub_epi8(bytes, splat(low)), splat(width))
+            };
+            Letters::new(within)
         }
     }
 

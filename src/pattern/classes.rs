@@ -95,7 +95,13 @@ pub fn run(text: &[u8], mut at: usize, mask: u8) -> usize {
 /// Out of line on purpose: the ASCII loops around it stay small.
 #[inline(never)]
 fn decode(bytes: &[u8]) -> (u8, usize) {
-    match well_formed(bytes) {
+    wide_char_at(bytes, 0)
+}
+
+/// The class and size of the character at `at`, which begins with a byte above 127.
+#[inline(always)]
+pub fn wide_char_at(text: &[u8], at: usize) -> (u8, usize) {
+    match well_formed(&text[at..]) {
         Some((code_point, size)) => (class_of(code_point), size),
         None => (OTHER, 1),
     }

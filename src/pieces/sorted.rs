@@ -4,7 +4,7 @@
 //! entries are moved together and sorted where they are. They are sorted in blocks, so that a job
 //! that is to stop does so in time; whoever reads them merges the blocks.
 
-use super::{Entry, LongEntry, LongTable, PieceMap, ShortTable, key_bytes};
+use super::{Entry, LongEntry, LongTable, PieceMap, ShortTable, key_bytes, order};
 use crate::error::Result;
 use crate::pages::{Pages, Plain};
 
@@ -84,7 +84,7 @@ impl<V: Plain + Default> PieceMap<V> {
         long.retain(|entry| entry.length > 0);
         for block in short[..n_short].chunks_mut(BLOCK) {
             // The first byte on top, the length at the bottom: numbers in the order of the bytes.
-            block.sort_unstable_by_key(|entry| entry.key.swap_bytes());
+            block.sort_unstable_by_key(|entry| order(entry.key));
             check()?;
         }
         for block in long.chunks_mut(BLOCK) {

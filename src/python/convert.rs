@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyInt, PyList, PyString};
 use super::gateway::to_python;
 use crate::encode::{Recognise, Tokenizer};
 use crate::error::Error;
-use crate::vocab::Vocab;
+use crate::vocab::{Id, Vocab};
 
 /// A `str` or `bytes` argument, borrowed.
 pub enum Text<'py> {
@@ -94,7 +94,59 @@ pub fn recognise(tokenizer: &Tokenizer, special: Option<&Bound<'_, PyAny>>) -> P
     tokenizer.recognise_some(&texts).map_err(|error| to_python(py, error))
 }
 
-/// Ids from a list, a numpy array or any other iterable of integers.
+/// Ids that a call was given.
+pub enum Ids<'py> {
+    /// An array, as it is.
+    Wide(numpy::PyReadonlyArray1<'py, u32>),
+    /// An array of small ones.
+    Narrow(numpy::PyReadonlyArray1<'py, u16>),
+    /// Anything else, copied.
+    Copied(Vec<u32>),
+}
+
+impl Ids<'_> {
+    /// Their bytes, in something that `make` makes: it is told how many there are, and calls back
+    /// to have them written.
+    pub fn decode<B>(
+        &self,
+        vocab: &Vocab,
+        make: impl FnOnce(usize, &dyn Fn(&mut [u8])) -> B,
+    ) -> crate::error::Result<B> {
+        fn decode<I: Id, B>(
+            vocab: &Vocab,
+            ids: &[I],
+            make: impl FnOnce(usize, &dyn Fn(&mut [u8])) -> B,
+        ) -> crate::error::Result<B> {
+            let len = vocab.decoded_len(ids)?;
+            Ok(make(len, &|out| vocab.decode_into(ids, out)))
+        }
+        match self {
+            Ids::Wide(array) => decode(vocab, array.as_slice().unwrap_or_default(), make),
+            Ids::Narrow(array) => decode(vocab, array.as_slice().unwrap_or_default(), make),
+            Ids::Copied(ids) => decode(vocab, ids, make),
+        }
+    }
+}
+
+/// Ids from a list, a numpy array or any other iterable of integers; an array is not copied if it
+/// lies in memory as it should.
+pub fn ids_to_decode<'py>(vocab: &Vocab, value: &Bound<'py, PyAny>) -> PyResult<Ids<'py>> {
+    if value.get_type().name()?.to_string_lossy() == "ndarray" {
+        if let Ok(array) = value.extract::<numpy::PyReadonlyArray1<'_, u32>>()
+            && array.as_slice().is_ok()
+        {
+            return Ok(Ids::Wide(array));
+        }
+        if let Ok(array) = value.extract::<numpy::PyReadonlyArray1<'_, u16>>()
+            && array.as_slice().is_ok()
+        {
+            return Ok(Ids::Narrow(array));
+        }
+    }
+    ids(vocab, value).map(Ids::Copied)
+}
+
+/// Ids from a list, a numpy array or any other iterable of integers, copied.
 pub fn ids(vocab: &Vocab, value: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
     if let Ok(list) = value.cast::<PyList>() {
         let mut ids = Vec::with_capacity(list.len());

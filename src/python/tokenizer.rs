@@ -211,10 +211,14 @@ impl Core {
         py: Python<'py>,
         ids: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let ids = convert::ids(self.tokenizer.vocab(), ids)?;
-        let mut bytes = Vec::with_capacity(ids.len() * 4);
-        self.tokenizer.vocab().decode(&ids, &mut bytes).map_err(|e| to_python(py, e))?;
-        Ok(PyBytes::new(py, &bytes))
+        let vocab = self.tokenizer.vocab();
+        let made = convert::ids_to_decode(vocab, ids)?.decode(vocab, |len, write| {
+            PyBytes::new_with(py, len, |out| {
+                write(out);
+                Ok(())
+            })
+        });
+        made.map_err(|e| to_python(py, e))?
     }
 
     /// The text of ids; what is not UTF-8 becomes U+FFFD.
@@ -223,9 +227,13 @@ impl Core {
         py: Python<'py>,
         ids: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyString>> {
-        let ids = convert::ids(self.tokenizer.vocab(), ids)?;
-        let mut bytes = Vec::with_capacity(ids.len() * 4);
-        self.tokenizer.vocab().decode(&ids, &mut bytes).map_err(|e| to_python(py, e))?;
+        let vocab = self.tokenizer.vocab();
+        let made = convert::ids_to_decode(vocab, ids)?.decode(vocab, |len, write| {
+            let mut bytes = vec![0; len];
+            write(&mut bytes);
+            bytes
+        });
+        let bytes = made.map_err(|e| to_python(py, e))?;
         Ok(PyString::new(py, &String::from_utf8_lossy(&bytes)))
     }
 

@@ -319,6 +319,7 @@ fn assemble(
         merges: Vec::with_capacity(merges.len()),
         pairs: PairRanks::new(&[]),
         joins: OnceLock::new(),
+        places: OnceLock::new(),
         specials: spec.specials.clone(),
     };
     for (at, &number) in (0..).zip(order) {

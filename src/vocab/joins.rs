@@ -1,72 +1,107 @@
 //! Where a long piece can be cut without changing its tokens.
 //!
 //! If no token spans a place in the text, nothing merges across it, and both sides can be encoded
-//! by themselves. Whether one might is asked of the bytes around the place: up to two on each side,
-//! as many as a token has there. The answer is never no where it should be yes; it may be yes
-//! without need, for the contexts share the bits of one small table.
+//! by themselves. Whether one might is asked of the bytes around the place: up to three on each
+//! side (a character of most scripts), as many as a token has there. The answer is never no where
+//! it should be yes; it may be yes without need, for the contexts share the bits of one table.
 
 use super::Vocab;
 
-/// Bits of the table: within a second-level cache, and hardly ever full.
-const LOG: u32 = 21;
+/// Bytes on each side.
+const REACH: usize = 3;
+/// How many bytes a token has before and behind a place: one, two, or three and more.
+const KINDS: usize = REACH * REACH;
 
 /// The contexts in which tokens span.
 #[derive(Debug)]
 pub struct Joins {
-    /// By two bytes: whether any token has them side by side.
-    two: Vec<u64>,
-    /// By the hash of a longer context.
-    many: Vec<u64>,
+    /// By the two bytes at a place: which kinds of tokens have them side by side.
+    kinds: Vec<u16>,
+    /// By the hash of a context.
+    contexts: Vec<u64>,
+    shift: u32,
 }
 
-/// Which bytes of four a context has.
-const MASKS: [u32; 4] = [0x00ff_ff00, 0x00ff_ffff, 0xffff_ff00, 0xffff_ffff];
+/// By kind, which bytes of a context count.
+const MASKS: [u64; KINDS] = {
+    let mut masks = [0; KINDS];
+    let mut kind = 0;
+    while kind < KINDS {
+        let (before, behind) = (kind / REACH + 1, kind % REACH + 1);
+        masks[kind] = (u64::MAX >> (64 - 8 * (before + behind))) << (8 * (REACH - before));
+        kind += 1;
+    }
+    masks
+};
 
+/// The bytes around a place, the first in the lowest bits, zero where there are none.
 #[inline(always)]
-fn bit_of(context: u32, kind: usize) -> usize {
-    let mixed =
-        (u64::from(context & MASKS[kind]) << 2 | kind as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> (64 - LOG)) as usize
+fn context(text: &[u8], at: usize) -> u64 {
+    if at >= REACH
+        && let Some(eight) = text[at - REACH..].first_chunk()
+    {
+        return u64::from_le_bytes(*eight);
+    }
+    let mut eight = [0; 8];
+    for (i, byte) in eight[..2 * REACH].iter_mut().enumerate() {
+        *byte = (at + i).checked_sub(REACH).and_then(|i| text.get(i)).copied().unwrap_or(0);
+    }
+    u64::from_le_bytes(eight)
 }
 
+/// The two bytes at a place.
 #[inline(always)]
-fn has(bits: &[u64], at: usize) -> bool {
-    bits[at / 64] >> (at % 64) & 1 == 1
-}
-
-fn set(bits: &mut [u64], at: usize) {
-    bits[at / 64] |= 1 << (at % 64);
-}
-
-/// The bytes around a place: two before, two behind, zero where there are none.
-#[inline(always)]
-fn context(text: &[u8], at: usize) -> u32 {
-    let byte = |i: usize| u32::from(text.get(i).copied().unwrap_or(0));
-    byte(at.wrapping_sub(2)) | byte(at - 1) << 8 | byte(at) << 16 | byte(at + 1) << 24
+fn middle(context: u64) -> usize {
+    (context >> (8 * (REACH - 1)) & 0xffff) as usize
 }
 
 impl Joins {
     /// Of a vocabulary.
     pub fn new(vocab: &Vocab) -> Self {
-        let mut joins = Joins { two: vec![0; 1 << 10], many: vec![0; 1 << (LOG - 6)] };
+        let n_places: usize = (0..vocab.n_ranks() as u32).map(|r| vocab.rank_bytes(r).len()).sum();
+        let log = (n_places * 4).next_power_of_two().trailing_zeros().clamp(10, 23);
+        let mut joins =
+            Joins { kinds: vec![0; 1 << 16], contexts: vec![0; 1 << (log - 6)], shift: 64 - log };
         for rank in 0..vocab.n_ranks() as u32 {
             let token = vocab.rank_bytes(rank);
             for at in 1..token.len() {
-                set(&mut joins.two, usize::from(token[at - 1]) << 8 | usize::from(token[at]));
-                let kind = usize::from(at >= 2) | usize::from(token.len() - at >= 2) << 1;
-                set(&mut joins.many, bit_of(context(token, at), kind));
+                let kind = (at.min(REACH) - 1) * REACH + (token.len() - at).min(REACH) - 1;
+                let context = context(token, at);
+                joins.kinds[middle(context)] |= 1 << kind;
+                let bit = joins.bit(context, kind);
+                joins.contexts[bit / 64] |= 1 << (bit % 64);
             }
         }
         joins
     }
 
+    #[inline(always)]
+    fn bit(&self, context: u64, kind: usize) -> usize {
+        let mixed = (context & MASKS[kind]) << 4 | kind as u64;
+        let mixed = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((mixed ^ mixed >> 29).wrapping_mul(0xd6e8_feb8_6659_fd93) >> self.shift) as usize
+    }
+
+    /// The first place where the piece `text[start..end]` can be cut.
+    #[inline]
+    pub fn cut(&self, text: &[u8], start: usize, end: usize) -> Option<usize> {
+        // Within a character it is hardly ever worth the question.
+        (start + 1..end).find(|&at| text[at] & 0xc0 != 0x80 && !self.may_span(text, at))
+    }
+
     /// Whether a token may span the place `at`, which is neither the start nor the end of `text`.
     #[inline]
-    pub fn may_span(&self, text: &[u8], at: usize) -> bool {
-        if !has(&self.two, usize::from(text[at - 1]) << 8 | usize::from(text[at])) {
-            return false;
-        }
+    fn may_span(&self, text: &[u8], at: usize) -> bool {
         let context = context(text, at);
-        (0..4).any(|kind| has(&self.many, bit_of(context, kind)))
+        let mut kinds = self.kinds[middle(context)];
+        while kinds != 0 {
+            let kind = kinds.trailing_zeros() as usize % KINDS;
+            kinds &= kinds - 1;
+            let bit = self.bit(context, kind);
+            if self.contexts[bit / 64] >> (bit % 64) & 1 == 1 {
+                return true;
+            }
+        }
+        false
     }
 }

@@ -24,8 +24,11 @@ from .convert import convert
 from .count import count
 from .demo import demo
 from .encode import decode, encode
+from .generate import generate
 from .inspect import inspect
+from .plot import plot
 from .tokens import verify
+from .train import train
 from .train_tokenizer import train_tokenizer
 
 __all__ = ["app", "main"]
@@ -36,6 +39,8 @@ examples:
   bytemill train-tokenizer corpus.txt -o tokenizer.json --vocab-size 32000
   bytemill inspect tokenizer.json "Hello, world"
   bytemill encode corpus.txt -t tokenizer.json -o tokens/
+  bytemill train tokens/ -o run/
+  bytemill generate run/ "Once upon a time"
 
 Each command explains itself: bytemill encode --help
 """
@@ -75,13 +80,26 @@ class _Root(click.Group):
 @click.version_option(__version__, "-V", "--version", message="bytemill %(version)s")
 @click.pass_context
 def app(ctx: click.Context) -> None:
-    """Learn a byte-level BPE tokenizer from your own text, look at it, and encode with it."""
+    """From raw text to a language model of your own: tokenizer, tokens, training, generation."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         ctx.exit(2)
 
 
-for _command in (train_tokenizer, count, encode, decode, verify, inspect, compare, convert, demo):
+for _command in (
+    train_tokenizer,
+    count,
+    encode,
+    decode,
+    verify,
+    inspect,
+    compare,
+    convert,
+    train,
+    generate,
+    plot,
+    demo,
+):
     app.add_command(_command)
 
 

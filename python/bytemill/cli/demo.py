@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from .. import measures
 from . import options, streams
 
+if TYPE_CHECKING:
+    from ..tokenizer import Tokenizer
+
+OWN_TEXT = (
+    "bytemill train-tokenizer your-text.txt -o tokenizer.json --vocab-size 4096",
+    "bytemill encode your-text.txt -t tokenizer.json -o tokens/",
+    "bytemill train tokens/ -o run/",
+    "bytemill generate run/ 'Once upon a time'",
+)
+
 EXAMPLES = """\b
 examples:
   bytemill demo
-  bytemill demo --out /tmp/demo --vocab-size 32000
+  bytemill demo --out /tmp/demo --seconds 300
 """
 
 
@@ -26,11 +38,23 @@ examples:
     help="Directory for what it makes; a demo that is there already is replaced.",
 )
 @click.option(
-    "--vocab-size", type=click.IntRange(min=257), metavar="N", default=8192, show_default=True
+    "--vocab-size", type=click.IntRange(min=257), metavar="N", default=4096, show_default=True
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0),
+    metavar="X",
+    default=60,
+    show_default=True,
+    help="How long to train a model; 0 for none.",
 )
 @options.quiet_option
-def demo(out: Path, vocab_size: int, quiet: bool) -> None:
-    """Learn a tokenizer from the source of Python's own library, and show what came out."""
+def demo(out: Path, vocab_size: int, seconds: float, quiet: bool) -> None:
+    """Learn a tokenizer from the source of Python's own library, train a small model on that for a
+    minute, and show what came out.
+
+    Without torch there is no model.
+    """
     from .. import demo as show
     from ..inspection import visible
     from ..rendering import to_terminal
@@ -55,10 +79,55 @@ def demo(out: Path, vocab_size: int, quiet: bool) -> None:
     click.echo(f"longest   {longest}")
     click.echo("\na few lines of it, token by token:\n")
     streams.put(to_terminal(result.sample, color=color), color=color)
+    written, commands = dict(result.written), list(result.next_commands)
+    run = _model(out, result.tokenizer, seconds, quiet) if seconds else None
+    if run is not None:
+        written[run] = "the model: config, checkpoints, metrics"
+        commands += [
+            shlex.join(["bytemill", "generate", str(run), "import "]),
+            shlex.join(["bytemill", "plot", str(run), "-o", str(out / "loss.png")]),
+        ]
     click.echo("\nwritten:")
-    width = max(len(str(path)) for path in result.written)
-    for path, what in result.written.items():
+    width = max(len(str(path)) for path in written)
+    for path, what in written.items():
         click.echo(f"  {path!s:{width}}  {what}")
     click.echo("\nnext:")
-    for command in result.next_commands:
+    for command in commands:
         click.echo(f"  {command}")
+    click.echo("\nand with your own text:")
+    for command in OWN_TEXT:
+        click.echo(f"  {command}")
+
+
+def _model(out: Path, tokenizer: Tokenizer, seconds: float, quiet: bool) -> Path | None:
+    """Trains the model and shows what it writes; None if there is nothing to do that with."""
+    try:
+        from ..lm.demo import run_model
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "safetensors"):
+            raise
+        streams.say(f"\nno model: {error.name} is not installed (pip install 'bytemill[lm]')")
+        return None
+    click.echo(f"\na model of its own, trained for about {measures.duration(seconds)}:\n")
+    sys.stdout.flush()
+    made = run_model(
+        out / "tokens",
+        tokenizer,
+        out / "run",
+        seconds=seconds,
+        progress=False if quiet else None,
+    )
+    evaluation = made.result.evaluation
+    held_out = (
+        ""
+        if evaluation is None
+        else f"; held-out loss {evaluation.loss:.3f}, {evaluation.bits_per_byte:.3f} bits per byte"
+    )
+    click.echo(
+        f"trained   {made.n_parameters:,} parameters, {made.result.step:,} steps, "
+        f"{made.result.tokens:,} tokens in {measures.duration(made.result.seconds)}{held_out}"
+    )
+    click.echo("\nwhat it writes:\n")
+    for line in (made.prompt + made.sample).splitlines():
+        click.echo(f"  | {line}")
+    return out / "run"

@@ -75,3 +75,16 @@ proptest! {
         }
     }
 }
+
+/// Every character, after a letter, after itself and after a number, wherever in a block.
+#[test]
+fn every_character() {
+    let mut text = String::new();
+    for start in (0..=u32::from(char::MAX)).step_by(1 << 12) {
+        text.clear();
+        for c in (start..start + (1 << 12)).filter_map(char::from_u32) {
+            text.extend(['a', c, c, '1', c]);
+        }
+        agree(text.as_bytes());
+    }
+}

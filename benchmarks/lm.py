@@ -1,0 +1,396 @@
+"""The language model beside others: training steps, generation, memory.
+
+    python benchmarks/lm.py --shape laptop --what train
+    python benchmarks/lm.py --shape ts --what compiled generate memory --json results.json
+
+All contenders live in one process and take turns, round after round, so that whatever else the
+machine does meets all of them; best and median are told. Memory is the exception: each contender
+has a process of its own there. A step is forward, loss, backward, clipping to 1.0, AdamW.
+
+Contenders: transformers' Llama; litgpt, where it is installed; and, in place of nanoGPT, which is
+not on any index of packages, a GPT-2 of the same arithmetic written here (LayerNorm, GELU, learnt
+positions, tied embeddings, no biases). What agrees with what is checked before anything is timed:
+Llama, litgpt and ours have the same number of parameters and count the same products.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import platform
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bytemill import lm
+from bytemill.lm import devices, fused, optim
+
+SHAPES = {
+    "laptop": {"vocab_size": 4096, "context_length": 128, "d_model": 192, "d_ff": 512,
+               "num_layers": 4, "num_heads": 6},
+    "ts": {"vocab_size": 10000, "context_length": 256, "d_model": 512, "d_ff": 1344,
+           "num_layers": 4, "num_heads": 16},
+}  # fmt: skip
+BATCH = 32
+PROMPT, NEW = 32, 200
+LR = 1e-3
+
+
+# --- training ----------------------------------------------------------------------------------
+
+
+class Ours:
+    """Our model; `kernels` and `compiled` as `bytemill train` has them."""
+
+    def __init__(self, shape: dict[str, int], kernels: str, compiled: str = "off") -> None:
+        torch.manual_seed(0)
+        self.model = lm.TransformerLM(lm.ModelConfig(**shape)).use_kernels(kernels)
+        self.compiled = compiled
+        if compiled == "body":
+            for block in self.model.layers:
+                block.compile(dynamic=False)
+        self.optimizers = optim.make_optimizers(self.model, "adamw", lr=LR)
+
+    def step(self, ids: Tensor, targets: Tensor) -> float:
+        if fused.norm_forward is fused._norm_forward and self.compiled == "parts":
+            fused.use_compiled()
+        elif fused.norm_forward is not fused._norm_forward and self.compiled != "parts":
+            KEPT.update({name: getattr(fused, name) for name in PARTS})
+            fused.use_compiled(False)
+        if self.compiled == "parts" and KEPT:
+            for name in PARTS:
+                setattr(fused, name, KEPT[name])
+        loss = self.model.loss(ids, targets)
+        loss.backward()
+        lm.clip_gradients(self.model.parameters(), 1.0)
+        self.optimizers.step()
+        self.optimizers.zero_grad()
+        return float(loss.detach())
+
+
+PARTS = ("norm_forward", "norm_again", "norm_backward", "swiglu_forward", "swiglu_backward")
+# Compiled functions, put aside while an uncompiled contender has its turn.
+KEPT: dict[str, Any] = {}
+
+
+class Other:
+    """Any module that gives logits; loss, clipping and optimizer as its users have them."""
+
+    def __init__(self, model: nn.Module, logits: Callable[[Any], Tensor], compiled: bool) -> None:
+        self.model, self.logits = model, logits
+        self.run = torch.compile(self._loss, dynamic=False) if compiled else self._loss
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=LR, betas=(0.9, 0.95), fused=True)
+
+    def _loss(self, ids: Tensor, targets: Tensor) -> Tensor:
+        logits = self.logits(self.model(ids))
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    def step(self, ids: Tensor, targets: Tensor) -> float:
+        loss = self.run(ids, targets)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return float(loss.detach())
+
+
+def llama(shape: dict[str, int]) -> nn.Module:
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=shape["vocab_size"],
+        hidden_size=shape["d_model"],
+        intermediate_size=shape["d_ff"],
+        num_hidden_layers=shape["num_layers"],
+        num_attention_heads=shape["num_heads"],
+        max_position_embeddings=shape["context_length"] + PROMPT + NEW,
+        tie_word_embeddings=False,
+        use_cache=False,
+    )
+    return transformers.LlamaForCausalLM(config)  # type: ignore[no-any-return]
+
+
+def litgpt_model(shape: dict[str, int]) -> nn.Module:
+    import litgpt
+
+    torch.manual_seed(0)
+    config = litgpt.Config(
+        name="bench",
+        block_size=max(shape["context_length"], PROMPT + NEW),
+        vocab_size=shape["vocab_size"],
+        padded_vocab_size=shape["vocab_size"],
+        n_layer=shape["num_layers"],
+        n_head=shape["num_heads"],
+        n_embd=shape["d_model"],
+        intermediate_size=shape["d_ff"],
+        rotary_percentage=1.0,
+        parallel_residual=False,
+        bias=False,
+        norm_class_name="RMSNorm",
+        mlp_class_name="LLaMAMLP",
+    )
+    return litgpt.GPT(config)  # type: ignore[no-any-return]
+
+
+class GPT2(nn.Module):
+    """nanoGPT's arithmetic: LayerNorm and GELU, no rotary positions, tied embeddings."""
+
+    def __init__(self, shape: dict[str, int]) -> None:
+        super().__init__()
+        d = shape["d_model"]
+        self.n_heads = shape["num_heads"]
+        self.tokens = nn.Embedding(shape["vocab_size"], d)
+        self.places = nn.Embedding(max(shape["context_length"], PROMPT + NEW), d)
+        self.layers = nn.ModuleList(
+            nn.ModuleDict(
+                {
+                    "norm1": nn.LayerNorm(d, bias=False),
+                    "qkv": nn.Linear(d, 3 * d, bias=False),
+                    "out": nn.Linear(d, d, bias=False),
+                    "norm2": nn.LayerNorm(d, bias=False),
+                    "up": nn.Linear(d, 4 * d, bias=False),
+                    "down": nn.Linear(4 * d, d, bias=False),
+                }
+            )
+            for _ in range(shape["num_layers"])
+        )
+        self.norm = nn.LayerNorm(d, bias=False)
+        for parameter in self.parameters():
+            if parameter.dim() == 2:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        b, t = ids.shape
+        x = self.tokens(ids) + self.places(torch.arange(t))
+        for layer in self.layers:
+            parts = layer["qkv"](layer["norm1"](x)).view(b, t, 3, self.n_heads, -1)
+            query, key, value = parts.permute(2, 0, 3, 1, 4)
+            mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+            x = x + layer["out"](mixed.transpose(1, 2).reshape(b, t, -1))
+            x = x + layer["down"](F.gelu(layer["up"](layer["norm2"](x))))
+        return F.linear(self.norm(x), self.tokens.weight)
+
+
+def trainers(shape: dict[str, int], compiled: bool) -> dict[str, Callable[[], Any]]:
+    """name → how to make it."""
+    mark = ", compiled" if compiled else ""
+    found: dict[str, Callable[[], Any]] = {}
+    if compiled:
+        found["bytemill, parts compiled"] = lambda: Ours(shape, "fused", "parts")
+        found["bytemill, body compiled"] = lambda: Ours(shape, "torch", "body")
+    found["bytemill, fused"] = lambda: Ours(shape, "fused")
+    if not compiled:
+        found["bytemill, torch kernels"] = lambda: Ours(shape, "torch")
+    found[f"HF Llama{mark}"] = lambda: Other(llama(shape), lambda out: out.logits, compiled)
+    found[f"GPT-2 as nanoGPT's{mark}"] = lambda: Other(GPT2(shape), lambda out: out, compiled)
+    if has("litgpt"):
+        found[f"litgpt{mark}"] = lambda: Other(litgpt_model(shape), lambda out: out, compiled)
+    return found
+
+
+def has(name: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(name) is not None
+
+
+def batches(shape: dict[str, int]) -> list[tuple[Tensor, Tensor]]:
+    tokens = np.random.default_rng(0).integers(0, shape["vocab_size"], 10**6).astype(np.uint16)
+    windows = lm.Windows(tokens, shape["context_length"])
+    return [windows.batch(step, BATCH) for step in range(8)]
+
+
+def train_bench(shape: dict[str, int], rounds: int, compiled: bool) -> list[dict[str, Any]]:
+    data = batches(shape)
+    made = {}
+    for name, make in trainers(shape, compiled).items():
+        began = time.perf_counter()
+        made[name] = make()
+        for ids, targets in data[:2]:
+            made[name].step(ids, targets)
+        say(f"  {name}: made and warm in {time.perf_counter() - began:.1f} s")
+    check_shapes(made)
+    times = turns(
+        {name: lambda c=c, n=[0]: one_step(c, data, n) for name, c in made.items()}, rounds
+    )
+    n_tokens = BATCH * shape["context_length"]
+    return table(times, lambda seconds: n_tokens / seconds, "tokens/s")
+
+
+def one_step(contender: Any, data: list[tuple[Tensor, Tensor]], n: list[int]) -> None:
+    n[0] += 1
+    contender.step(*data[n[0] % len(data)])
+
+
+def check_shapes(made: dict[str, Any]) -> None:
+    sizes = {
+        name: sum(p.numel() for p in contender.model.parameters())
+        for name, contender in made.items()
+        if "GPT-2" not in name
+    }
+    if len(set(sizes.values())) != 1:
+        raise SystemExit(f"the contenders differ in size: {sizes}")
+
+
+# --- generation --------------------------------------------------------------------------------
+
+
+def generate_bench(shape: dict[str, int], rounds: int) -> list[dict[str, Any]]:
+    room = shape | {"context_length": PROMPT + NEW}
+    prompt = list(range(1, PROMPT + 1))
+    torch.manual_seed(0)
+    ours = lm.TransformerLM(lm.ModelConfig(**room)).eval()
+    options = {"temperature": 0.8, "top_p": 0.9, "seed": 1}
+    runs: dict[str, Callable[[], Any]] = {
+        "bytemill": lambda: ours.generate(prompt, NEW, **options),
+        "bytemill, no cache": lambda: ours.generate(prompt, NEW, use_cache=False, **options),
+    }
+    other = llama(room).eval()
+    ids = torch.tensor([prompt])
+
+    def theirs(static: bool) -> None:
+        with torch.inference_mode():
+            other.generate(  # type: ignore[operator]
+                ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW, min_new_tokens=NEW,
+                do_sample=True, temperature=0.8, top_p=0.9, top_k=0, pad_token_id=0, use_cache=True,
+                cache_implementation="static" if static else None,
+            )  # fmt: skip
+
+    runs["HF Llama, cache"] = lambda: theirs(False)
+    if has("litgpt"):
+        from litgpt.generate.base import generate as litgpt_generate
+
+        gpt = litgpt_model(room).eval()
+        with torch.device("cpu"):
+            gpt.set_kv_cache(batch_size=1)
+
+        def lit() -> None:
+            with torch.inference_mode():
+                litgpt_generate(gpt, ids[0], PROMPT + NEW, temperature=0.8, top_p=0.9)
+
+        runs["litgpt, cache"] = lit
+    for run in runs.values():
+        run()
+    return table(turns(runs, rounds), lambda seconds: NEW / seconds, "tokens/s")
+
+
+# --- memory ------------------------------------------------------------------------------------
+
+
+def memory_bench(shape_name: str) -> list[dict[str, Any]]:
+    rows = []
+    for name in trainers(SHAPES[shape_name], False):
+        command = [sys.executable, __file__, "--shape", shape_name, "--peak-of", name]
+        peak = int(subprocess.run(command, check=True, capture_output=True).stdout)
+        rows.append({"name": name, "peak_mb": round(peak / 1e6)})
+    return rows
+
+
+def peak_of(shape: dict[str, int], name: str) -> int:
+    contender = trainers(shape, False)[name]()
+    for ids, targets in batches(shape)[:3]:
+        contender.step(ids, targets)
+    return devices.peak_memory(torch.device("cpu"))
+
+
+# --- turns and tables --------------------------------------------------------------------------
+
+
+def turns(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each, taken in turn."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    gc.collect()
+    for _ in range(rounds):
+        for name, run in runs.items():
+            began = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - began)
+    return times
+
+
+def table(
+    times: dict[str, list[float]], rate: Callable[[float], float], unit: str
+) -> list[dict[str, Any]]:
+    first = min(next(iter(times.values())))
+    return [
+        {
+            "name": name,
+            "best_ms": round(1000 * min(found), 2),
+            "median_ms": round(1000 * statistics.median(found), 2),
+            unit: round(rate(min(found))),
+            "times_ours": round(min(found) / first, 3),
+        }
+        for name, found in times.items()
+    ]
+
+
+def show(title: str, rows: list[dict[str, Any]]) -> None:
+    print(f"\n{title}\n")
+    names = list(rows[0])
+    print("| " + " | ".join(names) + " |")
+    print("|" + "|".join("---" if n == "name" else "--:" for n in names) + "|")
+    for row in rows:
+        print("| " + " | ".join(f"{row[n]:,}" if n != "name" else row[n] for n in names) + " |")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--shape", choices=SHAPES, default="laptop")
+    parser.add_argument("--what", nargs="+", default=["train", "generate"],
+                        choices=["train", "compiled", "generate", "memory"])  # fmt: skip
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--hold-memory", action="store_true", help="as bytemill train does")
+    parser.add_argument("--json", help="file for the results")
+    parser.add_argument("--peak-of", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(arguments.threads)
+    if arguments.hold_memory:
+        devices.hold_freed_memory()
+    shape = SHAPES[arguments.shape]
+    if arguments.peak_of:
+        print(peak_of(shape, arguments.peak_of))
+        return
+    results: dict[str, Any] = {
+        "machine": platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "threads": arguments.threads,
+        "shape": arguments.shape,
+        "matmul_gflops": round(devices.matmul_rate(torch.device("cpu"), torch.float32) / 1e9),
+        "floor_of_loss": round(math.log(shape["vocab_size"]), 3),
+    }
+    for what in arguments.what:
+        say(f"{what}, {arguments.shape}")
+        if what in ("train", "compiled"):
+            rows = train_bench(shape, arguments.rounds, what == "compiled")
+        elif what == "generate":
+            rows = generate_bench(shape, arguments.rounds)
+        else:
+            rows = memory_bench(arguments.shape)
+        results[what] = rows
+        show(f"{what}, {arguments.shape}, {arguments.threads} threads", rows)
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump(results, file, indent=2)
+            file.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""`bytemill generate`: a run → text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import ConfigError
+from . import streams
+
+if TYPE_CHECKING:
+    from ..lm import TransformerLM
+    from ..tokenizer import Tokenizer
+
+EXAMPLES = """\b
+examples:
+  bytemill generate run/ "Once upon a time"
+  bytemill generate run/ "def main" --samples 3 --temperature 0.6 --top-k 50
+  bytemill generate run/ "Name:" --stop "\\n" --seed 1
+  bytemill generate run/ --interactive
+  cat prompts.txt | bytemill generate run/ -
+"""
+
+
+@click.command(short_help="Let a model write.", epilog=EXAMPLES)
+@click.argument("run", metavar="RUN")
+@click.argument("prompt", required=False)
+@click.option("--max-tokens", type=click.IntRange(min=1), default=256, show_default=True,
+              metavar="N", help="Most tokens of a sample.")  # fmt: skip
+@click.option("--temperature", type=click.FloatRange(min=0), default=0.8, show_default=True,
+              metavar="X", help="0 takes the likeliest token; more is more daring.")  # fmt: skip
+@click.option("--top-k", type=click.IntRange(min=1), metavar="N", help="Only the N likeliest.")
+@click.option("--top-p", type=click.FloatRange(0, 1), default=0.95, show_default=True,
+              metavar="X", help="Only the likeliest that make up X.")  # fmt: skip
+@click.option("--min-p", type=click.FloatRange(0, 1), metavar="X",
+              help="Only those at least X times as likely as the likeliest.")  # fmt: skip
+@click.option("--repetition-penalty", type=click.FloatRange(min=0, min_open=True), default=1.0,
+              show_default=True, metavar="X", help="Above 1, used ones come less.")  # fmt: skip
+@click.option("--stop", multiple=True, metavar="TEXT",
+              help="End before this text; may be repeated. \\n and \\t are known.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(min=0), metavar="N",
+              help="The same seed, the same text.  [default: another each time]")  # fmt: skip
+@click.option("-n", "--samples", type=click.IntRange(min=1), default=1, show_default=True,
+              metavar="N", help="How many, made side by side.")  # fmt: skip
+@click.option("--step", default="best", show_default=True, metavar="NAME",
+              help="Which checkpoint: best, last, or a number.")  # fmt: skip
+@click.option("--device", metavar="NAME", help="Where to compute.  [default: a GPU, or the CPU]")
+@click.option("--special", is_flag=True,
+              help="Special tokens written in the prompt are such, not plain text.")  # fmt: skip
+@click.option("--echo/--no-echo", default=True, show_default=True, help="Show the prompt too.")
+@click.option("-i", "--interactive", is_flag=True, help="Ask for prompts, one after another.")
+@streams.json_option
+def generate(
+    run: str,
+    prompt: str | None,
+    max_tokens: int,
+    stop: tuple[str, ...],
+    samples: int,
+    step: str,
+    device: str | None,
+    special: bool,
+    echo: bool,
+    interactive: bool,
+    as_json: bool,
+    **sampling: Any,
+) -> None:
+    """Write on behind PROMPT with the model of RUN; the text goes to stdout as it comes.
+
+    Without a prompt a new text begins. With - every line of stdin is a prompt.
+    """
+    from .. import lm
+
+    if interactive and prompt is not None:
+        raise click.UsageError("--interactive asks for prompts: leave PROMPT out")
+    if step not in ("best", "last") and not step.isdecimal():
+        raise click.UsageError(f"--step {step}: best, last or a number of steps")
+    model, tokenizer = lm.load(run, step=step, device=device or _device())
+    if tokenizer is None:
+        raise ConfigError(
+            f"{run}: the run has no tokenizer, so it cannot read or write text",
+            "put the tokenizer.json that the tokens were made with into it",
+        )
+    options = {
+        "max_tokens": max_tokens,
+        "n_samples": samples,
+        "stop": [text.replace("\\n", "\n").replace("\\t", "\t") for text in stop],
+        "special": "all" if special else "none",
+    }
+    options |= sampling
+    prompts = _prompts(prompt, interactive)
+    for number, text in enumerate(prompts):
+        if as_json:
+            _put_json(model, tokenizer, text, options)
+        elif samples == 1:
+            if number and not interactive:
+                click.echo()
+            _stream(model, tokenizer, text, options, echo and not interactive)
+        else:
+            _put_samples(model, tokenizer, text, options, echo)
+
+
+def _prompts(prompt: str | None, interactive: bool) -> Iterator[str]:
+    if interactive:
+        while True:
+            click.echo("> ", nl=False, err=True)
+            line = sys.stdin.readline()
+            if not line:
+                return
+            if line.strip():
+                yield line.rstrip("\n")
+    elif prompt == "-":
+        with streams.open_input("-") as source:
+            for raw in source:
+                line = raw.decode("utf-8", "replace").rstrip("\r\n")
+                if line:
+                    yield line
+    else:
+        yield prompt or ""
+
+
+def _stream(
+    model: TransformerLM, tokenizer: Tokenizer, prompt: str, options: dict[str, Any], echo: bool
+) -> None:
+    from ..lm import stream_text
+
+    pieces = stream_text(model, tokenizer, prompt, **options)
+    first = True
+    for piece in pieces:
+        # Not before the prompt is known to be possible.
+        if first and echo:
+            click.echo(prompt, nl=False)
+        first = False
+        click.echo(piece.text, nl=False)
+        sys.stdout.flush()
+    click.echo()
+
+
+def _put_samples(
+    model: TransformerLM, tokenizer: Tokenizer, prompt: str, options: dict[str, Any], echo: bool
+) -> None:
+    from ..lm import generate_text
+
+    for number, text in enumerate(generate_text(model, tokenizer, prompt, **options)):
+        click.echo(f"--- {number + 1} ---")
+        click.echo((prompt if echo else "") + text)
+
+
+def _put_json(
+    model: TransformerLM, tokenizer: Tokenizer, prompt: str, options: dict[str, Any]
+) -> None:
+    from ..lm import stream_text
+
+    texts, reasons = [""] * options["n_samples"], [""] * options["n_samples"]
+    for piece in stream_text(model, tokenizer, prompt, **options):
+        texts[piece.sample] += piece.text
+        reasons[piece.sample] = piece.done or ""
+    streams.put_json(
+        {
+            "prompt": prompt,
+            "samples": [{"text": text, "ended": reason} for text, reason in zip(texts, reasons)],
+        }
+    )
+
+
+def _device() -> str:
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"

@@ -1,0 +1,47 @@
+"""`bytemill plot`: loss curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from . import options, streams
+
+EXAMPLES = """\b
+examples:
+  bytemill plot run/ -o loss.png
+  bytemill plot run-a/ run-b/ -o loss.svg --x seconds
+"""
+
+
+@click.command(short_help="Draw loss curves of runs.", epilog=EXAMPLES)
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default="loss.png",
+    show_default=True,
+    help="Picture to write: .png, .svg or .pdf.",
+)
+@click.option(
+    "--x",
+    type=click.Choice(["step", "seconds"]),
+    default="step",
+    show_default=True,
+    help="What goes along the bottom.",
+)
+@click.option("--title", metavar="TEXT", help="What stands above.")
+@options.overwrite_option
+@options.quiet_option
+def plot(
+    runs: tuple[str, ...], output: Path, x: str, title: str | None, overwrite: bool, quiet: bool
+) -> None:
+    """Draw the loss of each RUN, of its steps and on held-out tokens, into one picture."""
+    from ..lm.plot import plot_runs
+
+    options.check_file(output, overwrite)
+    plot_runs(runs, output, x=x, title=title)
+    if not quiet:
+        streams.say(f"saved   {output}")

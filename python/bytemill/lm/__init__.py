@@ -1,0 +1,147 @@
+"""The language model: tokens → model → text.
+
+Each name is imported when it is first used, so that looking at options and configs needs no torch.
+
+>>> from bytemill.lm import ModelConfig
+>>> ModelConfig(vocab_size=1000, context_length=64, d_model=64, num_layers=2, num_heads=2).d_ff
+192
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ..errors import MissingPackageError
+
+if TYPE_CHECKING:
+    from .checkpoint import load_checkpoint, save_checkpoint
+    from .config import ModelConfig
+    from .data import Windows, get_batch, open_tokens
+    from .decode import STEPS, DecodeStep
+    from .evaluate import Evaluation
+    from .functional import (
+        cross_entropy,
+        perplexity,
+        scaled_dot_product_attention,
+        silu,
+        softmax,
+    )
+    from .generate import Piece, generate_ids, generate_text, stream_text
+    from .head import linear_cross_entropy
+    from .layers import (
+        CausalSelfAttention,
+        Embedding,
+        Linear,
+        RMSNorm,
+        RotaryEmbedding,
+        SiLUFeedForward,
+        SwiGLU,
+    )
+    from .model import TransformerBlock, TransformerLM
+    from .optim import SGD, AdamW, Muon, clip_gradients
+    from .report import StepReport
+    from .run import load
+    from .sampling import Sampling
+    from .schedule import constant_schedule, cosine_schedule, wsd_schedule
+    from .settings import PRESETS, TrainConfig
+    from .training import TrainResult, train
+
+_HOMES = {
+    "checkpoint": ("load_checkpoint", "save_checkpoint"),
+    "config": ("ModelConfig",),
+    "data": ("Windows", "get_batch", "open_tokens"),
+    "decode": ("STEPS", "DecodeStep"),
+    "evaluate": ("Evaluation",),
+    "functional": (
+        "cross_entropy",
+        "perplexity",
+        "scaled_dot_product_attention",
+        "silu",
+        "softmax",
+    ),
+    "generate": ("Piece", "generate_ids", "generate_text", "stream_text"),
+    "head": ("linear_cross_entropy",),
+    "layers": (
+        "CausalSelfAttention",
+        "Embedding",
+        "Linear",
+        "RMSNorm",
+        "RotaryEmbedding",
+        "SiLUFeedForward",
+        "SwiGLU",
+    ),
+    "model": ("TransformerBlock", "TransformerLM"),
+    "optim": ("SGD", "AdamW", "Muon", "clip_gradients"),
+    "report": ("StepReport",),
+    "run": ("load",),
+    "sampling": ("Sampling",),
+    "schedule": ("constant_schedule", "cosine_schedule", "wsd_schedule"),
+    "settings": ("PRESETS", "TrainConfig"),
+    "training": ("TrainResult", "train"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "PRESETS",
+    "SGD",
+    "STEPS",
+    "AdamW",
+    "CausalSelfAttention",
+    "DecodeStep",
+    "Embedding",
+    "Evaluation",
+    "Linear",
+    "ModelConfig",
+    "Muon",
+    "Piece",
+    "RMSNorm",
+    "RotaryEmbedding",
+    "Sampling",
+    "SiLUFeedForward",
+    "StepReport",
+    "SwiGLU",
+    "TrainConfig",
+    "TrainResult",
+    "TransformerBlock",
+    "TransformerLM",
+    "Windows",
+    "clip_gradients",
+    "constant_schedule",
+    "cosine_schedule",
+    "cross_entropy",
+    "generate_ids",
+    "generate_text",
+    "get_batch",
+    "linear_cross_entropy",
+    "load",
+    "load_checkpoint",
+    "open_tokens",
+    "perplexity",
+    "save_checkpoint",
+    "scaled_dot_product_attention",
+    "silu",
+    "softmax",
+    "stream_text",
+    "train",
+    "wsd_schedule",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = importlib.import_module(f".{_HOME_OF[name]}", __name__)
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "safetensors"):
+            raise
+        raise MissingPackageError(
+            f"the language model needs {error.name}, which is not installed",
+            "pip install 'bytemill[lm]'",
+        ) from None
+    return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,206 @@
+"""What a model is, as plain data: no torch is needed to read, check or write it."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from ..errors import ConfigError
+
+__all__ = ["ModelConfig", "default_d_ff", "from_mapping", "unknown_key"]
+
+Norm = Literal["pre", "post", "none"]
+Positions = Literal["rope", "none"]
+FeedForward = Literal["swiglu", "silu"]
+
+
+def default_d_ff(d_model: int, feed_forward: FeedForward = "swiglu") -> int:
+    """The inner width of a feed-forward layer where none is given.
+
+    8/3 of `d_model` for SwiGLU's three matrices, 4 times for the two of plain SiLU, so that both
+    have the same number of parameters; rounded to a multiple of 64, which kernels like.
+
+    >>> default_d_ff(512), default_d_ff(192), default_d_ff(512, "silu")
+    (1344, 512, 2048)
+    """
+    exact = d_model * 8 / 3 if feed_forward == "swiglu" else d_model * 4
+    return max(64, round(exact / 64) * 64)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The shape of a Transformer language model.
+
+    Attributes:
+        vocab_size: how many ids there are.
+        context_length: the longest sequence it is trained on.
+        d_model: width of the residual stream.
+        num_layers: how many blocks.
+        num_heads: how many heads of queries; each is `d_model / num_heads` wide.
+        d_ff: inner width of the feed-forward layers; None for `default_d_ff`.
+        rope_theta: base of the rotary frequencies.
+        num_kv_heads: heads of keys and values (grouped-query attention); None for `num_heads`.
+        norm: where RMSNorm stands: before each sublayer, behind it, or nowhere.
+        positions: rotary embedding, or none at all.
+        feed_forward: SwiGLU with three matrices, or SiLU with two.
+        tie_embeddings: the output head is the embedding matrix.
+        qk_norm: RMSNorm on queries and keys, per head.
+        norm_eps: what keeps RMSNorm from dividing by zero.
+
+    >>> ModelConfig(vocab_size=1000, context_length=64, d_model=96, num_layers=2, num_heads=3).d_ff
+    256
+    """
+
+    vocab_size: int
+    context_length: int
+    d_model: int
+    num_layers: int
+    num_heads: int
+    d_ff: int | None = None
+    rope_theta: float = 10000.0
+    num_kv_heads: int | None = None
+    norm: Norm = "pre"
+    positions: Positions = "rope"
+    feed_forward: FeedForward = "swiglu"
+    tie_embeddings: bool = False
+    qk_norm: bool = False
+    norm_eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        # Frozen for others; what was left open is settled here, once.
+        if self.d_ff is None:
+            object.__setattr__(self, "d_ff", default_d_ff(self.d_model, self.feed_forward))
+        if self.num_kv_heads is None:
+            object.__setattr__(self, "num_kv_heads", self.num_heads)
+        for name in ("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "d_ff"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} cannot be", "use 1 or more")
+        for name in ("rope_theta", "norm_eps"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name}={getattr(self, name)} cannot be", "it must be above 0")
+        if self.d_model % self.num_heads:
+            near = [n for n in range(1, self.d_model + 1) if self.d_model % n == 0]
+            raise ConfigError(
+                f"d_model={self.d_model} does not divide into num_heads={self.num_heads} heads",
+                f"use one of {_listed(near, self.num_heads)} heads, or another d_model",
+            )
+        if self.positions == "rope" and self.d_head % 2:
+            raise ConfigError(
+                f"heads of {self.d_head} (d_model / num_heads) are odd, "
+                "and rotary positions turn pairs",
+                "use an even width per head, or positions='none'",
+            )
+        if self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads:  # type: ignore[operator]
+            raise ConfigError(
+                f"num_kv_heads={self.num_kv_heads} does not divide num_heads={self.num_heads}",
+                "as many heads of queries must share each head of keys and values",
+            )
+
+    @property
+    def d_head(self) -> int:
+        """Width of a head."""
+        return self.d_model // self.num_heads
+
+    @property
+    def n_kv(self) -> int:
+        """Heads of keys and values."""
+        assert self.num_kv_heads is not None
+        return self.num_kv_heads
+
+    @property
+    def width(self) -> int:
+        """Inner width of the feed-forward layers."""
+        assert self.d_ff is not None
+        return self.d_ff
+
+    def to_json(self) -> dict[str, Any]:
+        """Every field, for a file."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> ModelConfig:
+        """The config of `to_json`; unknown fields are refused."""
+        config: ModelConfig = from_mapping(cls, fields, "the model's config")
+        return config
+
+
+# --- any config -------------------------------------------------------------------------------
+
+
+def from_mapping(cls: type[Any], fields: Mapping[str, Any], where: str) -> Any:
+    """An instance of a config class; unknown and missing keys are refused, with a suggestion."""
+    known = [field.name for field in dataclasses.fields(cls)]
+    for key in fields:
+        if key not in known:
+            raise unknown_key(key, known, where)
+    missing = [
+        field.name
+        for field in dataclasses.fields(cls)
+        if field.default is dataclasses.MISSING and field.name not in fields
+    ]
+    if missing:
+        raise ConfigError(f"{where}: {', '.join(missing)} not given", "say so in file or options")
+    return cls(**fields)
+
+
+def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigError:
+    """The error for a key that nobody knows, with the likeliest that was meant."""
+    names = sorted(known)
+    near = difflib.get_close_matches(key.replace("-", "_"), names, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+    return ConfigError(f"{where}: unknown key {key!r}", hint)
+
+
+def check_types(config: Any) -> None:
+    """Raises a `ConfigError` where a field is not of its declared type.
+
+    A whole number is taken for a float; nothing else is converted.
+    """
+    hints = get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        hint = hints[field.name]
+        if isinstance(value, int) and not isinstance(value, bool) and _accepts(float, hint):
+            if not _accepts(int, hint):
+                object.__setattr__(config, field.name, float(value))
+            continue
+        if not _fits(value, hint):
+            raise ConfigError(
+                f"{field.name}={json.dumps(value, default=repr)} cannot be",
+                f"it must be {_described(hint)}",
+            )
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if get_args(hint):  # a union
+        return any(_fits(value, part) for part in get_args(hint))
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, hint)
+
+
+def _accepts(kind: type, hint: Any) -> bool:
+    if get_origin(hint) is Literal:
+        return False
+    return hint is kind or any(part is kind for part in get_args(hint))
+
+
+def _described(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(repr, get_args(hint)))}"
+    if get_args(hint):
+        return " or ".join(_described(part) for part in get_args(hint) if part is not type(None))
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return names.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def _listed(numbers: list[int], near: int) -> str:
+    closest = sorted(sorted(numbers, key=lambda n: abs(n - near))[:4])
+    return ", ".join(map(str, closest))

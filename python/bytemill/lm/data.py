@@ -1,0 +1,223 @@
+"""Tokens → batches, in an order that depends on the seed and the step and on nothing else.
+
+The tokens are cut into windows of one context and a token. An epoch goes through all windows in
+an order given by a keyed permutation that is computed, not stored: any place in it is found at
+once, so a run goes on at any step, on any number of ranks, and memory does not grow with the
+corpus. Each epoch has an order of its own, and cuts at other places.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..errors import ConfigError, TokensError
+from ..tokens import Tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Windows", "fixed_windows", "get_batch", "open_tokens", "permuted", "take_windows"]
+
+Array = npt.NDArray[Any]
+
+
+class TokenArray(Protocol):
+    """What batches are cut from: a numpy array, a memory map, or `bytemill.Tokens`."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: slice, /) -> Array: ...
+
+
+def open_tokens(
+    path: str | os.PathLike[str], split: str | None = None, dtype: str = "uint16"
+) -> Tokens | Array:
+    """Tokens on disk: a directory of `encode_files`, a `.npy`, or raw ids such as nanoGPT's `.bin`.
+
+    Args:
+        path: where they are.
+        split: of a directory with several, which.
+        dtype: of raw ids, which do not tell.
+    """
+    place = Path(path)
+    if place.is_dir():
+        return Tokens(place, split)
+    if not place.exists():
+        raise FileNotFoundError(2, "No such file or directory", str(place))
+    if place.suffix == ".npy":
+        try:
+            ids = np.load(place, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            raise TokensError(f"{place}: not an array of numpy: {error}") from None
+        if ids.ndim != 1 or ids.dtype.kind not in "ui":
+            raise TokensError(
+                f"{place}: an array of {ids.dtype} with {ids.ndim} dimensions",
+                "tokens are whole numbers in one dimension",
+            )
+        return ids  # type: ignore[no-any-return]
+    kind = np.dtype(dtype).newbyteorder("<")
+    size = place.stat().st_size
+    if size == 0 or size % kind.itemsize:
+        raise TokensError(
+            f"{place}: {size} bytes are not ids of {kind.itemsize} bytes each",
+            "another dtype, perhaps: uint16 or uint32",
+        )
+    return np.memmap(place, kind, "r")
+
+
+def get_batch(
+    tokens: TokenArray | Iterable[int],
+    batch_size: int,
+    context_length: int,
+    device: torch.device | str | None = None,
+    *,
+    generator: np.random.Generator | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Random windows: ids (B, T), and the ids that follow each, (B, T)."""
+    array: Any = tokens if hasattr(tokens, "__getitem__") else np.fromiter(tokens, np.int64)
+    n_places = len(array) - context_length
+    _check_length(len(array), context_length)
+    draws = generator or np.random.default_rng()
+    return _pairs(
+        take_windows(array, draws.integers(0, n_places, batch_size), context_length), device
+    )
+
+
+class Windows:
+    """The windows of tokens in their order.
+
+    Args:
+        tokens: the ids.
+        context_length: T.
+        seed: what the order depends on.
+        vocab_size: ids from this on are refused; None for any.
+    """
+
+    def __init__(
+        self,
+        tokens: TokenArray,
+        context_length: int,
+        seed: int = 0,
+        vocab_size: int | None = None,
+    ) -> None:
+        _check_length(len(tokens), context_length)
+        self.tokens, self.context_length, self.seed = tokens, context_length, seed
+        self.vocab_size = vocab_size
+        # One window fewer than would fit, if there are any to spare, so that each epoch may begin
+        # at another place.
+        self.per_epoch = max(1, (len(tokens) - 1) // context_length - 1)
+        self._slack = len(tokens) - 1 - self.per_epoch * context_length
+
+    def starts(self, first: int, count: int) -> npt.NDArray[np.int64]:
+        """Where the windows number `first` to `first + count` of the run begin."""
+        numbers = np.arange(first, first + count, dtype=np.int64)
+        epochs, places = np.divmod(numbers, self.per_epoch)
+        starts = np.empty(count, np.int64)
+        for epoch in np.unique(epochs).tolist():
+            these = epochs == epoch
+            key = mixed(np.uint64(self.seed % 2**64), np.uint64(epoch))
+            shift = int(mixed(key, np.uint64(1))) % (self._slack + 1)
+            order = permuted(places[these], self.per_epoch, int(key))
+            starts[these] = order * self.context_length + shift
+        return starts
+
+    def batch(
+        self,
+        step: int,
+        batch_size: int,
+        device: torch.device | str | None = None,
+        rows: range | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The batch of a step, or some rows of it: ids and targets, (B, T) each."""
+        rows = range(batch_size) if rows is None else rows
+        starts = self.starts(step * batch_size + rows.start, len(rows))
+        windows = take_windows(self.tokens, starts, self.context_length, self.vocab_size)
+        return _pairs(windows, device)
+
+
+def fixed_windows(tokens: TokenArray, context_length: int, count: int) -> npt.NDArray[np.int64]:
+    """Where at most `count` windows begin that are spread evenly and never overlap."""
+    _check_length(len(tokens), context_length)
+    fitting = (len(tokens) - 1) // context_length
+    return (
+        np.linspace(0, fitting - 1, min(count, fitting)).round().astype(np.int64) * context_length
+    )
+
+
+def take_windows(
+    tokens: TokenArray, starts: Array, context_length: int, vocab_size: int | None = None
+) -> npt.NDArray[np.int64]:
+    """The windows that begin there, each of a context and one id more: (B, T + 1)."""
+    windows = np.empty((len(starts), context_length + 1), np.int64)
+    for window, start in zip(windows, starts.tolist()):
+        window[:] = tokens[start : start + context_length + 1]
+    if vocab_size is not None and int(windows.max()) >= vocab_size:
+        row, column = np.argwhere(windows >= vocab_size)[0]
+        raise TokensError(
+            f"id {windows[row, column]} at token {starts[row] + column} "
+            f"is not below vocab_size={vocab_size}",
+            "the tokens are of another tokenizer, of another dtype, or damaged",
+        )
+    return windows
+
+
+def _pairs(
+    windows: npt.NDArray[np.int64], device: torch.device | str | None
+) -> tuple[Tensor, Tensor]:
+    ids = torch.from_numpy(windows)
+    if device is not None and torch.device(device).type == "cuda":
+        ids = ids.pin_memory().to(device, non_blocking=True)
+    elif device is not None:
+        ids = ids.to(device)
+    return ids[:, :-1], ids[:, 1:]
+
+
+def _check_length(n_tokens: int, context_length: int) -> None:
+    if context_length < 1:
+        raise ConfigError(f"context_length={context_length} cannot be", "use 1 or more")
+    if n_tokens <= context_length:
+        raise TokensError(
+            f"{n_tokens} tokens are too few for one window of {context_length} and a token",
+            "encode more text, or use a shorter context",
+        )
+
+
+# --- the order ---------------------------------------------------------------------------------
+
+
+def mixed(x: Any, y: Any) -> Any:
+    """A number of 64 bits that depends on every bit of both (the finaliser of splitmix64)."""
+    with np.errstate(over="ignore"):
+        z = (x ^ (y * np.uint64(0x9E3779B97F4A7C15))) + np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def permuted(places: Array, n: int, key: int) -> npt.NDArray[np.int64]:
+    """Where a permutation of 0 … n-1, chosen by `key`, takes these places.
+
+    A Feistel network over the next power of four, walked until it lands below n: at most four
+    rounds of it on average, and no table.
+
+    >>> sorted(permuted(np.arange(10), 10, key=7).tolist())
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    """
+    half = np.uint64(max(1, ((n - 1).bit_length() + 1) // 2))
+    mask = np.uint64((1 << int(half)) - 1)
+    keys = [mixed(np.uint64(key), np.uint64(round_ + 2)) for round_ in range(4)]
+    result = np.asarray(places).astype(np.uint64)
+    outside = np.ones(result.shape, bool)
+    while outside.any():
+        left, right = result[outside] >> half, result[outside] & mask
+        for round_key in keys:
+            left, right = right, left ^ (mixed(right, round_key) & mask)
+        result[outside] = (left << half) | right
+        outside = result >= n
+    return result.astype(np.int64)

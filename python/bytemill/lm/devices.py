@@ -1,0 +1,242 @@
+"""Where and how to compute: asked of the machine, with the reason for each answer."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import platform
+import shutil
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import ConfigError
+from . import account
+from .config import ModelConfig
+from .layers import Kernels
+from .model import TransformerLM, can_fuse
+from .settings import TrainConfig
+
+__all__ = ["Plan", "choose", "hold_freed_memory", "matmul_rate", "peak_memory"]
+
+# Compiling takes some twenty seconds on a CPU; a run must be long enough to earn them back.
+COMPILE_PAYS_AFTER = 400.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a run computes.
+
+    Attributes:
+        device: where.
+        dtype: arithmetic of matrix products.
+        kernels: which way.
+        compile: `"off"`, `"body"` or `"parts"`.
+        reasons: why, a line each.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    kernels: Kernels
+    compile: str
+    reasons: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, str]:
+        return {
+            "device": self.device.type,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "kernels": self.kernels,
+            "compile": self.compile,
+        }
+
+    def autocast(self) -> Any:
+        """The context that products are made in."""
+        if self.dtype == torch.float32:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, self.dtype)
+
+
+def choose(model: ModelConfig, train: TrainConfig, local_rank: int = 0) -> Plan:
+    """The plan for this model on this machine; what was asked for is refused if it cannot be."""
+    device, why_device = _device(train, local_rank)
+    dtype, why_dtype = _dtype(train, device)
+    kernels, why_kernels = _kernels(model, train, device, dtype)
+    compiled, why_compile = _compile(model, train, device, kernels)
+    reasons = [
+        f"device  {device}: {why_device}",
+        f"dtype   {str(dtype).removeprefix('torch.')}: {why_dtype}",
+        f"kernels {kernels}: {why_kernels}",
+        f"compile {compiled}: {why_compile}",
+    ]
+    return Plan(device, dtype, kernels, compiled, reasons)
+
+
+def _device(train: TrainConfig, local_rank: int) -> tuple[torch.device, str]:
+    has_cuda = torch.cuda.is_available()
+    has_mps = torch.backends.mps.is_available()
+    name, why = train.device, "as asked for"
+    if name == "auto":
+        if has_cuda:
+            name, why = "cuda", torch.cuda.get_device_name(local_rank)
+        elif has_mps:
+            name, why = "mps", "a GPU of Apple's"
+        else:
+            name, why = "cpu", f"no GPU here; {torch.get_num_threads()} threads"
+    elif (name == "cuda" and not has_cuda) or (name == "mps" and not has_mps):
+        raise ConfigError(
+            f"device={name} was asked for, but torch finds none",
+            "check the driver and the build of torch, or use device='cpu'",
+        )
+    return torch.device(name, local_rank) if name == "cuda" else torch.device(name), why
+
+
+def _dtype(train: TrainConfig, device: torch.device) -> tuple[torch.dtype, str]:
+    if train.dtype == "float32":
+        return torch.float32, "as asked for"
+    can, why = has_bfloat16(device)
+    if train.dtype == "bfloat16":
+        return torch.bfloat16, "as asked for" if can else f"as asked for, though {why}"
+    return (torch.bfloat16 if can else torch.float32), why
+
+
+def has_bfloat16(device: torch.device) -> tuple[bool, str]:
+    """Whether this hardware multiplies bfloat16, and how that is known."""
+    if device.type == "cuda":
+        can = torch.cuda.get_device_capability(device)[0] >= 8
+        return can, "the GPU has bfloat16" if can else "the GPU has no bfloat16"
+    if device.type == "mps":
+        return False, "float32 is the safe choice on this GPU"
+    flags = _cpu_flags()
+    found = sorted(flags & {"avx512_bf16", "amx_bf16", "bf16"})
+    if found:
+        return True, f"the processor has {found[0]}"
+    return False, "the processor has no bfloat16 arithmetic; emulated it is several times slower"
+
+
+def _cpu_flags() -> set[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return set(value.split())
+    return set()
+
+
+def _kernels(
+    model: ModelConfig, train: TrainConfig, device: torch.device, dtype: torch.dtype
+) -> tuple[Kernels, str]:
+    if train.kernels != "auto":
+        return train.kernels, "as asked for"
+    if device.type != "cpu" or dtype != torch.float32:
+        return "torch", "torch's own kernels are the best here"
+    if not can_fuse(model):
+        return "torch", "the fused sublayers do not know this kind of model"
+    problem = _try_fused()
+    if problem is not None:
+        return "torch", f"the fused sublayers fail here ({problem})"
+    return "fused", "whole sublayers at a time: less memory, fewer passes over it"
+
+
+def _try_fused() -> str | None:
+    """Why the fused sublayers cannot be used with this torch; None if they can."""
+    state = torch.random.get_rng_state()
+    try:
+        config = ModelConfig(64, 16, 32, 1, 2, d_ff=64)
+        model = TransformerLM(config)
+        ids = torch.arange(16).reshape(1, -1)
+        found = []
+        ways: tuple[Kernels, ...] = ("torch", "fused")
+        for kernels in ways:
+            model.zero_grad()
+            loss = model.use_kernels(kernels).loss(ids, ids)
+            torch.autograd.backward(loss)
+            found.append((loss.detach(), model.embedding.weight.grad))
+        close = all(torch.allclose(a, b, 1e-3, 1e-5) for a, b in zip(*found))
+        return None if close else "another result"
+    except (RuntimeError, AttributeError, TypeError) as error:
+        return type(error).__name__
+    finally:
+        torch.random.set_rng_state(state)
+
+
+def _compile(
+    model: ModelConfig, train: TrainConfig, device: torch.device, kernels: Kernels
+) -> tuple[str, str]:
+    if train.compile != "auto":
+        return train.compile, "as asked for"
+    if device.type == "mps" or kernels == "plain":
+        return "off", "nothing to gain"
+    if device.type == "cuda":
+        if train.steps < 200:
+            return "off", f"{train.steps} steps are too few to earn it back"
+        return "body", "it pays on a GPU"
+    if not any(shutil.which(name) for name in ("g++", "clang++", "cl")):
+        return "off", "no C++ compiler here"
+    seconds = train.steps * account.training_flops(model, train.batch_size) / 150e9
+    if seconds < COMPILE_PAYS_AFTER:
+        return "off", "the run is too short to earn it back"
+    return ("parts" if kernels == "fused" else "body"), "the run is long enough to earn it back"
+
+
+# --- measures ----------------------------------------------------------------------------------
+
+
+def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.15) -> float:
+    """Operations a second of a product of matrices, measured: what utilisation is a share of."""
+    n = 1024 if device.type == "cpu" else 4096
+    a = torch.randn(n, n, device=device, dtype=dtype)
+    b = torch.randn(n, n, device=device, dtype=dtype)
+    best, end = 0.0, time.perf_counter() + seconds
+    first = True
+    while first or time.perf_counter() < end:
+        began = time.perf_counter()
+        a @ b
+        synchronize(device)
+        if not first:
+            best = max(best, 2 * n**3 / (time.perf_counter() - began))
+        first = False
+    return best or 1.0
+
+
+def synchronize(device: torch.device) -> None:
+    """Waits until the device has done what it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def peak_memory(device: torch.device) -> int:
+    """The most bytes so far: of the GPU, or of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024)
+
+
+def hold_freed_memory() -> bool:
+    """Asks the C library to keep freed memory instead of giving it back; False if it cannot.
+
+    A step frees and asks for the same megabytes over and over; if they go back to the system in
+    between, every page is mapped and zeroed anew. Only glibc is known to need this.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    trim_threshold, mmap_max = -1, -4  # of malloc.h
+    try:
+        library = ctypes.CDLL(None)
+        done = library.mallopt(mmap_max, 0) and library.mallopt(trim_threshold, 2**31 - 1)
+    except (OSError, AttributeError):
+        return False
+    return bool(done)

@@ -1,0 +1,228 @@
+"""Several processes as one run: who is who, whether they can talk, and how a model is shared.
+
+`torchrun` sets the environment; a process without it is a world of one. What is said between
+ranks goes by gloo on CPUs and by NCCL on GPUs. A rank that dies closes its connections, on which
+the others' next exchange fails at once; that failure is told as what it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ..errors import ConfigError, TrainingError
+from .model import TransformerLM
+
+__all__ = ["World", "joined", "local_rank", "ranks_of_environment"]
+
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+# Long enough for the first rank to write a large checkpoint while the others wait.
+PATIENCE = datetime.timedelta(minutes=30)
+# Meeting takes seconds; who has not come by then will not.
+MEETING = datetime.timedelta(seconds=int(os.environ.get("BYTEMILL_MEETING_SECONDS", "120")))
+
+
+def ranks_of_environment() -> tuple[int, int]:
+    """(rank, number of ranks) as torchrun says; (0, 1) without it."""
+    if "WORLD_SIZE" not in os.environ and "RANK" not in os.environ:
+        return 0, 1
+    missing = [name for name in NAMES if not os.environ.get(name)]
+    if missing:
+        raise ConfigError(
+            f"started as one of several ranks, but {', '.join(missing)} is not set",
+            "start with torchrun: torchrun --nproc-per-node 2 -m bytemill train …",
+        )
+    numbers = {}
+    for name in NAMES:
+        if name == "MASTER_ADDR":
+            continue
+        try:
+            numbers[name] = int(os.environ[name])
+        except ValueError:
+            raise ConfigError(f"{name}={os.environ[name]!r} is not a number") from None
+    rank, size = numbers["RANK"], numbers["WORLD_SIZE"]
+    if not 0 <= rank < size:
+        raise ConfigError(f"RANK={rank} is not below WORLD_SIZE={size}")
+    return rank, size
+
+
+def local_rank() -> int:
+    """The number of this rank on its machine."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+@dataclass(frozen=True)
+class World:
+    """The ranks of a run.
+
+    Attributes:
+        rank: which one this is.
+        size: how many there are.
+        device: where this one computes.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        """Whether this rank is the one that writes and speaks."""
+        return self.rank == 0
+
+    def sum(self, values: list[float]) -> list[float]:
+        """The sums over all ranks."""
+        if self.size == 1:
+            return values
+        kind = torch.float32 if self.device.type == "mps" else torch.float64
+        tensor = torch.tensor(values, dtype=kind, device=self.device)
+        dist.all_reduce(tensor)
+        return list(tensor.tolist())
+
+    def wait(self) -> None:
+        """Until all are here."""
+        if self.size > 1:
+            self.sum([0.0])
+
+    def check_same(self, what: str, value: str) -> None:
+        """Raises unless all ranks have the same value."""
+        if self.size == 1:
+            return
+        number = float(zlib.crc32(value.encode()))
+        mean = self.sum([number])[0] / self.size
+        differs = self.sum([float(abs(mean - number) > 0.5)])[0]
+        if differs:
+            raise ConfigError(
+                f"rank {self.rank}: the ranks do not agree on {what}",
+                "start all of them with the same command and the same files",
+            )
+
+    # --- the model ----------------------------------------------------------------------------
+
+    def shared(self, model: TransformerLM, parallel: str) -> nn.Module:
+        """The model as all ranks train it together."""
+        if self.size == 1:
+            return model
+        if parallel == "fsdp":
+            return self._sharded(model)
+        ids = [self.device.index] if self.device.type == "cuda" else None
+        return nn.parallel.DistributedDataParallel(model, device_ids=ids)
+
+    def _sharded(self, model: TransformerLM) -> nn.Module:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh(self.device.type, (self.size,))
+        for block in model.layers:
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        return model
+
+    def put_back(self, model: nn.Module) -> None:
+        """Lets go of whole weights that a forward pass without backward has left in place."""
+        for module in model.modules():
+            reshard: Any = getattr(module, "reshard", None)
+            if reshard is not None:
+                reshard()
+
+    @contextlib.contextmanager
+    def accumulating(self, model: nn.Module, last: bool) -> Iterator[None]:
+        """Gradients are exchanged only at the last of several backward passes."""
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            with contextlib.nullcontext() if last else model.no_sync():
+                yield
+            return
+        sync: Any = getattr(model, "set_requires_gradient_sync", None)
+        if sync is not None:
+            sync(last)
+        yield
+
+
+@contextlib.contextmanager
+def joined(device: torch.device) -> Iterator[World]:
+    """The world of this process, from meeting the others to leaving them."""
+    rank, size = ranks_of_environment()
+    if size == 1:
+        yield World(0, 1, device)
+        return
+    if device.type == "mps":
+        raise ConfigError("Apple's GPUs cannot be joined into one run", "use device='cpu'")
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    _check_device(device)
+    where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    try:
+        dist.init_process_group(backend, timeout=MEETING, **_device_id(device))
+        world = World(rank, size, device)
+        if world.sum([1.0])[0] != size:
+            raise TrainingError(f"rank {rank}: not all of {size} ranks answer")
+        _set_patience()
+    except (RuntimeError, ValueError) as error:
+        raise TrainingError(
+            f"rank {rank} of {size} cannot reach the others at {where} by {backend}: "
+            f"{_first_line(error)}",
+            "check that all ranks were started, and that no firewall stands between them; "
+            "GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names the network to use",
+        ) from None
+    try:
+        yield world
+    except RuntimeError as error:
+        if not _is_lost_connection(error):
+            raise
+        raise TrainingError(
+            f"rank {rank}: another rank is gone: {_first_line(error)}",
+            "its own last words are above; go on with --resume",
+        ) from None
+    finally:
+        # Not waited for: if one is dead, leaving in good order would hang.
+        with contextlib.suppress(Exception):
+            dist.destroy_process_group()
+
+
+def _set_patience() -> None:
+    # Public since torch 2.14 or so; the older name does the same.
+    change: Any = getattr(dist, "set_timeout", None)
+    if change is None:
+        change = getattr(dist.distributed_c10d, "_set_pg_timeout", None)
+    if change is not None:
+        change(PATIENCE, dist.group.WORLD)
+
+
+def _device_id(device: torch.device) -> dict[str, Any]:
+    return {"device_id": device} if device.type == "cuda" else {}
+
+
+def _check_device(device: torch.device) -> None:
+    if device.type == "cuda":
+        n = torch.cuda.device_count()
+        if local_rank() >= n:
+            raise ConfigError(
+                f"local rank {local_rank()}, but this machine has {n} GPUs",
+                f"use torchrun --nproc-per-node {n}",
+            )
+        torch.cuda.set_device(device)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _is_lost_connection(error: BaseException) -> bool:
+    if isinstance(error, dist.DistError):
+        return True
+    text = str(error).lower()
+    words = ("connection closed", "connection reset", "connection refused", "gloo", "nccl")
+    return any(word in text for word in (*words, "broken pipe", "timed out"))
+
+
+def mean_over_ranks(value: Tensor, world: World) -> float:
+    """A number that each rank has its own of, averaged."""
+    return world.sum([float(value)])[0] / world.size

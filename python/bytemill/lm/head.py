@@ -1,0 +1,92 @@
+"""The output head and cross-entropy as one step that never holds all logits.
+
+The logits of a batch are by far its largest tensor: vocabulary times tokens. Some hundred rows at
+a time, they are made, turned into gradients at once, and forgotten; backward has nothing left to
+do but hand out what is there. Saves the memory, and the time to touch it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["CHUNK_BYTES", "linear_cross_entropy"]
+
+# The logits of a chunk stay in the second-level and third-level caches of most processors.
+CHUNK_BYTES = 8 << 20
+
+
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, targets: Tensor, *, chunk_rows: int | None = None
+) -> Tensor:
+    """cross_entropy(hidden weightᵀ, targets), in chunks of rows.
+
+    Args:
+        hidden: (…, d).
+        weight: (V, d).
+        targets: (…).
+        chunk_rows: rows at a time; None for what the caches like.
+    """
+    kind = hidden.device.type
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        hidden, weight = hidden.to(dtype), weight.to(dtype)
+    if chunk_rows is None:
+        least = 128 if kind == "cpu" else 2048
+        chunk_rows = max(least, CHUNK_BYTES // (4 * weight.shape[0]) // 64 * 64)
+    rows = hidden.reshape(-1, hidden.shape[-1])
+    return _HeadLoss.apply(rows, weight, targets.reshape(-1), chunk_rows)  # type: ignore[no-any-return]
+
+
+class _HeadLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, chunk_rows: int
+    ) -> Tensor:
+        n = hidden.shape[0]
+        # Inside forward autograd is off, so `requires_grad` of the arguments tells nothing.
+        with_hidden, with_weight = ctx.needs_input_grad[:2]
+        hidden_grad = torch.empty_like(hidden) if with_hidden else None
+        weight_grad = torch.zeros_like(weight) if with_weight else None
+        wide = torch.promote_types(hidden.dtype, torch.float32)
+        loss = torch.zeros((), dtype=wide, device=hidden.device)
+        chunk_rows = min(chunk_rows, n)
+        # The same memory for every chunk: new memory would have to be mapped each time.
+        logits = torch.empty(chunk_rows, weight.shape[0], dtype=hidden.dtype, device=hidden.device)
+        for start in range(0, n, chunk_rows):
+            part = hidden[start : start + chunk_rows]
+            target = targets[start : start + chunk_rows].unsqueeze(-1)
+            these = torch.mm(part, weight.t(), out=logits[: len(part)])
+            # (max with the place of it would take five times as long as the two together.)
+            top = these.amax(-1, keepdim=True)
+            of_target = these.gather(-1, target)
+            shares = torch.softmax(these, -1, dtype=wide)
+            # log Σ exp = top - log(greatest share), and that share is at least 1/V: exact.
+            greatest = shares.amax(-1, keepdim=True)
+            loss += (top - of_target).to(wide).sub_(greatest.log_()).sum()
+            if not (with_hidden or with_weight):
+                continue
+            shares.scatter_add_(-1, target, shares.new_full((1, 1), -1.0).expand(len(part), 1))
+            slope = shares.to(hidden.dtype)
+            if hidden_grad is not None:
+                torch.mm(slope, weight, out=hidden_grad[start : start + chunk_rows])
+            if weight_grad is not None:
+                weight_grad.addmm_(slope.t(), part)
+        for grad in (hidden_grad, weight_grad):
+            if grad is not None:
+                grad.div_(n)
+        ctx.save_for_backward(hidden_grad, weight_grad)
+        return loss / n
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        hidden_grad, weight_grad = ctx.saved_tensors
+        # Asking a GPU for the number would wait for it; asking a CPU is free.
+        if grad.device.type == "cpu" and grad.item() == 1.0:
+            return hidden_grad, weight_grad, None, None
+        scaled = [
+            None if part is None else part * grad.to(part.dtype) for part in ctx.saved_tensors
+        ]
+        return scaled[0], scaled[1], None, None

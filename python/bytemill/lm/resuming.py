@@ -1,0 +1,87 @@
+"""Whether a run is begun, gone on with, or refused; and with which config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, TokensError
+from . import settings
+from .run import CONFIG, TOKENIZER, read_config
+from .sources import Sources
+
+__all__ = ["check_same_tokens", "own_tokenizer", "resumed_keys", "stored_config"]
+
+# What may change when a run is resumed, without becoming another run.
+CHANGEABLE = frozenset(
+    (
+        "steps", "eval_every", "eval_windows", "sample_every", "sample_prompt", "sample_tokens",
+        "checkpoint_every", "keep", "device", "dtype", "kernels", "compile", "threads", "parallel",
+        "tensorboard", "wandb", "micro_batch_size",
+    )
+)  # fmt: skip
+
+
+def stored_config(run: Path, resume: bool, overwrite: bool) -> dict[str, Any] | None:
+    """The config of a run to be resumed; None for a new one."""
+    if not run.exists():
+        return None
+    if not run.is_dir():
+        raise NotADirectoryError(20, "Not a directory", str(run))
+    if resume and (run / CONFIG).exists():
+        return read_config(run)
+    if not overwrite and any(run.iterdir()):
+        if (run / CONFIG).exists():
+            raise ConfigError(
+                f"{run}: there is a run already",
+                "resume=True (--resume) goes on with it, overwrite=True (--overwrite) replaces it",
+            )
+        raise ConfigError(f"{run}: the directory is not empty", "give the run one of its own")
+    if overwrite and any(run.iterdir()) and not (run / CONFIG).exists():
+        raise ConfigError(
+            f"{run}: the directory holds something that is not a run",
+            "only a run is ever replaced; name another directory",
+        )
+    return None
+
+
+def resumed_keys(
+    stored: Mapping[str, Any], preset: str | None, changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The keys of the run, with the changes that do not make another run of it."""
+    keys = dict(stored["model"]) | dict(stored["train"])
+    # As it was computed before, so that it goes on bit for bit; unless someone says otherwise.
+    plan = dict(stored.get("plan", {}))
+    keys |= {name: plan[name] for name in ("dtype", "kernels", "compile") if name in plan}
+    if preset is not None:
+        changes = settings.PRESETS.get(preset, {}) | dict(changes)
+    for key, value in changes.items():
+        if key in ("preset", "vocab_size"):
+            continue
+        if key not in keys:
+            settings.merged(None, None, {key: value})  # raises, with a suggestion
+        if key not in CHANGEABLE and value != keys[key]:
+            raise ConfigError(
+                f"the run was begun with {key}={keys[key]}, and {key}={value} was given",
+                "leave it out to go on with the run, or begin another",
+            )
+        keys[key] = value
+    return keys
+
+
+def own_tokenizer(run: Path) -> Path | None:
+    """The tokenizer that the run has kept."""
+    return run / TOKENIZER if (run / TOKENIZER).exists() else None
+
+
+def check_same_tokens(stored: Mapping[str, Any], sources: Sources) -> None:
+    """Raises unless the tokens are those that the run was begun on."""
+    before = stored["tokens"]
+    for name in ("fingerprint", "tokens", "held_out"):
+        if before.get(name) != sources.facts[name]:
+            raise TokensError(
+                f"the run was begun on other tokens: {name} was {before.get(name)}, "
+                f"and is {sources.facts[name]}",
+                "go on with the same tokens, or begin another run",
+            )

@@ -1,0 +1,443 @@
+"""The training loop: tokens → a run.
+
+What a step does follows from the config and the number of the step: the order of samples, the
+learning rate, nothing is drawn from a hidden state. So a run that is killed and resumed goes
+through the same numbers as one that was not, to the last bit on a CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .. import __version__
+from ..errors import BytemillError, ConfigError, TrainingError
+from ..measures import duration, size
+from ..memory import allowed_memory
+from . import account, checkpoint, devices, settings
+from .config import ModelConfig
+from .data import Windows
+from .devices import Plan
+from .distributed import World, joined, local_rank, ranks_of_environment
+from .engine import Engine
+from .evaluate import Evaluation, Evaluator, token_lengths
+from .generate import generate_text
+from .metrics import Metrics
+from .report import Report, ReportOption, StepReport
+from .resuming import check_same_tokens, own_tokenizer, resumed_keys, stored_config
+from .run import CONFIG, TOKENIZER, best_step, write_best, write_config
+from .schedule import learning_rate
+from .settings import TrainConfig
+from .sources import Sources, open_sources
+from .watching import Clock, Stop, Watch
+
+if TYPE_CHECKING:
+    from ..tokenizer import Tokenizer
+
+__all__ = ["TrainResult", "train"]
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a run came to.
+
+    Attributes:
+        run: its directory.
+        step: updates done.
+        loss: of the last step, on its own batch.
+        evaluation: of the last weights; None if nothing was held out.
+        tokens: tokens that were trained on, in this session.
+        seconds: of this session.
+    """
+
+    run: Path
+    step: int
+    loss: float
+    evaluation: Evaluation | None
+    tokens: int
+    seconds: float
+
+
+def train(
+    tokens: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+    val: str | os.PathLike[str] | None = None,
+    token_dtype: str = "uint16",
+    preset: str | None = None,
+    config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: ReportOption = None,
+    **options: Any,
+) -> TrainResult:
+    """Trains a model on tokens and writes a run.
+
+    Args:
+        tokens: a directory of tokens, a `.npy`, or raw ids such as nanoGPT's `train.bin`.
+        out: the run's directory.
+        tokenizer: of the tokens; None looks in their directory and beside it.
+        val: tokens to evaluate on; None for a split of that name, or a share of the tokens.
+        token_dtype: of raw ids.
+        preset: a shape by name; see `bytemill.lm.settings.PRESETS`.
+        config: a TOML file, or its keys.
+        resume: go on with the run in `out`, if there is one.
+        overwrite: replace the run in `out`.
+        progress: None shows it on stderr; False not; a function gets each `StepReport`.
+        options: fields of `ModelConfig` and `TrainConfig`, over preset and config.
+    """
+    if resume and overwrite:
+        raise ConfigError("resume contradicts overwrite", "give one of them")
+    run = Path(out)
+    rank, _ = ranks_of_environment()
+    report = Report(progress if rank == 0 else False)
+    file = settings.read_toml(config) if isinstance(config, (str, os.PathLike)) else config
+    stored = stored_config(run, resume, overwrite)
+    keys = (
+        settings.merged(preset, file, options)
+        if stored is None
+        else resumed_keys(stored, preset, dict(file or {}) | options)
+    )
+    sources = open_sources(
+        tokens,
+        tokenizer=tokenizer if tokenizer is not None or stored is None else own_tokenizer(run),
+        val=val,
+        val_fraction=keys.get("val_fraction", TrainConfig.val_fraction),
+        vocab_size=keys.get("vocab_size"),
+        token_dtype=token_dtype,
+    )
+    model_config, train_config = settings.resolve(keys, sources.vocab_size)
+    if stored is not None:
+        check_same_tokens(stored, sources)
+    if train_config.threads is not None:
+        torch.set_num_threads(train_config.threads)
+    plan = devices.choose(model_config, train_config, local_rank())
+    try:
+        with joined(plan.device) as world:
+            session = _Session(
+                run, sources, model_config, train_config, plan, world, report, overwrite
+            )
+            return session.go(new=stored is None)
+    finally:
+        report.close()
+
+
+# --- the loop -----------------------------------------------------------------------------------
+
+
+class _Session:
+    """One sitting of a run, from its first step or a checkpoint to its last."""
+
+    def __init__(
+        self,
+        run: Path,
+        sources: Sources,
+        model_config: ModelConfig,
+        config: TrainConfig,
+        plan: Plan,
+        world: World,
+        report: Report,
+        overwrite: bool,
+    ) -> None:
+        self.run, self.sources, self.config = run, sources, config
+        self.plan, self.world, self.report = plan, world, report
+        self.overwrite = overwrite
+        self.windows = Windows(
+            sources.train, model_config.context_length, config.seed, model_config.vocab_size
+        )
+        world.check_same("the config", json.dumps([model_config.to_json(), config.to_json()]))
+        world.check_same("the tokens", json.dumps(sources.facts | {"path": "", "val": ""}))
+        self.engine = Engine(model_config, config, self.windows, plan, world)
+        self.model = self.engine.model
+        self.evaluator = self._evaluator()
+        self.step = 0
+        self.best = math.inf
+        self.watch = Watch()
+        self.stop = Stop(enabled=world.size == 1)
+
+    def _evaluator(self) -> Evaluator | None:
+        held_out, context = self.sources.held_out, self.model.config.context_length
+        if held_out is None or not self.config.eval_steps:
+            return None
+        if len(held_out) <= context:
+            self.report.say(
+                f"note: {len(held_out)} held-out tokens are too few to evaluate on; "
+                f"a window is {context} and a token"
+            )
+            return None
+        vocab_size = self.model.config.vocab_size
+        lengths = None
+        if self.sources.tokenizer is not None:
+            lengths = token_lengths(self.sources.tokenizer, vocab_size)
+        at_once = max(1, min(self.engine.micro, self.config.eval_windows))
+        n_windows = self.config.eval_windows
+        return Evaluator(held_out, context, n_windows, lengths, at_once, vocab_size)
+
+    def go(self, new: bool) -> TrainResult:
+        if self.world.first:
+            self._prepare(new)
+        self.world.wait()
+        if not new:
+            self._resume()
+        metrics = None
+        if self.world.first:
+            metrics = Metrics(
+                self.run,
+                self.step,
+                tensorboard=self.config.tensorboard,
+                wandb=self.config.wandb,
+            )
+            for note in metrics.notes:
+                self.report.say(f"note: {note}")
+        self._announce(new)
+        try:
+            with self.stop:
+                return self._loop(metrics)
+        finally:
+            self.engine.close()
+            if metrics is not None:
+                metrics.close()
+
+    def _prepare(self, new: bool) -> None:
+        """The run's directory, with all but checkpoints."""
+        if new and self.overwrite and (self.run / CONFIG).exists():
+            shutil.rmtree(self.run)
+        self.run.mkdir(parents=True, exist_ok=True)
+        tokenizer = self.sources.tokenizer
+        if tokenizer is not None and not (self.run / TOKENIZER).exists():
+            tokenizer.save(self.run / TOKENIZER)
+        write_config(
+            self.run,
+            {
+                "bytemill": __version__,
+                "torch": torch.__version__,
+                "model": self.model.config.to_json(),
+                "train": self.config.to_json(),
+                "tokens": self.sources.facts,
+                "plan": self.plan.to_json(),
+            },
+        )
+
+    def _resume(self) -> None:
+        steps = checkpoint.step_directories(self.run)
+        if not steps:
+            self.report.say("resume  no checkpoint yet: from the beginning")
+            return
+        self.step = checkpoint.load_checkpoint(steps[-1], self.model, self.engine.optimizers)
+        best = best_step(self.run)
+        # What came behind the checkpoint did not happen, an evaluation least of all.
+        if best is not None:
+            self.best = best[1]
+        self.report.say(f"resume  from step {self.step:,} ({steps[-1].name})")
+
+    # --- words --------------------------------------------------------------------------------
+
+    def _announce(self, new: bool) -> None:
+        config, model = self.config, self.model.config
+        for reason in self.plan.reasons:
+            self.report.say(reason)
+        if self.plan.device.type == "cpu":
+            devices.hold_freed_memory()
+        self.engine.compile(self.step, self.report)
+        rate = devices.matmul_rate(self.plan.device, self.plan.dtype)
+        self.rate = rate
+        parameters = account.n_parameters(model)
+        memory = account.training_memory(
+            model,
+            self.engine.micro,
+            fused=self.plan.kernels == "fused",
+            moments=1 if config.optimizer == "muon" else 0 if config.optimizer == "sgd" else 2,
+            width=4 if self.plan.dtype == torch.float32 else 2,
+        )
+        seconds = self.engine.trial(self.step) * (config.steps - self.step)
+        ranks = "" if self.world.size == 1 else f", {self.world.size} ranks ({config.parallel})"
+        self.report.say(
+            f"model   {parameters:,} parameters, {model.num_layers} layers of {model.d_model}, "
+            f"context {model.context_length}, {model.vocab_size:,} ids{ranks}"
+        )
+        epochs = config.steps * config.batch_size / self.windows.per_epoch
+        self.report.say(
+            f"tokens  {len(self.sources.train):,} to train on, "
+            f"{self.sources.facts['held_out']:,} held out; the run sees each {epochs:.2g} times"
+        )
+        self.report.event(
+            "predicted",
+            f"expect  {size(memory.total)} for training (weights {size(memory.weights)}, "
+            f"activations {size(memory.activations)}), about {duration(seconds)}",
+            memory=memory.total,
+            seconds=seconds,
+            parameters=parameters,
+        )
+        allowed = allowed_memory()
+        if self.plan.device.type == "cpu" and memory.total * self.world.size > 0.9 * allowed:
+            self.report.say(
+                f"note: that is more than fits into the {size(allowed)} allowed here; "
+                "a smaller --micro-batch-size needs less"
+            )
+
+    # --- steps --------------------------------------------------------------------------------
+
+    def _loop(self, metrics: Metrics | None) -> TrainResult:
+        config = self.config
+        began = time.perf_counter()
+        first, loss, evaluation = self.step, math.nan, None
+        n_tokens = config.batch_size * self.model.config.context_length
+        flops = account.training_flops(self.model.config, config.batch_size)
+        clock = Clock()
+        while self.step < config.steps:
+            clock.begin()
+            lr = learning_rate(
+                config.schedule,
+                self.step,
+                max_lr=config.lr,
+                min_lr=config.last_lr,
+                warmup=config.warmup_steps,
+                decay=config.decay_steps,
+                total=config.steps,
+            )
+            loss = self.engine.forward_backward(self.step)
+            loss = self.world.sum([loss])[0] / self.world.size
+            self._check(loss)
+            norm = self.engine.update(lr)
+            self._check(norm, "the norm of the gradients")
+            self.step += 1
+            seconds = clock.end()
+            row = StepReport(
+                step=self.step,
+                steps=config.steps,
+                loss=loss,
+                lr=lr,
+                grad_norm=norm,
+                tokens_per_s=n_tokens / seconds,
+                mfu=flops / seconds / (self.rate * self.world.size),
+                eta=(config.steps - self.step) * seconds,
+                memory=devices.peak_memory(self.plan.device),
+            )
+            if metrics is not None:
+                fields = asdict(row)
+                del fields["steps"], fields["eta"]
+                metrics.write(**fields, seconds=clock.last)
+            self.report.step(row)
+            evaluation = self._between(metrics)
+            if self.stop.asked and self.step < config.steps:
+                self._save()
+                self.report.say(f"stopped at step {self.step:,}; --resume goes on from there")
+                raise KeyboardInterrupt
+        self.world.wait()
+        done = self.step - first
+        return TrainResult(
+            self.run, self.step, loss, evaluation, done * n_tokens, time.perf_counter() - began
+        )
+
+    def _between(self, metrics: Metrics | None) -> Evaluation | None:
+        """What is done after a step, when it is time for it."""
+        config, last = self.config, self.step == self.config.steps
+        evaluation, improved = None, False
+        if self.evaluator is not None and (last or self.step % config.eval_steps == 0):
+            evaluation = self.evaluator(self.engine.shared, self.world, self.plan.autocast())
+            improved = evaluation.loss < self.best
+            self._tell(evaluation, metrics)
+        if config.sample_steps and (last or self.step % config.sample_steps == 0):
+            self._sample(metrics)
+        if improved or last or self.step % config.checkpoint_steps == 0:
+            self._save()
+        if improved and evaluation is not None:
+            self.best = evaluation.loss
+            if self.world.first:
+                write_best(self.run, self.step, self.best)
+                checkpoint.prune_steps(self.run, config.keep, self._best_place())
+        return evaluation
+
+    def _tell(self, evaluation: Evaluation, metrics: Metrics | None) -> None:
+        bits = evaluation.bits_per_byte
+        text = (
+            f"eval    step {self.step:,}  loss {evaluation.loss:.4f}  "
+            f"perplexity {evaluation.perplexity:.2f}"
+        )
+        fields = {
+            "step": self.step,
+            "val_loss": evaluation.loss,
+            "val_perplexity": evaluation.perplexity,
+        }
+        if bits is not None:
+            text += f"  {bits:.4f} bits per byte"
+            fields["val_bits_per_byte"] = bits
+        self.report.event("evaluation", text, **fields)
+        if metrics is not None:
+            metrics.write(**fields)
+
+    def _sample(self, metrics: Metrics | None) -> None:
+        tokenizer = self.sources.tokenizer
+        sharded = self.config.parallel == "fsdp" and self.world.size > 1
+        if tokenizer is None or sharded or not self.world.first:
+            return
+        self.model.eval()
+        try:
+            text = generate_text(
+                self.model,
+                tokenizer,
+                self.config.sample_prompt,
+                self.config.sample_tokens,
+                temperature=0.8,
+                top_k=200,
+                seed=self.config.seed,
+            )[0]
+        except BytemillError as error:
+            self.report.say(f"note: no sample: {error.message}")
+            return
+        finally:
+            self.model.train()
+        whole = self.config.sample_prompt + text
+        shown = json.dumps(whole, ensure_ascii=False)
+        self.report.event("sample", f"sample  {shown}", step=self.step, sample=whole)
+        if metrics is not None:
+            metrics.write(step=self.step, sample=whole)
+
+    def _save(self) -> None:
+        # Shards are put together by all ranks; one writes.
+        weights = checkpoint.weights_of(self.model)
+        moments, facts = checkpoint.optimizer_state(self.model, self.engine.optimizers)
+        if self.world.first:
+            tokenizer = self.sources.tokenizer
+            checkpoint.write_step(
+                self.run,
+                self.step,
+                weights,
+                moments,
+                {
+                    "model": self.model.config.to_json(),
+                    "optimizer": facts,
+                    "tokenizer": None if tokenizer is None else tokenizer.fingerprint,
+                    "seed": self.config.seed,
+                    "ranks": self.world.size,
+                },
+            )
+            checkpoint.prune_steps(self.run, self.config.keep, self._best_place())
+
+    def _best_place(self) -> Path | None:
+        best = best_step(self.run)
+        return None if best is None else best[0]
+
+    def _check(self, value: float, what: str = "the loss") -> None:
+        problem = self.watch(value) if what == "the loss" else None
+        if not math.isfinite(value):
+            problem = f"{what} is {value}"
+        if problem is None:
+            return
+        steps = checkpoint.step_directories(self.run)
+        kept = f"the last good checkpoint is {steps[-1]}" if steps else "there is no checkpoint yet"
+        raise TrainingError(
+            f"step {self.step + 1}: {problem}; {kept}",
+            f"a smaller lr than {self.config.lr:g} or a longer warmup than "
+            f"{self.config.warmup_steps} steps usually helps; so do clip=1.0 and beta2=0.95",
+        )

@@ -1,0 +1,182 @@
+"""`bytemill train`, `generate` and `plot`; and what happens without torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import bytemill
+from command_line import ok, run
+
+
+@pytest.fixture(scope="module")
+def made(
+    tokenizer: bytemill.Tokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, bytemill.Tokenizer]:
+    """A directory with text, a small tokenizer, tokens and a run."""
+    pytest.importorskip("torch")
+    here = tmp_path_factory.mktemp("cli-lm")
+    (here / "text.txt").write_text("the cat sat on the mat and the dog sat on the log\n" * 300)
+    small = tokenizer.truncate(320)
+    small.save(here / "tokenizer.json")
+    ok("encode", here / "text.txt", "-t", here / "tokenizer.json", "-o", here / "tokens", "-q")
+    (here / "train.toml").write_text(
+        'preset = "tiny"\nsteps = 90\neval_every = 45\nlr = 0.01\nthreads = 1\n'
+        "[model]\ncontext_length = 32\nd_model = 32\nnum_layers = 1\n"
+    )
+    result = ok(
+        "train", here / "tokens", "-o", here / "run", "--config", here / "train.toml",
+        "--num-layers", 2, "--no-tensorboard", "--sample-prompt", "the cat",
+    )  # fmt: skip
+    assert result.data == b""
+    for word in ("device  cpu", "kernels fused", "expect  ", "eval    step 90", "bits per byte",
+                 'sample  "the cat', "saved   ", "next    bytemill generate"):  # fmt: skip
+        assert word in result.said, word
+    return here, small
+
+
+def test_the_run(made: tuple[Path, bytemill.Tokenizer]) -> None:
+    here, small = made
+    config = json.loads((here / "run" / "config.json").read_text())
+    assert (config["model"]["num_layers"], config["model"]["d_model"]) == (2, 32)
+    assert config["train"]["lr"] == 0.01
+    assert bytemill.Tokenizer.load(here / "run") == small
+    again = run("train", here / "tokens", "-o", here / "run", "--config", here / "train.toml")
+    assert again.code == 1
+    assert "--resume" in again.said
+    more = ok("train", here / "tokens", "-o", here / "run", "--resume", "--steps", 92, "--json",
+              "--no-tensorboard")  # fmt: skip
+    assert more.json["step"] == 92
+    assert more.json["evaluation"]["bits_per_byte"] > 0
+    kinds = {event["event"] for event in more.events}
+    assert {"predicted", "progress", "evaluation", "sample"} <= kinds
+
+
+def test_generate(made: tuple[Path, bytemill.Tokenizer]) -> None:
+    here, _ = made
+    options = ["--max-tokens", 20, "--seed", 1, "--temperature", 0.3]
+    text = ok("generate", here / "run", "the cat", *options).text
+    assert text.startswith("the cat")
+    assert text == ok("generate", here / "run", "the cat", *options).text
+    assert " sat on the" in text
+    bare = ok("generate", here / "run", "the cat", "--no-echo", *options).text
+    assert text == "the cat" + bare
+    found = ok("generate", here / "run", "the cat", "-n", 2, "--json", *options).json
+    assert found["prompt"] == "the cat"
+    assert [sample["ended"] for sample in found["samples"]] == ["length"] * 2
+    assert found["samples"][0]["text"] + "\n" == bare
+    shown = ok("generate", here / "run", "the cat", "-n", 2, *options).text
+    assert "--- 1 ---\nthe cat" in shown
+    stopped = ok("generate", here / "run", "the cat", "--stop", " on", "--json", *options).json
+    assert stopped["samples"][0]["ended"] == "stop"
+    assert " on" not in stopped["samples"][0]["text"]
+
+
+def test_prompts_from_stdin(made: tuple[Path, bytemill.Tokenizer]) -> None:
+    here, _ = made
+    options = ["--max-tokens", 4, "--temperature", 0]
+    text = ok("generate", here / "run", "-", *options, stdin=b"the cat\n\nthe dog\n").text
+    assert text.startswith("the cat")
+    assert "\n\nthe dog" in text
+    chat = ok("generate", here / "run", "-i", *options, stdin=b"the cat\nthe dog\n")
+    assert chat.said == "> " * 3
+    assert len(chat.text.strip().splitlines()) >= 2
+    assert "the cat" not in chat.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["generate", "run", "the " * 99], 1, "and the model reads 32"),
+        (["generate", "run", "x", "--step", "7"], 1, "no checkpoint of step 7"),
+        (["generate", "run", "x", "--step", "first"], 2, "best, last or a number"),
+        (["generate", "run", "x", "-i"], 2, "leave PROMPT out"),
+        (["generate", "nothing", "x"], 1, "no such file or directory"),
+        (["generate", "tokens", "x"], 1, "not a run"),
+        (["train", "tokens", "-o", "a", "--preset", "labtop"], 1, "did you mean laptop"),
+        (["train", "tokens", "-o", "a", "--stpes", "3"], 2, "--steps"),
+        (["train", "tokens", "-o", "a", "--num-heads", "5"], 1, "does not divide into"),
+        (["train", "tokens", "-o", "a", "--resume", "--overwrite"], 2, "contradicts"),
+        (["train", "nothing", "-o", "a"], 1, "no such file or directory"),
+        (["train", "tokens", "-o", "a", "--context-length", "999999"], 1, "too few"),
+        (["train", "tokens", "-o", "a", "-t", "other.json"], 1, "made with the tokenizer"),
+        (["train", "tokens", "-o", "a", "--config", "bad.toml"], 1, "did you mean d_model"),
+        (["plot", "tokens", "-o", "a.png"], 1, "no metrics.jsonl here"),
+    ],
+)
+def test_failures(
+    arguments: list[str], code: int, message: str, made: tuple[Path, bytemill.Tokenizer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    here, small = made
+    monkeypatch.chdir(here)
+    small.truncate(300).save("other.json", overwrite=True)
+    Path("bad.toml").write_text("[model]\nd_modell = 3\n")
+    result = run(*arguments)
+    assert result.code == code, result.said
+    assert message in result.said
+    assert result.data == b""
+    assert not Path("a").exists()
+
+
+def test_plot(made: tuple[Path, bytemill.Tokenizer], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    here, _ = made
+    ok("plot", here / "run", here / "run", "-o", tmp_path / "loss.svg")
+    assert b"<svg" in (tmp_path / "loss.svg").read_bytes()
+    assert "--overwrite" in run("plot", here / "run", "-o", tmp_path / "loss.svg").said
+
+
+WITHOUT = """
+    import sys
+    sys.modules["torch"] = None  # importing it now raises ModuleNotFoundError
+
+    import bytemill, bytemill.lm
+    from bytemill.cli import main
+    from bytemill.lm import ModelConfig, TrainConfig
+
+    ModelConfig(300, 16, 32, 1, 2)
+    try:
+        bytemill.lm.TransformerLM
+    except bytemill.MissingPackageError as error:
+        assert isinstance(error, ImportError)
+        print(error)
+    assert main(["train", "--help"]) == 0
+    sys.exit(main(["generate", "run", "x"]))
+"""
+
+
+def test_without_torch() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(WITHOUT)], capture_output=True, encoding="utf-8"
+    )
+    assert done.returncode == 1, done.stderr
+    assert "the language model needs torch, which is not installed" in done.stdout
+    assert "hint: pip install 'bytemill[lm]'" in done.stdout
+    assert "error: the language model needs torch" in done.stderr
+    assert "hint: pip install 'bytemill[lm]'" in done.stderr
+
+
+def test_help_needs_no_torch() -> None:
+    script = "import sys; from bytemill.cli import main; main(['train', '--help'])"
+    script += "; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8")
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_the_demo_trains_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(Path(json.__file__).parent))
+    out = tmp_path / "demo"
+    for _ in range(2):
+        text = ok("demo", "--out", out, "--vocab-size", 600, "--seconds", 0.3, "-q").text
+        assert "what it writes:\n\n  | def " in text
+    assert "bytemill generate" in text
+    ok("generate", out / "run", "import ", "--max-tokens", 3)
