@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from . import _native
 from .errors import ConfigError, CorpusError
-from .measures import parse_size, size
+from .measures import parse_size
 
 if TYPE_CHECKING:
     from .places import Entry
@@ -184,8 +184,3 @@ def skips(skipped: Mapping[str, int]) -> str:
     """
     kinds = ", ".join(f"{n:,} {KINDS.get(kind, kind)}" for kind, n in skipped.items())
     return f"left out {sum(skipped.values()):,}: {kinds}"
-
-
-def shown_size(entries: Sequence[Entry]) -> str:
-    """How much there is to read."""
-    return size(sum(entry.size for entry in entries))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -42,7 +42,6 @@ class Entry:
         version: what else tells one version of it from another.
         reader: who reads it; None for a local file.
         range: the bytes or row groups that are meant; None for all.
-        make_reader: makes `reader` again, in another process.
     """
 
     name: str
@@ -52,7 +51,6 @@ class Entry:
     version: str = ""
     reader: Reader | None = None
     range: tuple[int, int] | None = None
-    make_reader: Callable[[], Reader] | None = None
 
     @property
     def is_local(self) -> bool:
