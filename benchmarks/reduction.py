@@ -2,8 +2,8 @@
 
     python benchmarks/reduction.py [N_FILES] [UNIT_MB]
 
-Each file has the counts of a unit of text whose words follow Zipf's law with an exponent of 1.25, by
-which the number of different words grows about with the 0.8th power of the text.
+Each file has the counts of a unit of text whose words follow Zipf's law with an exponent of 1.25,
+by which the number of different words grows about with the 0.8th power of the text.
 Printed is for every level: files, their sizes, time of one merge, memory.
 """
 
