@@ -27,6 +27,8 @@ pub enum Error {
     },
     /// The caller asked to stop.
     Interrupted,
+    /// What somebody raised who reads for us.
+    Foreign(Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// A message and, where there is one, a remedy.
@@ -79,7 +81,7 @@ impl Error {
             | Error::Corpus(report)
             | Error::Tokenizer(report)
             | Error::Tokens(report) => Some(report),
-            Error::Io { .. } | Error::Interrupted => None,
+            Error::Io { .. } | Error::Interrupted | Error::Foreign(_) => None,
         }
     }
 
@@ -115,6 +117,7 @@ impl fmt::Display for Error {
             }
             Error::Io { path, source } => write!(f, "{}: {source}", path.display()),
             Error::Interrupted => f.write_str("interrupted"),
+            Error::Foreign(error) => error.fmt(f),
         }
     }
 }
@@ -123,6 +126,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Io { source, .. } => Some(source),
+            Error::Foreign(error) => Some(error.as_ref()),
             _ => None,
         }
     }

@@ -86,6 +86,7 @@ def test_json(data: Path, saved: Path, tokenizer: bytemill.Tokenizer) -> None:
             for name in ("train", "val")
             for part in [Tokens("tokens", name)]
         },
+        "skipped": {},
         "fingerprint": tokenizer.fingerprint,
     }
     assert all(event["phase"] == "encode" for event in result.events)

@@ -184,6 +184,7 @@ def test_count_as_json(parts: Path, tmp_path: Path) -> None:
         "bytes": counts.bytes_read,
         "pieces": len(counts),
         "total": counts.total,
+        "skipped": {},
         "pattern": "cl100k",
         "special_tokens": ["<x>"],
         "fingerprint": counts.fingerprint,

@@ -390,7 +390,8 @@ def test_the_type_of_ids(tmp_path: Path) -> None:
         ({"corpus": "missing.txt"}, FileNotFoundError, "missing"),
         ({"corpus": "001.txt"}, bytemill.CorpusError, "no text"),
         ({"corpus": "002.txt"}, bytemill.CorpusError, "binary"),
-        ({"corpus": iter(["text"])}, TypeError, "only files"),
+        ({"corpus": iter(["text"]), "resume": True}, bytemill.ConfigError, "read again"),
+        ({"corpus": iter(["text", 7])}, TypeError, "item 1 is int"),
     ],
 )
 def test_impossible_requests(

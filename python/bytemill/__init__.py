@@ -7,6 +7,7 @@
 """
 
 from ._native import UNICODE_VERSION, __version__
+from .corpus import Corpus
 from .counts import Counts, count_corpus
 from .errors import (
     BytemillError,
@@ -29,6 +30,7 @@ __all__ = [
     "BytemillError",
     "CheckpointError",
     "ConfigError",
+    "Corpus",
     "CorpusError",
     "Counts",
     "Decoder",

@@ -22,6 +22,7 @@ def pattern_regex(name: str, /) -> str: ...
 def split(pattern: Sequence[str], text: str | bytes, /) -> list[bytes]: ...
 def default_threads() -> int: ...
 def recognise(data: bytes, /) -> str | None: ...
+def input_format(name: str, format: str | None = None, /) -> str: ...
 
 class Core:
     """A tokenizer's tables. Immutable, usable from many threads at once."""
@@ -85,6 +86,34 @@ class Stream:
     def finish(self) -> list[int]: ...
 
 @final
+class Inputs:
+    """The sources of a corpus."""
+
+    def __new__(
+        cls,
+        entries: Sequence[tuple[str, str | None, tuple[int, int] | None, object | None]],
+        *,
+        text_field: str = "text",
+        on_error: str = "stop",
+        max_document: int | None = None,
+        max_ratio: int | None = None,
+        max_window: int | None = None,
+    ) -> Inputs: ...
+    def texts(
+        self, special_tokens: Sequence[str], limits: Sequence[int], block_size: int
+    ) -> Texts: ...
+    @property
+    def formats(self) -> list[str]: ...
+    def __len__(self) -> int: ...
+
+@final
+class Texts:
+    """Goes through text block by block."""
+
+    def __iter__(self) -> Texts: ...
+    def __next__(self) -> tuple[int, int, list[bytes]]: ...
+
+@final
 class Counts:
     """How often each piece occurs."""
 
@@ -106,7 +135,7 @@ class Counts:
     ) -> None: ...
     def add_files(
         self,
-        paths: Sequence[str],
+        paths: Sequence[str] | Inputs,
         progress: ProgressCallback | None = None,
         chunk_size: int | None = None,
     ) -> None: ...
@@ -125,6 +154,8 @@ class Counts:
     def special_tokens(self) -> list[str]: ...
     @property
     def fingerprint(self) -> str: ...
+    @property
+    def skipped(self) -> dict[str, int]: ...
     @property
     def total(self) -> int: ...
     def __len__(self) -> int: ...
@@ -151,7 +182,7 @@ def learn(
 ) -> Core: ...
 def encode_files(
     core: Core,
-    paths: Sequence[str],
+    paths: Sequence[str] | Inputs,
     out: str | PathLike[str],
     *,
     format: str,
@@ -167,11 +198,12 @@ def encode_files(
     progress: ProgressCallback | None = None,
     chunk_size: int | None = None,
     journal_every: int | None = None,
+    parts: Sequence[str | PathLike[str]] | None = None,
 ) -> None: ...
 def open_manifest(directory: str | PathLike[str], /) -> str: ...
 def verify_tokens(
     directory: str | PathLike[str],
     core: Core | None = None,
-    sources: Sequence[str] | None = None,
+    sources: Sequence[str] | Inputs | None = None,
     progress: ProgressCallback | None = None,
 ) -> list[str]: ...

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import samples
-from .corpus import Corpus, refuse_no_text
+from .corpus import CorpusLike, refuse_no_text
 from .errors import ConfigError
 from .progress import ProgressOption, reporter
 
@@ -118,7 +118,7 @@ class Comparison:
 
 def compare(
     tokenizers: Mapping[str, Tokenizer],
-    corpus: Corpus,
+    corpus: CorpusLike,
     *,
     limit: int | None = 100_000_000,
     examine: int = 10_000_000,
@@ -131,7 +131,7 @@ def compare(
 
     Args:
         tokenizers: name → tokenizer; at least two.
-        corpus: a path, paths, globs, a directory, or an iterator of `str` or `bytes`.
+        corpus: as in `train_tokenizer`.
         limit: how many bytes to read at most; of several files, each gets an equal share.
         examine: how many of these to search for differences, which takes longer than encoding.
         n_differences: how many differences to give.
@@ -145,7 +145,8 @@ def compare(
     differences = _Differences()
     worst: list[list[Passage]] = [[] for _ in measures]
     n_bytes = n_common = n_all = n_examined = 0
-    total, parts = samples.parts(corpus, limit)
+    specials = {text for one in tokenizers.values() for text in one.special_tokens}
+    total, parts = samples.parts(corpus, limit, sorted(specials))
     with reporter(progress) as report:
         for source, offset, data in parts:
             cuts = [measure.encode(data, special) for measure in measures]

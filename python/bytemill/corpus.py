@@ -1,66 +1,133 @@
-"""The corpus argument: paths, globs, or an iterator of texts."""
+"""The corpus argument: what to read, and how.
+
+Every function that reads text takes the same: a path, a glob, a directory, a URL, a list of these,
+a dataset, an iterator of texts, or a [`Corpus`][bytemill.Corpus] that says more about any of them.
+"""
 
 from __future__ import annotations
 
-import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from .errors import CorpusError
+from . import _native
+from .errors import ConfigError, CorpusError
+from .measures import parse_size
 
-__all__ = ["Corpus", "batches", "files", "refuse_no_text"]
+if TYPE_CHECKING:
+    from .places import Entry
+
+__all__ = ["Corpus", "CorpusLike", "batches", "refuse_no_text", "resolve", "skips"]
 
 Path: TypeAlias = "str | os.PathLike[str]"
-Corpus: TypeAlias = "Path | Sequence[Path] | Iterator[str | bytes]"
+CorpusLike: TypeAlias = "Corpus | Path | Sequence[Path] | Iterable[str | bytes] | Any"
 
 
-def files(corpus: Corpus) -> list[str] | None:
-    """The files that `corpus` names, in order, or None if it is an iterator of texts.
+@dataclass(frozen=True)
+class Corpus:
+    """What to read, and how: for all that a path alone does not say.
 
-    A string is a path or a glob (`**` for any depth), a directory is every file below it. A list
-    or tuple holds such strings; an iterator (a generator, `iter(texts)`, an open file) yields
-    texts.
+    Plain text is cut into documents by special tokens. In the other formats every record is a
+    document: a line of JSONL, a row of CSV, Parquet, Arrow or a dataset, an item of an iterator.
+
+    Args:
+        places: a path, a glob (`**` for any depth), a directory (every file below it), a URL that
+            `fsspec` knows, a list of these; a Hugging Face `datasets` object; an iterator of `str`
+            or `bytes`, which is streamed, never held.
+        text_field: the field or column that holds the text of a record; dotted for one inside
+            another, as in `"meta.text"`.
+        input_format: what files hold, if not what their names say: `"text"`, `"jsonl"`, `"csv"`,
+            `"tsv"`, `"tar"`, `"zip"`, `"parquet"`, `"arrow"`; packed, `"jsonl.gz"` and so on with
+            `gz`, `zst`, `xz` and `bz2`.
+        on_error: a record that cannot be read is an error (`"stop"`), or left out and counted
+            (`"skip"`).
+        max_document: a record larger than this, in bytes or as in `"128MB"`, cannot be read.
+        max_ratio: a packed file that unpacks to more than so many times its size is stopped.
+        max_window: how much memory unpacking a file may ask for.
+
+    >>> Corpus("data/*.jsonl.zst", text_field="content", on_error="skip").text_field
+    'content'
     """
-    if isinstance(corpus, (str, os.PathLike)):
-        return _expand(os.fspath(corpus))
-    if isinstance(corpus, (list, tuple)):
-        if not corpus:
-            raise CorpusError("the corpus is an empty list", "give at least one file")
-        found: list[str] = []
-        for entry in corpus:
-            if not isinstance(entry, (str, os.PathLike)):
-                raise TypeError(
-                    f"a list as corpus holds paths, not {type(entry).__name__}; "
-                    "for texts, pass an iterator: iter(texts)"
-                )
-            found += _expand(os.fspath(entry))
-        return found
-    if isinstance(corpus, bytes):
-        raise TypeError("a corpus is a path or an iterator, not bytes: pass iter([data])")
-    if isinstance(corpus, Iterable):
-        return None
-    raise TypeError(f"a corpus is a path, paths, or an iterator, not {type(corpus).__name__}")
 
+    places: Any
+    text_field: str = "text"
+    input_format: str | None = None
+    on_error: Literal["stop", "skip"] = "stop"
+    max_document: int | str = 128 << 20
+    max_ratio: int = 250
+    max_window: int | str = 128 << 20
 
-def _expand(name: str) -> list[str]:
-    if os.path.isdir(name):
-        inside = sorted(
-            os.path.join(folder, file)
-            for folder, _, entries in os.walk(name)
-            for file in entries
-            if not file.startswith(".")
+    def __post_init__(self) -> None:
+        if isinstance(self.places, Corpus):
+            raise TypeError("a corpus of a corpus: give its places")
+        if not isinstance(self.text_field, str) or not self.text_field:
+            raise ConfigError("text_field is the name of a field", 'the usual one is "text"')
+        if self.on_error not in ("stop", "skip"):
+            raise ConfigError(f"on_error={self.on_error!r} is not known", 'use "stop" or "skip"')
+        for name in ("max_document", "max_ratio", "max_window"):
+            if self._bytes(name) <= 0:
+                raise ConfigError(f"{name}={getattr(self, name)!r} cannot be", "use 1 or more")
+        if self.input_format is not None:
+            _native.input_format("", self.input_format)  # refuses what is not known
+
+    def _bytes(self, name: str) -> int:
+        value = getattr(self, name)
+        return parse_size(value) if isinstance(value, str) else int(value)
+
+    @property
+    def texts(self) -> Iterable[str | bytes] | None:
+        """The texts, if the corpus is an iterator of them."""
+        from .columns import is_dataset
+
+        places = self.places
+        if isinstance(places, (str, os.PathLike, list, tuple)) or is_dataset(places):
+            return None
+        if isinstance(places, bytes):
+            raise TypeError("a corpus is a path or an iterator, not bytes: pass iter([data])")
+        if isinstance(places, Mapping):
+            raise TypeError(
+                "a corpus is one dataset, not a dictionary of them: choose a split, as in "
+                'dataset["train"]'
+            )
+        if isinstance(places, Iterable):
+            return places
+        raise TypeError(f"a corpus is a path, paths, or an iterator, not {type(places).__name__}")
+
+    def entries(self) -> list[Entry]:
+        """The sources, in order."""
+        from . import places
+
+        return places.entries(self)
+
+    def inputs(self, entries: Sequence[Entry] | None = None) -> _native.Inputs:
+        """The sources for Rust; all of them, or some."""
+        chosen = self.entries() if entries is None else entries
+        return _native.Inputs(
+            [(entry.name, entry.format, entry.range, entry.reader) for entry in chosen],
+            text_field=self.text_field,
+            on_error=self.on_error,
+            max_document=self._bytes("max_document"),
+            max_ratio=self.max_ratio,
+            max_window=self._bytes("max_window"),
         )
-        if not inside:
-            raise CorpusError(f"{name}: the directory holds no file")
-        return inside
-    if os.path.exists(name) or not glob.has_magic(name):
-        # A missing file is reported by whoever opens it.
-        return [name]
-    matches = sorted(m for m in glob.glob(name, recursive=True) if os.path.isfile(m))
-    if not matches:
-        raise CorpusError(f"{name}: no file matches", "quote the glob only if you mean it as such")
-    return matches
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How it is read, as plain data."""
+        return {
+            "text_field": self.text_field,
+            "input_format": self.input_format,
+            "on_error": self.on_error,
+            "max_document": self._bytes("max_document"),
+            "max_ratio": self.max_ratio,
+            "max_window": self._bytes("max_window"),
+        }
+
+
+def resolve(corpus: CorpusLike) -> Corpus:
+    """Whatever was given, as a corpus."""
+    return corpus if isinstance(corpus, Corpus) else Corpus(corpus)
 
 
 def batches(texts: Iterable[str | bytes], size: int) -> Iterator[list[str | bytes]]:
@@ -83,8 +150,37 @@ def batches(texts: Iterable[str | bytes], size: int) -> Iterator[list[str | byte
         yield batch
 
 
-def refuse_no_text(n_bytes: int, corpus: object) -> None:
+def refuse_no_text(
+    n_bytes: int, corpus: CorpusLike, skipped: Mapping[str, int] | None = None
+) -> None:
     """An empty corpus is an error: a tokenizer learnt from nothing is never what was meant."""
     if n_bytes == 0:
-        shown = repr(corpus) if isinstance(corpus, (str, list, tuple)) else "the corpus"
+        places = resolve(corpus).places
+        shown = repr(places) if isinstance(places, (str, list, tuple)) else "the corpus"
+        if skipped:
+            raise CorpusError(f"{shown} holds no text that can be read: {skips(skipped)}")
         raise CorpusError(f"{shown} holds no text", "check the path, or that the iterator is fresh")
+
+
+# What is wrong with records that were left out, for people.
+KINDS = {
+    "invalid_json": "not JSON",
+    "missing_field": "without the text",
+    "wrong_type": "with something else for text",
+    "invalid_utf8": "not UTF-8",
+    "invalid_csv": "never closed",
+    "damaged": "damaged",
+    "too_packed": "packed too tightly",
+    "too_long": "too long",
+    "not_text": "not text",
+}
+
+
+def skips(skipped: Mapping[str, int]) -> str:
+    """Records that were left out, in a phrase.
+
+    >>> skips({"invalid_json": 2, "damaged": 1})
+    'left out 3: 2 not JSON, 1 damaged'
+    """
+    kinds = ", ".join(f"{n:,} {KINDS.get(kind, kind)}" for kind, n in skipped.items())
+    return f"left out {sum(skipped.values()):,}: {kinds}"

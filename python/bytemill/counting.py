@@ -13,16 +13,18 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _native, formats
-from .corpus import Corpus, files, refuse_no_text
+from .corpus import Corpus, CorpusLike, refuse_no_text, resolve
 from .counts import DEFAULT_PATTERN, DEFAULT_SPECIALS, Counts, checked_specials, set_limit
 from .errors import ConfigError, CorpusError
 from .memory import memory_limit as resolve_limit
 from .progress import ProgressOption, Report, reporter
+
+if TYPE_CHECKING:
+    from .places import Entry
 
 __all__ = ["count_to_file", "partial_directory"]
 
@@ -30,21 +32,7 @@ __all__ = ["count_to_file", "partial_directory"]
 BATCH_BYTES = 256_000_000
 BATCH_FILES = 1000
 JOURNAL = "journal.jsonl"
-VERSION = 1
-
-
-@dataclass(frozen=True)
-class Source:
-    """A file of the corpus as it was when it was counted."""
-
-    path: str
-    size: int
-    mtime_ns: int
-
-    @classmethod
-    def of(cls, path: str) -> Source:
-        status = os.stat(path)
-        return cls(os.path.abspath(path), status.st_size, status.st_mtime_ns)
+VERSION = 2
 
 
 def partial_directory(output: Path) -> Path:
@@ -53,7 +41,7 @@ def partial_directory(output: Path) -> Path:
 
 
 def count_to_file(
-    corpus: Corpus,
+    corpus: CorpusLike,
     output: str | os.PathLike[str],
     *,
     pattern: str | Sequence[str] = DEFAULT_PATTERN,
@@ -68,7 +56,7 @@ def count_to_file(
     """Counts the files of a corpus into a counts file, and gives the counts in it.
 
     Args:
-        corpus: a path, a list of paths, globs, or a directory.
+        corpus: as in [`train_tokenizer`][bytemill.train_tokenizer], but for an iterator.
         output: the file; meanwhile, a directory with `.partial` behind its name.
         pattern: what cuts documents into pieces.
         special_tokens: what separates documents.
@@ -80,8 +68,8 @@ def count_to_file(
         batch_size: a batch ends when its files have this many bytes.
     """
     output = Path(output)
-    paths = files(corpus)
-    if paths is None:
+    resolved = resolve(corpus)
+    if resolved.texts is not None:
         raise TypeError("only files can be counted in steps; for texts there is count_corpus")
     stages, specials = formats.stages(pattern), checked_specials(special_tokens)
     empty = _native.Counts(stages, specials, threads)  # refuses what cannot be
@@ -97,12 +85,13 @@ def count_to_file(
         )
     elif not resume:
         _drop(directory)
-    sources = [Source.of(path) for path in paths]
-    refuse_no_text(sum(source.size for source in sources), corpus)
-    journal = _Journal(directory, empty.fingerprint)
+    sources = resolved.entries()
+    known = all(source.size or source.reader is None for source in sources)
+    refuse_no_text(sum(source.size for source in sources) if known else 1, corpus)
+    journal = _Journal(directory, empty.fingerprint, resolved.settings)
     with reporter(progress) as report:
         _count_batches(
-            journal, sources, stages, specials, threads, memory_limit, report, batch_size
+            journal, resolved, sources, stages, specials, threads, memory_limit, report, batch_size
         )
         _gather(journal, empty, output, memory_limit, report)
     _drop(directory)
@@ -119,7 +108,8 @@ def _drop(directory: Path) -> None:
 
 def _count_batches(
     journal: _Journal,
-    sources: list[Source],
+    corpus: Corpus,
+    sources: list[Entry],
     stages: list[str],
     specials: list[str],
     threads: int | None,
@@ -140,7 +130,7 @@ def _count_batches(
         counts = _native.Counts(stages, specials, threads)
         set_limit(counts, memory_limit, journal.directory)
         try:
-            counts.add_files([source.path for source in batch], report_batch)
+            counts.add_files(corpus.inputs(batch), report_batch)
             journal.add(batch, counts)
         finally:
             counts.clear()
@@ -163,8 +153,8 @@ def _gather(
         sum.clear()
 
 
-def _batches(sources: list[Source], batch_size: int) -> Iterator[list[Source]]:
-    batch: list[Source] = []
+def _batches(sources: list[Entry], batch_size: int) -> Iterator[list[Entry]]:
+    batch: list[Entry] = []
     held = 0
     for source in sources:
         batch.append(source)
@@ -183,18 +173,19 @@ class _Journal:
     in place before its line is written, and a line is whole or the last one and torn.
     """
 
-    def __init__(self, directory: Path, fingerprint: str) -> None:
+    def __init__(self, directory: Path, fingerprint: str, settings: dict[str, Any]) -> None:
         self.directory = directory
         self._file = directory / JOURNAL
         self._entries: list[dict[str, Any]] = []
-        head = {"version": VERSION, "fingerprint": fingerprint}
+        head = {"version": VERSION, "fingerprint": fingerprint, "reading": settings}
         directory.mkdir(exist_ok=True)
         lines = self._lines()
         if not lines:
             formats.write_atomically(self._file, _line(head))
         elif lines[0] != head:
             raise ConfigError(
-                f"{directory}: the interrupted run had another pattern or other special tokens",
+                f"{directory}: the interrupted run had another pattern, other special tokens, "
+                "or another way to read its corpus",
                 "resume with the same options, or begin anew: overwrite=True (--overwrite)",
             )
         self._entries = lines[1:]
@@ -224,30 +215,29 @@ class _Journal:
             if entry.name not in known:
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
-    def left(self, sources: list[Source]) -> list[Source]:
+    def left(self, sources: list[Entry]) -> list[Entry]:
         """The files that are still to be counted."""
-        done = Counter(Source(*file) for entry in self._entries for file in entry["files"])
+        done = Counter(tuple(file) for entry in self._entries for file in entry["files"])
         left = []
         for source in sources:
-            if done[source] > 0:
-                done[source] -= 1
+            if done[tuple(source.stamp)] > 0:
+                done[tuple(source.stamp)] -= 1
             else:
                 left.append(source)
-        for source in done.elements():
-            changed = any(source.path == other.path for other in left)
+        for path, *_ in done.elements():
+            changed = any(path == other.stamp[0] for other in left)
             raise ConfigError(
-                f"{source.path}: "
+                f"{path}: "
                 + ("changed since it was counted" if changed else "counted, but not in the corpus"),
                 "begin anew: overwrite=True (--overwrite)",
             )
         return left
 
-    def add(self, batch: list[Source], counts: _native.Counts) -> None:
+    def add(self, batch: list[Entry], counts: _native.Counts) -> None:
         """Saves the counts of a batch."""
         part = f"part-{len(self._entries):06}.counts"
         counts.save(self.directory / part)
-        files = [[source.path, source.size, source.mtime_ns] for source in batch]
-        entry = {"part": part, "files": files}
+        entry = {"part": part, "files": [source.stamp for source in batch]}
         with open(self._file, "ab") as file:
             file.write(_line(entry))
             file.flush()

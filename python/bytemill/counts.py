@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from . import _native, formats
-from .corpus import Corpus, batches, files, refuse_no_text
+from .corpus import CorpusLike, refuse_no_text, resolve
+from .engines import Engine, chosen
 from .errors import ConfigError
 from .memory import memory_limit as resolve_limit
 from .progress import ProgressOption, Report, reporter
@@ -17,10 +18,6 @@ __all__ = ["Counts", "checked_specials", "count_corpus", "count_into"]
 
 DEFAULT_PATTERN = "gpt2"
 DEFAULT_SPECIALS = ("<|endoftext|>",)
-
-# Texts of an iterator go to the counters in groups of this many characters: large enough to keep
-# every thread busy, small enough not to matter for memory.
-BATCH_SIZE = 8 << 20
 
 
 class Counts:
@@ -41,11 +38,14 @@ class Counts:
         raise TypeError("counts are made by count_corpus or Counts.load")
 
     _inner: _native.Counts
+    _files: object
 
     @classmethod
-    def _of(cls, native: _native.Counts) -> Counts:
+    def _of(cls, native: _native.Counts, files: object = None) -> Counts:
         self = object.__new__(cls)
         self._inner = native
+        # What they read from, if that goes with them.
+        self._files = files
         # Temporary files must go at the end of the program too.
         weakref.finalize(self, native.clear)
         return self
@@ -112,6 +112,11 @@ class Counts:
         return self._inner.bytes_read
 
     @property
+    def skipped(self) -> dict[str, int]:
+        """Records that were left out, by what was wrong with them."""
+        return self._inner.skipped
+
+    @property
     def pattern(self) -> str | list[str]:
         """What cut the documents into pieces: one stage, or a list of several."""
         stages = self._inner.pattern
@@ -143,13 +148,14 @@ class Counts:
 
 
 def count_corpus(
-    corpus: Corpus,
+    corpus: CorpusLike,
     *,
     pattern: str | Sequence[str] = DEFAULT_PATTERN,
     special_tokens: Iterable[str] = DEFAULT_SPECIALS,
     threads: int | None = None,
     memory_limit: int | str | None = None,
     spill_dir: str | os.PathLike[str] | None = None,
+    engine: str | Engine = "local",
     progress: ProgressOption = None,
 ) -> Counts:
     """Counts the pieces of a corpus.
@@ -163,26 +169,27 @@ def count_corpus(
             safe share of what the machine or the container allows. What does not fit goes to
             disk; the counts are the same.
         spill_dir: the directory for that; None for that of temporary files.
+        engine: who counts: `"local"`, `"ray"`, or one of [`bytemill.engines`][bytemill.engines].
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
     """
     native = _native.Counts(formats.stages(pattern), checked_specials(special_tokens), threads)
     set_limit(native, memory_limit, spill_dir)
     with reporter(progress) as report:
-        count_into(native, corpus, report)
-    return Counts._of(native)
+        files = count_into(native, corpus, report, engine)
+    return Counts._of(native, files)
 
 
-def count_into(native: _native.Counts, corpus: Corpus, report: Report) -> None:
-    """Counts a corpus into native counts; if that fails, nothing of them is left on disk."""
+def count_into(
+    native: _native.Counts, corpus: CorpusLike, report: Report, engine: str | Engine = "local"
+) -> object:
+    """Counts a corpus into native counts; if that fails, nothing of them is left on disk.
+
+    What it gives must live as long as the counts.
+    """
     try:
-        paths = files(corpus)
-        if paths is not None:
-            native.add_files(paths, report)
-        else:
-            for batch in batches(corpus, BATCH_SIZE):  # type: ignore[arg-type]
-                native.add_texts(batch)
-                report("count", native.bytes_read, None)
-        refuse_no_text(native.bytes_read, corpus)
+        files = chosen(engine).count(native, resolve(corpus), report)
+        refuse_no_text(native.bytes_read, corpus, native.skipped)
+        return files
     except BaseException:
         native.clear()
         raise

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _native
-from ._native import Core
-from .corpus import Corpus, files, refuse_no_text
+from .corpus import CorpusLike, refuse_no_text, resolve
+from .engines import Engine, chosen
 from .errors import ConfigError
 from .progress import ProgressOption, reporter
 from .tokens import Tokens
+
+if TYPE_CHECKING:
+    from .tokenizer import Tokenizer
 
 __all__ = ["SHARD_TOKENS", "TokenFormat", "encode_files", "end_of_text"]
 
@@ -22,8 +25,8 @@ TokenFormat = Literal["shards", "npy", "bin", "megatron"]
 
 
 def encode_files(
-    tokenizer: Core,
-    corpus: Corpus,
+    tokenizer: Tokenizer,
+    corpus: CorpusLike,
     out: str | os.PathLike[str],
     *,
     shard_tokens: int = SHARD_TOKENS,
@@ -37,37 +40,38 @@ def encode_files(
     threads: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    engine: str | Engine = "local",
     progress: ProgressOption = None,
 ) -> Tokens:
     """See `Tokenizer.encode_files`."""
-    paths = files(corpus)
-    if paths is None:
-        raise TypeError("only files are encoded to disk; for texts there is encode_batch")
+    resolved = resolve(corpus)
     if resume and overwrite:
         raise ConfigError("resume contradicts overwrite", "give one of them")
-    _check_place(Path(out), paths)
-    refuse_no_text(sum(os.path.getsize(path) for path in paths), corpus)
+    if resume and resolved.texts is not None:
+        raise ConfigError("an iterator cannot be read again", "resume with files or a dataset")
+    entries = resolved.entries()
+    _check_place(Path(out), [entry.name for entry in entries if entry.is_local])
+    # How large records are that somebody else gives, is not known yet.
+    known = all(entry.size or entry.reader is None for entry in entries)
+    refuse_no_text(sum(entry.size for entry in entries) if known else 1, corpus)
+    plan = {
+        "format": format,
+        "dtype": _dtype_name(dtype),
+        "shard_tokens": _whole("shard_tokens", shard_tokens),
+        "end_of_text": end_of_text(tokenizer, eot, append_eot),
+        "append_eot": append_eot,
+        "val_fraction": val_fraction,
+        "shuffle": shuffle,
+        "seed": _whole("seed", seed),
+        "existing": "resume" if resume else "overwrite" if overwrite else "refuse",
+        "threads": threads,
+    }
     with reporter(progress) as report:
-        _native.encode_files(
-            tokenizer,
-            paths,
-            out,
-            format=format,
-            dtype=_dtype_name(dtype),
-            shard_tokens=_whole("shard_tokens", shard_tokens),
-            end_of_text=end_of_text(tokenizer, eot, append_eot),
-            append_eot=append_eot,
-            val_fraction=val_fraction,
-            shuffle=shuffle,
-            seed=_whole("seed", seed),
-            existing="resume" if resume else "overwrite" if overwrite else "refuse",
-            threads=threads,
-            progress=report,
-        )
+        chosen(engine).encode(tokenizer, resolved, entries, out, plan, report)
     return Tokens(out, "all" if val_fraction is None else "train")
 
 
-def end_of_text(tokenizer: Core, eot: str | None, append_eot: bool) -> str | None:
+def end_of_text(tokenizer: _native.Core, eot: str | None, append_eot: bool) -> str | None:
     """The special token that ends documents."""
     known = tokenizer.special_tokens
     if eot is not None:

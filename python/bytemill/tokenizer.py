@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ._native import Special
-    from .corpus import Corpus
+    from .corpus import CorpusLike
     from .encoding import TokenFormat
+    from .engines import Engine
     from .progress import ProgressOption
     from .tokens import Tokens
 
@@ -198,7 +199,7 @@ class Tokenizer(Core):
 
     def encode_files(
         self,
-        corpus: Corpus,
+        corpus: CorpusLike,
         out: str | os.PathLike[str],
         *,
         shard_tokens: int = SHARD_TOKENS,
@@ -212,19 +213,20 @@ class Tokenizer(Core):
         threads: int | None = None,
         resume: bool = False,
         overwrite: bool = False,
+        engine: str | Engine = "local",
         progress: ProgressOption = None,
     ) -> Tokens:
         """Encodes files into a directory of tokens, in constant memory, and opens it.
 
-        The ids of a file are those of `encode` of the whole file. A document ends behind every
-        end-of-text and with its file. What is written does not depend on `threads` or on how
-        often the work was interrupted. [docs/formats.md] describes the files.
+        The ids of a text or record are those of `encode` of the whole. A document ends behind
+        every end-of-text and with its file or record. What is written does not depend on
+        `threads` or on how often the work was interrupted. [docs/formats.md] describes the files.
 
         Args:
-            corpus: a path, a list of paths, globs, or a directory.
+            corpus: as in [`train_tokenizer`][bytemill.train_tokenizer].
             out: the directory; it appears finished or not at all.
             shard_tokens: how many ids a file gets.
-            append_eot: give an end-of-text to files that do not end in one.
+            append_eot: give an end-of-text to files and records that do not end in one.
             eot: the special token that ends documents; None for `<|endoftext|>` or its like.
             dtype: `"uint16"` or `"uint32"`; None for the smallest that holds all ids.
             format: `"shards"`; in one file: `"npy"`, `"bin"` (ids and nothing else, as nanoGPT
@@ -236,6 +238,8 @@ class Tokenizer(Core):
             threads: how many threads encode; None for every core the process may use.
             resume: go on where an interrupted run stopped; what is finished stays as it is.
             overwrite: replace what is there, once the new is finished.
+            engine: who encodes: `"local"`, `"ray"`, or one of
+                [`bytemill.engines`][bytemill.engines].
             progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
 
         Returns:
@@ -256,6 +260,7 @@ class Tokenizer(Core):
             threads=threads,
             resume=resume,
             overwrite=overwrite,
+            engine=engine,
             progress=progress,
         )
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from . import _native
-from .corpus import Corpus, files
+from .corpus import CorpusLike, resolve
 from .errors import ConfigError, TokenizerError, TokensError
 from .progress import ProgressOption, reporter
 
@@ -88,6 +88,12 @@ class Tokens:
                 f"{self.path}: {what}", f"use split= (--split) with one of {', '.join(names)}"
             )
         return entries[names.index(split)]
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """Records that were left out when the tokens were made, by what was wrong with them."""
+        skipped: dict[str, int] = self.manifest.get("skipped", {})
+        return skipped
 
     # --- ids ----------------------------------------------------------------------------------
 
@@ -229,7 +235,7 @@ class Tokens:
     def verify(
         self,
         tokenizer: Core | None = None,
-        source: Corpus | None = None,
+        source: CorpusLike | None = None,
         *,
         progress: ProgressOption = False,
     ) -> None:
@@ -332,7 +338,7 @@ def _header(dtype: np.dtype[Any], size: int) -> bytes:
 def verify_tokens(
     path: str | os.PathLike[str],
     tokenizer: Core | None = None,
-    source: Corpus | None = None,
+    source: CorpusLike | None = None,
     *,
     progress: ProgressOption = None,
 ) -> list[str]:
@@ -348,8 +354,8 @@ def verify_tokens(
             for byte. Needs the tokenizer.
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
     """
-    paths = None if source is None else files(source)
     if source is not None and tokenizer is None:
         raise ConfigError("to compare with the source, the tokenizer is needed", "give it as well")
+    inputs = None if source is None else resolve(source).inputs()
     with reporter(progress) as report:
-        return _native.verify_tokens(path, tokenizer, paths, report)
+        return _native.verify_tokens(path, tokenizer, inputs, report)

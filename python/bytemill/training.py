@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 
 from . import _native, formats
-from .corpus import Corpus
+from .corpus import CorpusLike, skips
 from .counts import (
     DEFAULT_PATTERN,
     DEFAULT_SPECIALS,
@@ -16,6 +16,7 @@ from .counts import (
     count_into,
     set_limit,
 )
+from .engines import Engine
 from .errors import ConfigError
 from .progress import ProgressOption, reporter
 from .tokenizer import Tokenizer
@@ -24,7 +25,7 @@ __all__ = ["train_bpe", "train_tokenizer"]
 
 
 def train_tokenizer(
-    corpus: Corpus | None = None,
+    corpus: CorpusLike | None = None,
     *,
     vocab_size: int,
     counts: Counts | None = None,
@@ -38,13 +39,15 @@ def train_tokenizer(
     threads: int | None = None,
     memory_limit: int | str | None = None,
     spill_dir: str | os.PathLike[str] | None = None,
+    engine: str | Engine = "local",
     progress: ProgressOption = None,
 ) -> Tokenizer:
     """Learns a byte-level BPE tokenizer from a corpus.
 
     Args:
-        corpus: a path, a list of paths, globs, a directory, or an iterator of `str` or `bytes`,
-            each a document; an iterator is streamed, never held. Special tokens separate
+        corpus: a path, a list of paths, globs, a directory, URLs, a dataset, or an iterator of
+            `str` or `bytes`, each a document; an iterator is streamed, never held. A
+            [`Corpus`][bytemill.Corpus] says more about any of these. Special tokens separate
             documents.
         vocab_size: how many ids there will be: 256 bytes, the merges, the special tokens.
         counts: in place of a corpus, what [`count_corpus`][bytemill.count_corpus] made of one, or
@@ -68,6 +71,7 @@ def train_tokenizer(
             disk, and the tokenizer is the same; if merging does not fit, an error says so before
             it begins, and which `min_piece_count` would help.
         spill_dir: the directory for that; None for that of temporary files.
+        engine: who counts: `"local"`, `"ray"`, or one of [`bytemill.engines`][bytemill.engines].
         progress: None shows progress on a terminal, True and False force it, `"terminal"`,
             `"plain"` and `"json"` choose its form, a function gets
             [`ProgressEvent`][bytemill.ProgressEvent]s.
@@ -101,10 +105,12 @@ def train_tokenizer(
         _check_counts(counts, pattern, specials)
         native = counts._inner
     set_limit(native, memory_limit, spill_dir)
+    files: object = None
     with reporter(progress) as report:
         try:
             if corpus is not None:
-                count_into(native, corpus, report)
+                files = count_into(native, corpus, report, engine)  # alive until the end
+                _warn_of_skips(native.skipped)
             native.gather(report)
             core = _native.learn(
                 native,
@@ -120,6 +126,7 @@ def train_tokenizer(
         finally:
             if counts is None:
                 native.clear()
+    del files
     _warn_if_short(len(core), vocab_size)
     return Tokenizer._of(core)
 
@@ -132,6 +139,11 @@ def train_bpe(
     """Learns a tokenizer and returns (vocabulary, merges), as the CS336 course shapes it."""
     tokenizer = train_tokenizer(input_path, vocab_size=vocab_size, special_tokens=special_tokens)
     return tokenizer.vocab, tokenizer.merges
+
+
+def _warn_of_skips(skipped: dict[str, int]) -> None:
+    if skipped:
+        warnings.warn(f"of the corpus, {skips(skipped)}", UserWarning, stacklevel=3)
 
 
 def _check_counts(

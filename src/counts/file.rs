@@ -22,6 +22,7 @@ use sha2::{Digest, Sha256};
 use super::merge::{self, Source};
 use super::record::{Decoder, Encoder};
 use super::run::{BUFFER, Told};
+use crate::corpus::Skipped;
 use crate::error::{Error, Result};
 use crate::job::Job;
 
@@ -44,6 +45,9 @@ pub struct Header {
     pub fingerprint: String,
     /// Bytes of text counted.
     pub bytes_read: u64,
+    /// Records that were left out.
+    #[serde(skip_serializing_if = "Skipped::is_empty", default)]
+    pub skipped: Skipped,
     /// Different pieces, each of them a record.
     pub n_pieces: u64,
     /// The sum of their counts.

@@ -29,11 +29,11 @@ pub use run::PREFIX as SPILL_PREFIX;
 pub use stats::{MERGE_BYTES, MERGE_BYTES_PER_BYTE, MERGE_BYTES_PER_PIECE, Stats, megabytes};
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use crate::corpus::{Chunk, Cutter, Reader};
+use crate::corpus::{Block, Context, Cutter, Inputs, Reader, Scratch, Skipped, Text};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::pieces::PieceMap;
@@ -71,6 +71,7 @@ pub struct Counts {
     /// Whether learning may free the counts.
     used_once: bool,
     bytes_read: u64,
+    skipped: Skipped,
 }
 
 impl Counts {
@@ -86,6 +87,7 @@ impl Counts {
             stats: None,
             used_once: false,
             bytes_read: 0,
+            skipped: Skipped::default(),
         }
     }
 
@@ -110,6 +112,11 @@ impl Counts {
         self.bytes_read
     }
 
+    /// Records that were left out, by what was wrong with them.
+    pub fn skipped(&self) -> &Skipped {
+        &self.skipped
+    }
+
     /// How many threads count.
     pub fn threads(&self) -> usize {
         self.tables.len()
@@ -132,34 +139,54 @@ impl Counts {
         file::fingerprint(&self.pattern(), &self.special_tokens())
     }
 
-    /// Counts files. On an error nothing of them is kept apart: the counts are to be dropped.
-    pub fn add_files(&mut self, paths: &[PathBuf], chunk_size: usize, job: &Job) -> Result<()> {
+    /// Counts a corpus. On an error nothing of it is kept apart: the counts are to be dropped.
+    pub fn add_corpus(&mut self, inputs: &Inputs, chunk_size: usize, job: &Job) -> Result<()> {
         self.stats = None;
         let room = Room::new(self.limit, self.tables.len(), &self.dir);
         let chunk_size = chunk_size.min(room.chunk_size);
-        let Counts { cutter, tables, runs, bytes_read, .. } = self;
-        let reader = Reader::new(paths, cutter, chunk_size);
+        let Counts { cutter, tables, runs, bytes_read, skipped, .. } = self;
+        let cutter = &*cutter;
+        let reader = Reader::new(inputs, Context { cutter, reading: &inputs.reading, chunk_size });
         let total = reader.total()?;
         job.set_total(total);
-        // A corpus of one chunk is not worth a thread.
-        let workers =
-            tables.len().min((total / chunk_size as u64 + 1).max(paths.len() as u64) as usize);
+        // A corpus of one chunk is not worth a thread; but of what is packed, nobody knows.
+        let known = inputs.list.iter().all(|input| input.kind.is_plain());
+        let chunks = (total / chunk_size as u64 + 1).max(inputs.list.len() as u64) as usize;
+        let workers = if known { tables.len().min(chunks) } else { tables.len() };
+        let (counted, left_out) = (AtomicU64::new(0), Mutex::new(Skipped::default()));
         on_each(&mut tables[..workers], |table, failed| {
-            let mut buffer = Vec::new();
+            let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
             while !failed.load(Relaxed)
-                && let Some(chunk) = reader.next()?
+                && let Some(mut block) = reader.next()?
             {
                 job.check()?;
-                room.check(&chunk)?;
-                room.make(table, chunk.size() as usize, job)?;
-                chunk.read(&mut buffer)?;
-                Counter::new(table).add(cutter, &buffer, job)?;
-                job.advance(chunk.size());
+                room.check(&block, inputs)?;
+                room.make(table, block.size() as usize, job)?;
+                let mut counter = Counter::new(table);
+                block.read(reader.context(), &mut scratch, &mut skipped, &mut |text| {
+                    let size = match text {
+                        Text::Stretch { text, .. } => {
+                            counter.add(cutter, text, job)?;
+                            text.len()
+                        }
+                        Text::Documents(documents) => {
+                            for text in &documents {
+                                counter.add(cutter, text, job)?;
+                            }
+                            documents.iter().map(|text| text.len()).sum()
+                        }
+                    };
+                    counted.fetch_add(size as u64, Relaxed);
+                    Ok(())
+                })?;
+                job.advance(block.weight);
             }
+            left_out.lock().unwrap_or_else(PoisonError::into_inner).take(&mut skipped);
             Ok(())
         })?;
         runs.append(&mut room.into_runs());
-        *bytes_read += total;
+        *bytes_read += counted.into_inner();
+        skipped.take(&mut left_out.into_inner().unwrap_or_else(PoisonError::into_inner));
         Ok(())
     }
 
@@ -227,16 +254,17 @@ impl<'a> Room<'a> {
         Ok(())
     }
 
-    /// Refuses a chunk that cannot even be read.
-    fn check(&self, chunk: &Chunk) -> Result<()> {
+    /// Refuses a block that cannot even be read.
+    fn check(&self, block: &Block<'_>, inputs: &Inputs) -> Result<()> {
         let most = (self.share / 2).max(4 * self.chunk_size) as u64;
-        if chunk.size() <= most {
+        if block.size() <= most {
             return Ok(());
         }
+        let name = inputs.list.get(block.number).map_or("", |input| &input.name);
         Err(Error::config(format!(
-            "{}: {} in a row that the pattern does not let be cut, too much for the memory limit",
-            chunk.path().display(),
-            megabytes(chunk.size())
+            "{name}: {} in a row that the pattern does not let be cut, too much for the memory \
+             limit",
+            megabytes(block.size())
         ))
         .with_hint(
             "raise the memory limit, or split the file; a regular expression can only be cut at \

@@ -42,6 +42,7 @@ impl Counts {
         let mut counts = Counts::new(cutter, threads);
         counts.runs.push(Run::of_file(path.to_owned(), header.n_pieces, size));
         counts.bytes_read = header.bytes_read;
+        counts.skipped = header.skipped;
         counts.stats = Some(stats);
         Ok(counts)
     }
@@ -55,6 +56,7 @@ impl Counts {
             special_tokens: self.special_tokens(),
             fingerprint: self.fingerprint(),
             bytes_read: self.bytes_read,
+            skipped: self.skipped.clone(),
             n_pieces,
             total,
         };
@@ -96,6 +98,7 @@ impl Counts {
             self.runs.extend(other.runs.iter().cloned());
         }
         self.bytes_read = self.bytes_read.saturating_add(other.bytes_read);
+        self.skipped.take(&mut other.skipped.clone());
         self.stats = None;
         Ok(())
     }

@@ -68,7 +68,7 @@ proptest! {
             paths.push(path);
         }
         let mut counts = Counts::new(cutter, threads);
-        match counts.add_files(&paths, chunk_size, &job()) {
+        match counts.add_corpus(&Inputs::of_files(&paths), chunk_size, &job()) {
             Ok(()) => prop_assert_eq!(counted(&mut counts), expected),
             // Random bytes may look like binary data.
             Err(error) => prop_assert!(error.to_string().contains("binary"), "{}", error),
@@ -96,10 +96,10 @@ fn missing_and_binary_files_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let mut counts = Counts::new(Cutter::new::<_, &str>(&["gpt2"], &[]).unwrap(), 2);
     let missing = directory.path().join("missing.txt");
-    let error = counts.add_files(&[missing], CHUNK_SIZE, &job()).unwrap_err();
+    let error = counts.add_corpus(&Inputs::of_files(&[missing]), CHUNK_SIZE, &job()).unwrap_err();
     assert!(error.to_string().contains("missing.txt"), "{error}");
     let binary = directory.path().join("binary.txt");
     std::fs::write(&binary, b"\x7fELF\0\0\0").unwrap();
-    let error = counts.add_files(&[binary], CHUNK_SIZE, &job()).unwrap_err();
+    let error = counts.add_corpus(&Inputs::of_files(&[binary]), CHUNK_SIZE, &job()).unwrap_err();
     assert!(error.to_string().contains("binary.txt: binary data"), "{error}");
 }

@@ -1,5 +1,6 @@
 //! `Counts` and `learn`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::convert::Text;
+use super::corpus::InputsOrPaths;
 use super::gateway::{run, threads, to_python};
 use super::tokenizer::Core;
 use crate::corpus::Cutter;
@@ -83,13 +85,13 @@ impl Counts {
     fn add_files(
         &self,
         py: Python<'_>,
-        paths: Vec<PathBuf>,
+        paths: InputsOrPaths,
         progress: Option<&Bound<'_, PyAny>>,
         chunk_size: Option<usize>,
     ) -> PyResult<()> {
         let chunk_size = chunk_size.unwrap_or(CHUNK_SIZE).max(1);
         let job = Job::new(Phase::Count, 0);
-        run(py, &job, progress, |job| self.lock().add_files(&paths, chunk_size, job))
+        run(py, &job, progress, |job| self.lock().add_corpus(&paths.0, chunk_size, job))
     }
 
     /// Counts texts.
@@ -193,6 +195,12 @@ impl Counts {
     #[getter]
     fn fingerprint(&self, py: Python<'_>) -> String {
         py.detach(|| self.lock().fingerprint())
+    }
+
+    /// Records that were left out, by what was wrong with them.
+    #[getter]
+    fn skipped(&self, py: Python<'_>) -> BTreeMap<String, u64> {
+        py.detach(|| self.lock().skipped().0.clone())
     }
 
     /// How many pieces were counted, the same one every time it occurs.

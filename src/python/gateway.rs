@@ -80,6 +80,12 @@ pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
         Error::Tokenizer(report) => ("TokenizerError", report),
         Error::Tokens(report) => ("TokensError", report),
         Error::Interrupted => return PyKeyboardInterrupt::new_err(()),
+        Error::Foreign(error) => {
+            return match error.downcast::<PyErr>() {
+                Ok(error) => *error,
+                Err(error) => PyRuntimeError::new_err(error.to_string()),
+            };
+        }
         Error::Io { path, source } => {
             let name = path.display().to_string();
             // Python picks FileNotFoundError and the like by the number.

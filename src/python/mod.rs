@@ -4,7 +4,9 @@
 //! through [`gateway::run`], which releases the interpreter, listens for Ctrl-C and converts
 //! errors. Policy (defaults, paths, messages about usage) is in the Python package.
 
+mod arrow;
 mod convert;
+mod corpus;
 mod counts;
 mod gateway;
 mod tokenizer;
@@ -84,12 +86,15 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(split, module)?)?;
     module.add_function(wrap_pyfunction!(default_threads, module)?)?;
     module.add_function(wrap_pyfunction!(recognise, module)?)?;
+    module.add_function(wrap_pyfunction!(corpus::input_format, module)?)?;
     module.add_function(wrap_pyfunction!(counts::learn, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::encode_files, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::open_manifest, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::verify_tokens, module)?)?;
     module.add_class::<tokenizer::Core>()?;
     module.add_class::<tokenizer::Stream>()?;
+    module.add_class::<corpus::Inputs>()?;
+    module.add_class::<corpus::Texts>()?;
     module.add_class::<counts::Counts>()?;
     module.add_class::<counts::CountsIterator>()?;
     Ok(())

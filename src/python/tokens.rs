@@ -4,22 +4,24 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 
+use super::corpus::InputsOrPaths;
 use super::gateway::{run, threads, to_python};
 use super::tokenizer::Core;
 use crate::error::Error;
 use crate::job::{Job, Phase};
 use crate::tokens::{self, Dtype, Existing, Format, Manifest, Manner, Options};
 
-/// Encodes files into a directory of tokens.
+/// Encodes files into a directory of tokens; with `parts`, joins those, which are the tokens of
+/// the files in order.
 #[pyfunction]
 #[pyo3(signature = (core, paths, out, *, format, dtype, shard_tokens, end_of_text, append_eot,
                     val_fraction, shuffle, seed, existing, threads=None, progress=None,
-                    chunk_size=None, journal_every=None))]
+                    chunk_size=None, journal_every=None, parts=None))]
 #[allow(clippy::too_many_arguments)]
 pub fn encode_files(
     py: Python<'_>,
     core: &Bound<'_, Core>,
-    paths: Vec<PathBuf>,
+    paths: InputsOrPaths,
     out: PathBuf,
     format: &str,
     dtype: Option<&str>,
@@ -34,6 +36,7 @@ pub fn encode_files(
     progress: Option<&Bound<'_, PyAny>>,
     chunk_size: Option<usize>,
     journal_every: Option<u64>,
+    parts: Option<Vec<PathBuf>>,
 ) -> PyResult<()> {
     let unknown = |name: &str, value: &str, known: &str| {
         let error = Error::config(format!("{name}={value:?} is not known"));
@@ -78,8 +81,9 @@ pub fn encode_files(
     };
     let tokenizer = core.get().tokenizer();
     let job = Job::new(Phase::Encode, 0);
-    run(py, &job, progress, |job| {
-        tokens::encode_files(tokenizer, &paths, &out, &options, &manner, job)
+    run(py, &job, progress, |job| match &parts {
+        None => tokens::encode_files(tokenizer, &paths.0, &out, &options, &manner, job),
+        Some(parts) => tokens::join_parts(tokenizer, &paths.0, parts, &out, &options, &manner, job),
     })
 }
 
@@ -98,10 +102,12 @@ pub fn verify_tokens(
     py: Python<'_>,
     directory: PathBuf,
     core: Option<&Bound<'_, Core>>,
-    sources: Option<Vec<PathBuf>>,
+    sources: Option<InputsOrPaths>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Vec<String>> {
     let tokenizer = core.map(|core| core.get().tokenizer());
     let job = Job::new(Phase::Verify, 0);
-    run(py, &job, progress, |job| tokens::verify(&directory, tokenizer, sources.as_deref(), job))
+    run(py, &job, progress, |job| {
+        tokens::verify(&directory, tokenizer, sources.as_ref().map(|inputs| inputs.0.as_ref()), job)
+    })
 }

@@ -25,6 +25,8 @@ use crate::error::{Error, Result};
 const LOCK: &str = ".lock";
 /// Where unfinished files are.
 pub const PARTIAL: &str = ".partial";
+/// Where parts are that other processes encode.
+const PARTS: &str = ".parts";
 const CHOICE: &str =
     "resume=True (--resume) goes on with them, overwrite=True (--overwrite) begins anew";
 
@@ -145,7 +147,7 @@ impl Directory {
         for entry in fs::read_dir(&self.path).map_err(|e| Error::io(&self.path, e))? {
             let name = entry.map_err(|e| Error::io(&self.path, e))?.file_name();
             let name = name.to_string_lossy().into_owned();
-            if name != LOCK && name != PARTIAL {
+            if name != LOCK && name != PARTIAL && name != PARTS {
                 names.push(name);
             }
         }

@@ -11,6 +11,7 @@ use super::manifest::Plan;
 use super::order::Order;
 use super::pipeline::Encoded;
 use super::shards::{SplitState, SplitWriter};
+use crate::corpus::{Position, Skipped};
 use crate::error::Result;
 use crate::job::Job;
 
@@ -26,64 +27,44 @@ pub trait Sink {
     fn state(&mut self) -> Result<(Entry, Vec<Arc<File>>)>;
 }
 
-/// How far the corpus has been read: always to the end of a chunk.
+/// How far the corpus has been read: always to the end of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Place {
     /// The source.
     pub source: usize,
-    /// The byte in it.
-    pub offset: u64,
+    /// The place in it.
+    #[serde(flatten)]
+    pub at: Position,
     /// The number of the document there.
     pub document: u64,
-    /// Whether some of it has been read.
-    pub open: bool,
 }
 
-/// Gives the documents of chunks to a sink.
-pub struct Documents<'a> {
-    plan: &'a Plan,
-    /// Bytes of an end-of-text, where one is appended.
-    end_of_text: Option<Vec<u8>>,
+/// Gives the documents of blocks to a sink.
+pub struct Documents {
     /// How far the corpus has been read.
     pub place: Place,
+    /// What was left out so far.
+    pub skipped: Skipped,
 }
 
-impl<'a> Documents<'a> {
-    /// The documents from `place` on.
-    pub fn new(plan: &'a Plan, place: Place) -> Self {
-        let width = plan.dtype.width();
-        let end_of_text = plan.end_of_text.filter(|_| plan.append_eot);
-        let end_of_text = end_of_text.map(|id| id.to_le_bytes()[..width].to_vec());
-        Documents { plan, end_of_text, place }
-    }
-
-    /// Takes the next chunk.
-    pub fn take(&mut self, chunk: &Encoded, sink: &mut dyn Sink) -> Result<()> {
+impl Documents {
+    /// Takes the next block.
+    pub fn take(&mut self, block: &Encoded, sink: &mut dyn Sink) -> Result<()> {
         let place = &mut self.place;
         let mut start = 0;
-        for &end in &chunk.ends {
-            sink.append(place.document, &chunk.ids[start..end])?;
-            sink.end(place.document, false)?;
-            (place.document, place.open, start) = (place.document + 1, false, end);
-        }
-        if start < chunk.ids.len() {
-            sink.append(place.document, &chunk.ids[start..])?;
-            place.open = true;
-        }
-        if !chunk.last {
-            (place.source, place.offset) = (chunk.source, chunk.offset);
-            return Ok(());
-        }
-        // An empty source is a document, too, or those behind it would move up.
-        let empty = self.plan.sources.get(chunk.source).is_some_and(|source| source.size == 0);
-        if place.open || empty {
-            if let Some(id) = &self.end_of_text {
-                sink.append(place.document, id)?;
-            }
-            sink.end(place.document, self.end_of_text.is_some())?;
+        for end in &block.ends {
+            sink.append(place.document, &block.ids[start..end.at])?;
+            sink.end(place.document, end.appended)?;
             place.document += 1;
+            start = end.at;
         }
-        (place.source, place.offset, place.open) = (chunk.source + 1, 0, false);
+        if start < block.ids.len() {
+            sink.append(place.document, &block.ids[start..])?;
+        }
+        (place.source, place.at) = block.next;
+        for (kind, n) in &block.skipped.0 {
+            self.skipped.add(kind, *n);
+        }
         Ok(())
     }
 }

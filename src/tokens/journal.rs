@@ -19,11 +19,12 @@ use super::append::sync_directory;
 use super::documents::Place;
 use super::manifest::Plan;
 use super::shards::SplitState;
+use crate::corpus::Skipped;
 use crate::error::{Error, Result};
 
 /// The name of the file.
 pub const NAME: &str = "journal.jsonl";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
 struct Head {
@@ -42,12 +43,18 @@ pub struct Entry {
     /// Of each split, the lengths of its buckets, if documents are being shuffled.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub buckets: Vec<Vec<u64>>,
+    /// All records that were left out so far.
+    #[serde(skip_serializing_if = "Skipped::is_empty", default)]
+    pub skipped: Skipped,
 }
 
 impl Entry {
     /// Takes the next entry in: what is new is added.
     fn add(&mut self, next: Entry) {
         self.place = next.place;
+        if !next.skipped.is_empty() {
+            self.skipped = next.skipped;
+        }
         if !next.buckets.is_empty() {
             self.buckets = next.buckets;
         }

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::npy;
-use crate::corpus::Source;
+use crate::corpus::{Reading, Skipped, Source};
 use crate::error::{Error, Result};
 
 /// The name of the file.
@@ -102,6 +102,9 @@ pub struct Plan {
     pub shuffle: bool,
     /// What that order and the split depend on.
     pub seed: u64,
+    /// How records are read, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reading: Option<Reading>,
     /// The files that the ids are of.
     pub sources: Vec<Source>,
 }
@@ -216,14 +219,17 @@ pub struct Manifest {
     /// What it was made from, and how.
     #[serde(flatten)]
     pub plan: Plan,
+    /// Records that were left out, by what was wrong with them.
+    #[serde(skip_serializing_if = "Skipped::is_empty", default)]
+    pub skipped: Skipped,
     /// What came of it.
     pub splits: Vec<Split>,
 }
 
 impl Manifest {
     /// A manifest of finished work.
-    pub fn new(plan: Plan, splits: Vec<Split>) -> Self {
-        Manifest { kind: KIND.to_owned(), version: VERSION, plan, splits }
+    pub fn new(plan: Plan, skipped: Skipped, splits: Vec<Split>) -> Self {
+        Manifest { kind: KIND.to_owned(), version: VERSION, plan, skipped, splits }
     }
 
     /// The file.

@@ -6,16 +6,14 @@
 //!                      threads
 //! ```
 //!
-//! The ids are those of each source encoded as one text, with special tokens where they stand; a
-//! document ends behind every end-of-text and with its source. What is written depends on the
+//! The ids are those of each text or record encoded as one, with special tokens where they stand; a
+//! document ends behind every end-of-text and with its text or record. What is written depends on the
 //! sources, the tokenizer and the options that a [`Plan`] holds, and on nothing else: not on
 //! threads, chunks, or how often the work was interrupted. Memory is constant.
 //!
-//! Where records take the place of files one day, they come in as chunks that end a document:
-//! everything behind `pipeline` is about documents already.
-//!
 //! - `pipeline`, `documents`: chunks → ids → documents
 //! - `work`: from the first to the last of it
+//! - `join`: parts that were encoded apart → one
 //! - `order`, `shuffle`: which split, and which order
 //! - `shards`, `append`, `npy`, `megatron`: the files
 //! - `journal`, `directory`: surviving anything
@@ -25,6 +23,7 @@
 mod append;
 mod directory;
 mod documents;
+mod join;
 mod journal;
 mod manifest;
 mod megatron;
@@ -38,13 +37,14 @@ mod verify;
 mod work;
 
 pub use directory::Existing;
+pub use join::join_parts;
 pub use manifest::{Dtype, Format, Manifest, Plan};
 pub use megatron::SMALL_VOCAB;
 pub use verify::verify;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::corpus::Source;
+use crate::corpus::{Inputs, Reading, Source};
 use crate::encode::Tokenizer;
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -104,27 +104,27 @@ impl Default for Manner {
 /// Encodes files into a directory of tokens.
 pub fn encode_files(
     tokenizer: &Tokenizer,
-    paths: &[PathBuf],
+    inputs: &Inputs,
     out: &Path,
     options: &Options,
     manner: &Manner,
     job: &Job,
 ) -> Result<()> {
-    let plan = plan(tokenizer, paths, options)?;
+    let plan = plan(tokenizer, inputs, options)?;
     let (directory, task) = Directory::take(out, &plan, manner.existing)?;
     let (journal, state) = match task {
         Task::Nothing => return Ok(()),
         Task::Begin => (Journal::create(&directory.partial, &plan)?, None),
         Task::GoOn => Journal::resume(&directory.partial)?,
     };
-    let work = Work { tokenizer, paths, plan: &plan, partial: &directory.partial, manner, job };
+    let work = Work { tokenizer, inputs, plan: &plan, partial: &directory.partial, manner, job };
     let manifest = work.run(journal, state)?;
     job.check()?;
     directory.finish(&manifest)
 }
 
 /// What is to be written, checked.
-fn plan(tokenizer: &Tokenizer, paths: &[PathBuf], options: &Options) -> Result<Plan> {
+fn plan(tokenizer: &Tokenizer, inputs: &Inputs, options: &Options) -> Result<Plan> {
     let vocab = tokenizer.vocab();
     let end_of_text = match &options.end_of_text {
         None if options.append_eot => {
@@ -150,6 +150,7 @@ fn plan(tokenizer: &Tokenizer, paths: &[PathBuf], options: &Options) -> Result<P
     if options.shard_tokens == 0 {
         return Err(Error::config("shard_tokens=0 cannot be").with_hint("use 1 or more"));
     }
+    let sources = inputs.sources()?;
     let by_seed = options.shuffle || options.val_fraction.is_some();
     Ok(Plan {
         format: options.format,
@@ -161,8 +162,15 @@ fn plan(tokenizer: &Tokenizer, paths: &[PathBuf], options: &Options) -> Result<P
         val_fraction: options.val_fraction,
         shuffle: options.shuffle,
         seed: if by_seed { options.seed } else { 0 },
-        sources: paths.iter().map(|path| Source::of(path)).collect::<Result<_>>()?,
+        reading: reading(&sources, &inputs.reading),
+        sources,
     })
+}
+
+/// How sources are read matters unless they are text and nothing else.
+fn reading(sources: &[Source], reading: &Reading) -> Option<Reading> {
+    let plain = sources.iter().all(|source| source.format.is_empty());
+    (!plain || reading.on_error != Reading::default().on_error).then(|| reading.clone())
 }
 
 fn dtype(options: &Options, mark: &TokenizerMark) -> Result<Dtype> {

@@ -1,4 +1,4 @@
-//! Chunks of text → ids, on several threads, in the order of the text.
+//! Blocks of text → ids, on several threads, in the order of the text.
 //!
 //! Workers take chunks in turn, encode each into a buffer of bytes in their final width and put it
 //! into its slot; the caller's thread takes the slots in order. There are a few more slots than
@@ -8,30 +8,37 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::manifest::Dtype;
-use crate::corpus::{InOrder, Part};
+use crate::corpus::{Block, Context, InOrder, Position, Scratch, Skipped, Text};
 use crate::encode::{Recognise, Tokenizer};
 use crate::error::{Error, Result};
-use crate::job::Job;
+use crate::job::{Job, Phase};
 
 /// Text of a chunk: its ids, four bytes each, stay in a processor's own cache until they are
 /// narrowed.
 pub const CHUNK_SIZE: usize = 256 << 10;
 
-/// The ids of a chunk.
+/// The ids of a block.
 #[derive(Debug, Default)]
 pub struct Encoded {
     /// The ids, as they are written.
     pub ids: Vec<u8>,
-    /// Where in `ids` documents end: behind every end-of-text.
-    pub ends: Vec<usize>,
-    /// The number of the source.
-    pub source: usize,
-    /// Where in the source the chunk ends.
-    pub offset: u64,
-    /// Bytes of text.
-    pub size: u64,
-    /// Whether the source ends here.
-    pub last: bool,
+    /// Where in `ids` documents end: behind every end-of-text, and with every text or record.
+    pub ends: Vec<End>,
+    /// The source in which the next block begins, and where.
+    pub next: (usize, Position),
+    /// Bytes of the source that were read.
+    pub weight: u64,
+    /// Records that were left out.
+    pub skipped: Skipped,
+}
+
+/// Where a document ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    /// The byte behind its last id.
+    pub at: usize,
+    /// Whether that id is an end-of-text that is not in the source.
+    pub appended: bool,
 }
 
 /// What the ids are to be.
@@ -43,6 +50,8 @@ pub struct Target<'a> {
     pub dtype: Dtype,
     /// The id that ends documents.
     pub end_of_text: Option<u32>,
+    /// Whether documents that do not end in it get one.
+    pub append: bool,
 }
 
 /// Encodes chunks with `threads` workers and hands them to `each` in order.
@@ -184,9 +193,10 @@ impl Drop for Left<'_> {
 
 fn work(reader: &Mutex<Reader<'_>>, queue: &Queue, target: Target<'_>, job: &Job) {
     let _left = Left(queue);
-    let (mut text, mut ids) = (Vec::new(), Vec::new());
+    let mut worker =
+        Worker { target, scratch: Scratch::default(), ids: Vec::new(), ends: Vec::new() };
     loop {
-        let (number, part, mut encoded) = {
+        let (number, block, context, mut encoded) = {
             let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
             if reader.ended {
                 return;
@@ -194,10 +204,10 @@ fn work(reader: &Mutex<Reader<'_>>, queue: &Queue, target: Target<'_>, job: &Job
             let number = reader.next;
             // Whoever waits here lets nobody else pass, and nobody could.
             let Some(buffer) = queue.buffer_for(number) else { return };
-            match job.check().and_then(|()| reader.chunks.next_part()) {
-                Ok(Some(part)) => {
+            match job.check().and_then(|()| reader.chunks.next_block()) {
+                Ok(Some(block)) => {
                     reader.next += 1;
-                    (number, part, buffer)
+                    (number, block, reader.chunks.context(), buffer)
                 }
                 Ok(None) => {
                     reader.ended = true;
@@ -210,43 +220,84 @@ fn work(reader: &Mutex<Reader<'_>>, queue: &Queue, target: Target<'_>, job: &Job
                 }
             }
         };
-        let result = encode(&part, target, &mut text, &mut ids, &mut encoded, job);
+        let result = job.check().and_then(|()| worker.encode(block, &context, &mut encoded));
         queue.put(number, result.map(|()| encoded));
     }
 }
 
-fn encode(
-    part: &Part<'_>,
-    target: Target<'_>,
-    text: &mut Vec<u8>,
-    ids: &mut Vec<u32>,
-    encoded: &mut Encoded,
-    job: &Job,
-) -> Result<()> {
-    part.read(text)?;
-    ids.clear();
-    job.check()?;
-    target.tokenizer.encode(text, &Recognise::All, ids)?;
-    let width = target.dtype.width();
-    encoded.ends.clear();
-    if let Some(end_of_text) = target.end_of_text {
-        ends_of(ids, end_of_text, width, &mut encoded.ends);
-    }
-    narrow(ids, width, &mut encoded.ids);
-    encoded.source = part.number;
-    encoded.offset = part.chunk.end();
-    encoded.size = part.chunk.size();
-    encoded.last = part.last;
-    Ok(())
+/// What a worker reuses from block to block.
+struct Worker<'a> {
+    target: Target<'a>,
+    scratch: Scratch,
+    ids: Vec<u32>,
+    /// As in [`Encoded`], in ids.
+    ends: Vec<End>,
 }
 
-/// The places, in bytes, behind every `end_of_text`.
-fn ends_of(ids: &[u32], end_of_text: u32, width: usize, ends: &mut Vec<usize>) {
-    // Most blocks have none, which is seen many ids at a time.
-    for (number, block) in ids.chunks(64).enumerate() {
-        if block.contains(&end_of_text) {
-            let found = block.iter().enumerate().filter(|&(_, &id)| id == end_of_text);
-            ends.extend(found.map(|(i, _)| (number * 64 + i + 1) * width));
+impl Worker<'_> {
+    fn encode(
+        &mut self,
+        mut block: Block<'_>,
+        context: &Context<'_>,
+        encoded: &mut Encoded,
+    ) -> Result<()> {
+        let Worker { target, scratch, ids, ends } = self;
+        ids.clear();
+        ends.clear();
+        encoded.skipped = Skipped::default();
+        block.read(context, scratch, &mut encoded.skipped, &mut |text| match text {
+            Text::Stretch { text, ends: last } => {
+                let before = ids.len();
+                target.tokenizer.encode(text, &Recognise::All, ids)?;
+                target.find_ends(ids, before, last, ends);
+                Ok(())
+            }
+            Text::Documents(documents) => {
+                // Nobody looks at this job: a block is soon done.
+                let unseen = Job::new(Phase::Encode, 0);
+                let (all, offsets) =
+                    target.tokenizer.encode_batch(&documents, &Recognise::All, 1, &unseen)?;
+                for bounds in offsets.windows(2) {
+                    let before = ids.len();
+                    ids.extend_from_slice(&all[bounds[0] as usize..bounds[1] as usize]);
+                    target.find_ends(ids, before, true, ends);
+                }
+                Ok(())
+            }
+        })?;
+        let width = target.dtype.width();
+        encoded.ends.clear();
+        encoded.ends.extend(ends.iter().map(|end| End { at: end.at * width, ..*end }));
+        narrow(ids, width, &mut encoded.ids);
+        encoded.next = match block.ends_source {
+            true => (block.number + 1, Position::default()),
+            false => (block.number, block.after),
+        };
+        encoded.weight = block.weight;
+        Ok(())
+    }
+}
+
+impl Target<'_> {
+    /// Notes where documents end in the ids from `before` on. If they are the `last` of a text or
+    /// record, a document ends with them, unless one has just ended.
+    fn find_ends(&self, ids: &mut Vec<u32>, before: usize, last: bool, ends: &mut Vec<End>) {
+        if let Some(end_of_text) = self.end_of_text {
+            // Most stretches of ids have none, which is seen many ids at a time.
+            for (number, some) in ids[before..].chunks(64).enumerate() {
+                if some.contains(&end_of_text) {
+                    let found = some.iter().enumerate().filter(|&(_, &id)| id == end_of_text);
+                    let place = |i: usize| before + number * 64 + i + 1;
+                    ends.extend(found.map(|(i, _)| End { at: place(i), appended: false }));
+                }
+            }
+        }
+        // What is empty is a document, too, or those behind it would move up.
+        let open = ids.len() == before || ends.last().is_none_or(|end| end.at < ids.len());
+        if last && open {
+            let appended = self.end_of_text.filter(|_| self.append);
+            ids.extend(appended);
+            ends.push(End { at: ids.len(), appended: appended.is_some() });
         }
     }
 }

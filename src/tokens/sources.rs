@@ -1,12 +1,13 @@
 //! Whether tokens decode to the sources that they are of.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
 
 use super::manifest::{Manifest, Plan, Split};
 use super::npy;
 use super::order::Order;
+use crate::corpus::{Context, InOrder, Inputs, Kind, Scratch, Skipped, Text};
 use crate::encode::Tokenizer;
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -20,12 +21,12 @@ pub fn compare(
     directory: &Path,
     manifest: &Manifest,
     tokenizer: &Tokenizer,
-    paths: &[PathBuf],
+    inputs: &Inputs,
     job: &Job,
 ) -> Result<Option<String>> {
     let plan = &manifest.plan;
-    if paths.len() != plan.sources.len() {
-        let (given, known) = (paths.len(), plan.sources.len());
+    if inputs.list.len() != plan.sources.len() {
+        let (given, known) = (inputs.list.len(), plan.sources.len());
         return Ok(Some(format!("{given} sources were given, but the tokens are of {known}")));
     }
     let order = Order::new(plan.seed, plan.val_fraction);
@@ -33,7 +34,16 @@ pub fn compare(
     let mut splits: Vec<Reader<'_>> =
         manifest.splits.iter().map(|split| Reader::new(directory, plan, split)).collect();
     let places = plan.shuffle.then(|| places(&order, n_documents, splits.len()));
-    let mut texts = Texts { paths, next: 0, open: None, at: 0, buffer: Vec::new() };
+    let inputs = read_as_planned(inputs, plan)?;
+    let sources = inputs.sources()?;
+    let context = Context {
+        cutter: tokenizer.cutter(),
+        reading: &inputs.reading,
+        chunk_size: BLOCK as usize * 4,
+    };
+    let blocks = InOrder::new(&inputs, &sources, context, (0, Default::default()));
+    let mut texts =
+        Texts { blocks, inputs: &inputs, buffer: Vec::new(), start: 0, source: 0, at: 0 };
     let (mut taken, mut text) = (vec![0u64; splits.len()], Vec::new());
     for number in 0..n_documents {
         let split = order.split(number);
@@ -134,37 +144,61 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The sources, to be read as they were when the tokens were made.
+fn read_as_planned(inputs: &Inputs, plan: &Plan) -> Result<Inputs> {
+    let mut inputs = inputs.clone();
+    if let Some(reading) = &plan.reading {
+        inputs.reading = reading.clone();
+    }
+    for (input, source) in inputs.list.iter_mut().zip(&plan.sources) {
+        input.kind =
+            if source.format.is_empty() { Kind::TEXT } else { Kind::parse(&source.format)? };
+        input.range = source.range;
+    }
+    Ok(inputs)
+}
+
 /// The texts of the sources, end to end.
 struct Texts<'a> {
-    paths: &'a [PathBuf],
-    next: usize,
-    open: Option<BufReader<File>>,
-    /// How much of the open source was read.
-    at: u64,
+    blocks: InOrder<'a>,
+    inputs: &'a Inputs,
+    /// What was read and not compared yet, from `start` on.
     buffer: Vec<u8>,
+    start: usize,
+    /// The source that it is of, and how much text of it was compared.
+    source: usize,
+    at: u64,
 }
 
 impl Texts<'_> {
-    /// The next `n` bytes, or fewer at the end of a source; none at the end of all.
+    /// The next up to `n` bytes; none at the end of all.
     fn read(&mut self, n: usize) -> Result<&[u8]> {
-        loop {
-            if let Some(input) = &mut self.open {
-                let path = &self.paths[self.next - 1];
-                self.buffer.clear();
-                input
-                    .take(n as u64)
-                    .read_to_end(&mut self.buffer)
-                    .map_err(|e| Error::io(path, e))?;
-                if !self.buffer.is_empty() {
-                    self.at += self.buffer.len() as u64;
-                    return Ok(&self.buffer);
-                }
+        let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
+        while self.start == self.buffer.len() {
+            let Some(mut block) = self.blocks.next_block()? else { return Ok(&[]) };
+            if block.number != self.source {
+                (self.source, self.at) = (block.number, 0);
             }
-            let Some(path) = self.paths.get(self.next) else { return Ok(&[]) };
-            let file = File::open(path).map_err(|e| Error::io(path, e))?;
-            self.open = Some(BufReader::with_capacity(256 << 10, file));
-            (self.next, self.at) = (self.next + 1, 0);
+            self.buffer.clear();
+            self.start = 0;
+            let (context, buffer) = (self.blocks.context(), &mut self.buffer);
+            block.read(&context, &mut scratch, &mut skipped, &mut |text| {
+                match text {
+                    Text::Stretch { text, .. } => buffer.extend_from_slice(text),
+                    Text::Documents(documents) => {
+                        documents.iter().for_each(|text| buffer.extend_from_slice(text));
+                    }
+                }
+                Ok(())
+            })?;
         }
+        let end = (self.start + n).min(self.buffer.len());
+        Ok(&self.buffer[self.start..end])
+    }
+
+    fn pass(&mut self, n: usize) {
+        self.start += n;
+        self.at += n as u64;
     }
 
     /// Compares what comes next with `text`.
@@ -176,21 +210,25 @@ impl Texts<'_> {
             }
             let n = there.len();
             let same = there.iter().zip(text).take_while(|(a, b)| a == b).count();
+            self.pass(same);
             if same < n {
-                let at = self.at - (n - same) as u64;
-                let path = self.paths[self.next - 1].display();
-                return Ok(Some(format!("decodes to other bytes than {path} has at byte {at}")));
+                let (name, at) = (self.name(), self.at);
+                return Ok(Some(format!("decodes to other bytes than {name} has at byte {at}")));
             }
             text = &text[n..];
         }
         Ok(None)
     }
 
+    fn name(&self) -> &str {
+        self.inputs.list.get(self.source).map_or("", |input| &input.name)
+    }
+
     fn expect_end(&mut self) -> Result<Option<String>> {
         if self.read(1)?.is_empty() {
             return Ok(None);
         }
-        let (path, at) = (self.paths[self.next - 1].display(), self.at - 1);
-        Ok(Some(format!("{path}: from byte {at} on, the text is not among the tokens")))
+        let (name, at) = (self.name(), self.at);
+        Ok(Some(format!("{name}: from byte {at} on, the text is not among the tokens")))
     }
 }

@@ -5,13 +5,14 @@
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crc32fast::Hasher;
 
 use super::append::{hash_rest, hex};
 use super::manifest::{Companion, Manifest, Plan, Shard};
 use super::{npy, sources};
+use crate::corpus::Inputs;
 use crate::encode::Tokenizer;
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -21,16 +22,16 @@ use crate::job::Job;
 pub fn verify(
     directory: &Path,
     tokenizer: Option<&Tokenizer>,
-    paths: Option<&[PathBuf]>,
+    inputs: Option<&Inputs>,
     job: &Job,
 ) -> Result<Vec<String>> {
     let manifest = Manifest::read_whole(directory)?;
     if let Some(tokenizer) = tokenizer {
         manifest.plan.check_tokenizer(tokenizer.fingerprint(), directory)?;
     }
-    let of_sources = |_: &[PathBuf]| manifest.plan.sources.iter().map(|source| source.size).sum();
+    let of_sources = |_: &Inputs| manifest.plan.sources.iter().map(|source| source.size).sum();
     let total = manifest.files().fold(0u64, |sum, (_, size)| sum.saturating_add(size));
-    job.set_total(total.saturating_add(paths.map_or(0, of_sources)));
+    job.set_total(total.saturating_add(inputs.map_or(0, of_sources)));
     let mut check = Check { directory, plan: &manifest.plan, tokenizer, job, found: Vec::new() };
     for split in &manifest.splits {
         let before = check.found.len();
@@ -39,7 +40,10 @@ pub fn verify(
             unended += check.shard(shard)?;
         }
         let plan = &manifest.plan;
-        let allowed = if plan.append_eot { 0 } else { plan.sources.len() as u64 };
+        // Of records, each may do without.
+        let texts = plan.sources.iter().all(|source| source.format.is_empty());
+        let most = if texts { plan.sources.len() as u64 } else { u64::MAX };
+        let allowed = if plan.append_eot { 0 } else { most };
         if plan.end_of_text.is_some() && unended > allowed && check.found.len() == before {
             check.found.push(format!(
                 "{}: {unended} documents do not end in an end-of-text, where {allowed} may",
@@ -49,8 +53,8 @@ pub fn verify(
     }
     let mut found = check.found;
     // Ids that are damaged would only say so again.
-    if let (Some(tokenizer), Some(paths), true) = (tokenizer, paths, found.is_empty()) {
-        found.extend(sources::compare(directory, &manifest, tokenizer, paths, job)?);
+    if let (Some(tokenizer), Some(inputs), true) = (tokenizer, inputs, found.is_empty()) {
+        found.extend(sources::compare(directory, &manifest, tokenizer, inputs, job)?);
     }
     Ok(found)
 }

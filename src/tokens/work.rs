@@ -1,7 +1,7 @@
 //! The work itself: encoding, shuffling where asked for, and a journal of how far it is.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::manifest::{Manifest, Plan};
 use super::pipeline::{Target, for_each_chunk};
 use super::shards::{SplitState, SplitWriter};
 use super::shuffle::{self, Buckets};
-use crate::corpus::InOrder;
+use crate::corpus::{Context, InOrder, Inputs, Skipped, Source};
 use crate::encode::Tokenizer;
 use crate::error::{Error, Result};
 use crate::job::{Job, Phase};
@@ -26,7 +26,7 @@ pub struct Work<'a> {
     /// What encodes.
     pub tokenizer: &'a Tokenizer,
     /// The sources.
-    pub paths: &'a [PathBuf],
+    pub inputs: &'a Inputs,
     /// What is to be written.
     pub plan: &'a Plan,
     /// Where unfinished files are.
@@ -44,19 +44,26 @@ impl<'a> Work<'a> {
             self.check(state)?;
         }
         let place = state.as_ref().map_or(Place::default(), |state| state.place);
+        let skipped = state.as_ref().map(|state| state.skipped.clone()).unwrap_or_default();
+        let mut documents = Documents { place, skipped };
         let splits = if self.plan.shuffle {
             let lengths = state.as_ref().map(|state| &state.buckets[..]);
             let mut buckets = Buckets::new(self.plan, self.partial, lengths, self.job)?;
-            let journal = self.encode(journal, place, &mut buckets)?;
+            let journal = self.encode(journal, &mut documents, &mut buckets)?;
             drop(buckets);
             let states = state.map(|state| state.splits).filter(|splits| !splits.is_empty());
-            self.gather(journal, states)?
+            self.gather(journal, states, documents.place.document)?
         } else {
             let states = state.map(|state| state.splits);
             let mut direct = Direct::new(self.plan, self.partial, states, self.job)?;
-            self.encode(journal, place, &mut direct)?;
+            self.encode(journal, &mut documents, &mut direct)?;
             direct.into_splits()
         };
+        self.finish(splits, documents.skipped)
+    }
+
+    /// Ends the files of all splits.
+    pub fn finish(&self, splits: Vec<SplitWriter<'a>>, skipped: Skipped) -> Result<Manifest> {
         let mut finished = Vec::new();
         for split in splits {
             let (split, files) = split.finish(self.job)?;
@@ -65,20 +72,25 @@ impl<'a> Work<'a> {
             }
             finished.push(split);
         }
-        Ok(Manifest::new(self.plan.clone(), finished))
+        Ok(Manifest::new(self.plan.clone(), skipped, finished))
     }
 
     /// A journal that does not go with the plan must not be followed.
     fn check(&self, state: &Entry) -> Result<()> {
         let n_splits = self.plan.splits().len();
         let fits = |len: usize| len == n_splits;
-        let source = self.plan.sources.get(state.place.source).map_or(0, |source| source.size);
+        // Of what lies on disk as it is read, the end is known.
+        let source = self
+            .plan
+            .sources
+            .get(state.place.source)
+            .map_or(0, |source| if source.is_divisible() { source.size } else { u64::MAX });
         let known = if self.plan.shuffle {
             fits(state.buckets.len()) && (fits(state.splits.len()) || state.splits.is_empty())
         } else {
             fits(state.splits.len())
         };
-        if known && state.place.offset <= source {
+        if known && state.place.at.offset <= source {
             return Ok(());
         }
         Err(Error::tokens(format!(
@@ -92,26 +104,34 @@ impl<'a> Work<'a> {
     fn encode(
         &self,
         journal: Journal<'a>,
-        place: Place,
+        documents: &mut Documents,
         sink: &mut dyn Sink,
     ) -> Result<Journal<'a>> {
-        let Plan { sources, dtype, end_of_text, .. } = self.plan;
-        let target = Target { tokenizer: self.tokenizer, dtype: *dtype, end_of_text: *end_of_text };
-        let total = sources.iter().map(|source| source.size).sum::<u64>();
+        let Plan { sources, dtype, end_of_text, append_eot, .. } = self.plan;
+        let target = Target {
+            tokenizer: self.tokenizer,
+            dtype: *dtype,
+            end_of_text: *end_of_text,
+            append: *append_eot,
+        };
+        let place = documents.place;
+        let total = sources.iter().map(Source::weight).sum::<u64>();
         self.job.set_total(total);
         // A thread that gets no chunk is not worth its start.
         let chunks = total / self.manner.chunk_size.max(1) as u64 + sources.len() as u64;
-        let threads = self.manner.threads.min(chunks.max(1) as usize);
-        let before = sources.iter().take(place.source).map(|source| source.size).sum::<u64>();
-        self.job.advance(before + place.offset);
-        let chunks = InOrder::new(
-            self.paths,
-            sources,
-            self.tokenizer.cutter(),
-            self.manner.chunk_size,
-            (place.source, place.offset),
-        );
-        let mut documents = Documents::new(self.plan, place);
+        let known = sources.iter().all(Source::is_divisible);
+        let most = if known { chunks.max(1) as usize } else { usize::MAX };
+        let threads = self.manner.threads.min(most);
+        let before = sources.iter().take(place.source).map(Source::weight).sum::<u64>();
+        let within =
+            sources.get(place.source).map_or(0, |source| source.weight_upto(place.at.offset));
+        self.job.advance(before + within);
+        let context = Context {
+            cutter: self.tokenizer.cutter(),
+            reading: &self.inputs.reading,
+            chunk_size: self.manner.chunk_size.max(1),
+        };
+        let chunks = InOrder::new(self.inputs, sources, context, (place.source, place.at));
         thread::scope(|scope| {
             let mut notes = Notes::new(Keeper::new(scope, journal), self.manner);
             let mut broken = false;
@@ -119,10 +139,10 @@ impl<'a> Work<'a> {
                 broken = true;
                 documents.take(chunk, sink)?;
                 if notes.are_due(chunk.ids.len() as u64) {
-                    notes.put(documents.place, sink.state()?)?;
+                    notes.put(documents.place, &documents.skipped, sink.state()?)?;
                 }
                 broken = false;
-                self.job.advance(chunk.size);
+                self.job.advance(chunk.weight);
                 Ok(())
             });
             // Whatever is wrong with a source, what was read of it so far is kept; but who wants
@@ -135,7 +155,7 @@ impl<'a> Work<'a> {
                 Err(_) => !broken,
             };
             let kept = if keep {
-                sink.state().and_then(|state| notes.put(documents.place, state))
+                sink.state().and_then(|state| notes.put(documents.place, &documents.skipped, state))
             } else {
                 Ok(())
             };
@@ -146,13 +166,14 @@ impl<'a> Work<'a> {
     }
 
     /// Writes shuffled documents in their order.
-    fn gather(
+    pub fn gather(
         &self,
         journal: Journal<'a>,
         states: Option<Vec<SplitState>>,
+        document: u64,
     ) -> Result<Vec<SplitWriter<'a>>> {
         let mut splits = documents::split_writers(self.plan, self.partial, states, self.job)?;
-        let place = Place { source: self.plan.sources.len(), ..Place::default() };
+        let place = Place { source: self.plan.sources.len(), document, ..Place::default() };
         thread::scope(|scope| {
             let notes = Notes::new(Keeper::new(scope, journal), self.manner);
             let mut gathering = Gathering { splits: &mut splits, current: 0, notes, place };
@@ -198,9 +219,14 @@ impl<'scope, 'a: 'scope> Notes<'scope, 'a> {
         (self.since >= self.every || self.last.elapsed() >= JOURNAL_AFTER) && self.keeper.is_idle()
     }
 
-    fn put(&mut self, place: Place, (entry, files): (Entry, Vec<Arc<File>>)) -> Result<()> {
+    fn put(
+        &mut self,
+        place: Place,
+        skipped: &Skipped,
+        (entry, files): (Entry, Vec<Arc<File>>),
+    ) -> Result<()> {
         (self.since, self.last) = (0, Instant::now());
-        if self.keeper.put(Entry { place, ..entry }, files) {
+        if self.keeper.put(Entry { place, skipped: skipped.clone(), ..entry }, files) {
             return Ok(());
         }
         // What went wrong is known when the keeper has finished.
@@ -225,7 +251,9 @@ impl<'scope, 'a: 'scope> shuffle::Receiver for Gathering<'_, 'scope, 'a> {
     fn end(&mut self, appended: bool) -> Result<()> {
         self.splits[self.current].end_document(appended)?;
         if self.notes.are_due(0) {
-            self.notes.put(self.place, documents::states(self.splits)?)?;
+            // What was left out is in the entries before.
+            let nothing = Skipped::default();
+            self.notes.put(self.place, &nothing, documents::states(self.splits)?)?;
         }
         Ok(())
     }

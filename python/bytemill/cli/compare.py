@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -46,6 +46,7 @@ TEXT_WIDTH = 36
     help="How many differences to list, the most frequent first.",
 )
 @options.special_option
+@options.corpus_options
 @options.load_options
 @options.quiet_option
 @streams.json_option
@@ -59,6 +60,7 @@ def compare(
     special_token: tuple[str, ...],
     quiet: bool,
     as_json: bool,
+    **reading: Any,
 ) -> None:
     """Compare tokenizers on a corpus: compression, speed, and where they differ.
 
@@ -76,10 +78,10 @@ def compare(
         loaded[name] = options.load_mixed(path, pattern, special_token)
     from ..comparison import compare as compare_tokenizers
 
-    with options.corpus_files([last, *corpus]) as files:
+    with options.corpus_of([last, *corpus], reading) as source:
         found = compare_tokenizers(
             loaded,
-            tuple(files),
+            source,
             limit=n_bytes,
             n_differences=differences,
             special=special,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
 from .. import measures
 from ..counting import count_to_file, partial_directory
-from ..counts import Counts
+from ..counts import Counts, count_corpus
 from . import options, streams
 
 EXAMPLES = """\b
@@ -36,13 +37,18 @@ examples:
 @options.special_tokens_option
 @options.no_special_tokens_option
 @options.pattern_option
+@options.corpus_options
+@options.engine_options
 @options.threads_option
 @options.memory_limit_option
 @click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped.")
 @options.overwrite_option
 @options.quiet_option
 @streams.json_option
+@click.pass_context
 def count(
+    ctx: click.Context,
+    /,
     corpus: tuple[str, ...],
     output: Path,
     special_token: tuple[str, ...],
@@ -54,10 +60,12 @@ def count(
     overwrite: bool,
     quiet: bool,
     as_json: bool,
+    **reading: Any,
 ) -> None:
     """Count the pieces of CORPUS and save the counts.
 
-    CORPUS is files, directories, globs, or - for stdin. Counts of several parts of a corpus, made
+    CORPUS is files, directories, globs, URLs, or - for stdin: text, JSONL, CSV, Parquet, Arrow,
+    also packed, and archives. Counts of several parts of a corpus, made
     on one machine or many, are what train-tokenizer --counts learns from.
     """
     if no_special_tokens and special_token:
@@ -69,19 +77,24 @@ def count(
     # An output beside the parts of an unfinished run is that run's own.
     options.check_file(output, overwrite or (resume and partial_directory(output).is_dir()))
     began = time.perf_counter()
-    with options.corpus_files(corpus) as paths:
-        counts = count_to_file(
-            tuple(paths),
-            output,
-            pattern=options.stages(pattern) or "gpt2",
-            special_tokens=special_token or (() if no_special_tokens else ("<|endoftext|>",)),
-            threads=threads,
-            memory_limit=memory_limit,
-            overwrite=overwrite,
-            resume=resume,
-            progress=options.progress(quiet, as_json),
-        )
+    engine = options.engine_of(reading)
+    how: dict[str, Any] = {
+        "pattern": options.stages(pattern) or "gpt2",
+        "special_tokens": special_token or (() if no_special_tokens else ("<|endoftext|>",)),
+        "threads": threads,
+        "memory_limit": memory_limit,
+        "progress": options.progress(quiet, as_json),
+    }
+    with options.corpus_of(corpus, reading) as source:
+        if engine == "local":
+            counts = count_to_file(source, output, overwrite=overwrite, resume=resume, **how)
+        elif resume:
+            raise click.UsageError("--resume is for the local engine")
+        else:
+            counts = count_corpus(source, engine=engine, **how)
+            counts.save(output, overwrite=overwrite)
     seconds = time.perf_counter() - began
+    options.note_skips(ctx, counts.skipped)
     if as_json:
         streams.put_json(
             {
@@ -89,6 +102,7 @@ def count(
                 "bytes": counts.bytes_read,
                 "pieces": len(counts),
                 "total": counts.total,
+                "skipped": counts.skipped,
                 "pattern": counts.pattern,
                 "special_tokens": counts.special_tokens,
                 "fingerprint": counts.fingerprint,

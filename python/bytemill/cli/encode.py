@@ -75,7 +75,8 @@ def encode(
     """Encode a file (default: stdin) as one text and write its ids to stdout; or with -o, encode
     CORPUS into a directory of tokens.
 
-    For -o, CORPUS is files, directories, globs, or - for stdin.
+    For -o, CORPUS is files, directories, globs, URLs, or - for stdin: text, JSONL, CSV, Parquet,
+    Arrow, also packed, and archives.
     """
     loaded = options.load(tokenizer, pattern, special_token)
     to_stdout = format in STREAMS if format else output is None

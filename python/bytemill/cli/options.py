@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 import click
 
 from ..conversion import Format
-from ..corpus import files
+from ..corpus import Corpus, skips
 from ..counts import Counts
+from ..engines import Engine
 from ..errors import ConfigError
 from ..formats import target_paths
 from ..progress import ProgressOption
@@ -168,25 +169,129 @@ def _os_error(code: int, path: Path) -> OSError:
 
 def load_counts(names: Sequence[str], memory_limit: str | None, spill_dir: Path | None) -> Counts:
     """The sum of counts files."""
-    paths = files(tuple(names)) or []
+    from ..places import expand
+
+    paths = [path for name in names for path in expand(name)]
     counts = Counts.load(paths[0], memory_limit=memory_limit, spill_dir=spill_dir)
     for other in paths[1:]:
         counts.merge(Counts.load(other))
     return counts
 
 
+# What stdin holds, if nobody says, by its first bytes.
+MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"\xfd7zXZ\0": ".xz", b"BZh": ".bz2"}
+
+
+def corpus_options(function: Function) -> Function:
+    """Adds how a corpus is read: what is given to [`corpus_of`][bytemill.cli.options.corpus_of]."""
+    decorators = [
+        click.option(
+            "--text-field",
+            default="text",
+            show_default=True,
+            metavar="NAME",
+            help="Field or column that holds the text of a record; dotted if nested.",
+        ),
+        click.option(
+            "--input-format",
+            metavar="FORMAT",
+            help="text, jsonl, csv, tsv, tar, zip, parquet or arrow; packed: jsonl.gz and so on "
+            "with gz, zst, xz, bz2.  [default: what the file's name says]",
+        ),
+        click.option(
+            "--on-error",
+            type=click.Choice(["stop", "skip"]),
+            default="stop",
+            show_default=True,
+            help="A record that cannot be read: stop there, or leave it out and count it.",
+        ),
+        click.option(
+            "--max-document",
+            default="128MB",
+            show_default=True,
+            metavar="SIZE",
+            help="A larger record cannot be read.",
+        ),
+        click.option(
+            "--max-ratio",
+            type=click.IntRange(min=1),
+            default=250,
+            show_default=True,
+            metavar="N",
+            help="A packed file that unpacks to more than so many times its size is stopped.",
+        ),
+        click.option(
+            "--max-window",
+            default="128MB",
+            show_default=True,
+            metavar="SIZE",
+            help="How much memory unpacking a file may ask for.",
+        ),
+    ]
+    for decorator in reversed(decorators):
+        function = decorator(function)
+    return function
+
+
+def engine_options(function: Function) -> Function:
+    """Adds who does the work: what is given to [`engine_of`][bytemill.cli.options.engine_of]."""
+    engine = click.option(
+        "--engine",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        show_default=True,
+        help="Who does the work: this process, or a Ray cluster.",
+    )
+    address = click.option(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="The cluster: auto, or ray://host:10001.  [default: RAY_ADDRESS, or a new one here]",
+    )
+    return engine(address(function))
+
+
+def engine_of(options: dict[str, Any]) -> str | Engine:
+    """The engine that the options mean, which are taken from `options`."""
+    engine, address = options.pop("engine"), options.pop("ray_address")
+    if address is None:
+        return str(engine)
+    if engine != "ray":
+        raise click.UsageError("--ray-address needs --engine ray")
+    from ..engines import Ray
+
+    return Ray(address)
+
+
+READING = ("text_field", "input_format", "on_error", "max_document", "max_ratio", "max_window")
+
+
+def taken(options: dict[str, Any]) -> dict[str, Any]:
+    """Takes from `options` what [`corpus_options`][bytemill.cli.options.corpus_options] added."""
+    return {name: options.pop(name) for name in READING}
+
+
 @contextlib.contextmanager
-def corpus_files(names: Sequence[str]) -> Iterator[list[str]]:
-    """The corpus arguments as paths; what comes by stdin (`-`) is a temporary file meanwhile.
+def corpus_of(names: Sequence[str], reading: dict[str, Any]) -> Iterator[Corpus]:
+    """The corpus arguments as a corpus; what comes by stdin (`-`) is a temporary file meanwhile.
 
     The core reads files by position and cuts them where no piece is split; for a stream to have
     that, it must lie on disk first.
     """
     if "-" not in names:
-        yield list(names)
+        yield Corpus(tuple(names), **reading)
         return
     with tempfile.TemporaryDirectory(prefix="bytemill-") as directory:
-        copy = os.path.join(directory, "stdin")
-        with streams.open_input("-") as source, open(copy, "wb") as target:
-            shutil.copyfileobj(source, target, streams.BLOCK_SIZE)
-        yield [copy if name == "-" else name for name in names]
+        with streams.open_input("-") as source:
+            head = source.read(6)
+            ending = next((e for magic, e in MAGIC.items() if head.startswith(magic)), "")
+            copy = os.path.join(directory, "stdin" + ending)
+            with open(copy, "wb") as target:
+                target.write(head)
+                shutil.copyfileobj(source, target, streams.BLOCK_SIZE)
+        yield Corpus(tuple(copy if name == "-" else name for name in names), **reading)
+
+
+def note_skips(ctx: click.Context, skipped: dict[str, int]) -> None:
+    """Tells of records that were left out."""
+    if skipped:
+        streams.note(ctx, f"of the corpus, {skips(skipped)}")

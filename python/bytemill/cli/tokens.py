@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import click
 
 from .. import measures
-from ..corpus import files
 from ..encoding import SHARD_TOKENS
 from ..errors import BytemillError
 from ..tokenizer import Tokenizer
@@ -58,7 +57,7 @@ encode_options = _all(
         "--append-eot/--no-append-eot",
         default=True,
         show_default=True,
-        help="Give an end-of-text to files that do not end in one.",
+        help="Give an end-of-text to files and records that do not end in one.",
     ),
     click.option(
         "--eot", metavar="TEXT", help="Special token that ends documents.  [default: <|endoftext|>]"
@@ -83,6 +82,8 @@ encode_options = _all(
         metavar="N",
         help="What --shuffle and --val-fraction depend on.",
     ),
+    options.corpus_options,
+    options.engine_options,
     options.threads_option,
     click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped."),
     options.overwrite_option,
@@ -123,9 +124,12 @@ def encode_to_directory(
     if resume and "-" in corpus:
         raise click.UsageError("--resume needs files; stdin cannot be read again")
     began = time.perf_counter()
-    with options.corpus_files(corpus) as paths, _telling_how_to_go_on(ctx, output, corpus):
+    reading = options.taken(plan)
+    plan["engine"] = options.engine_of(plan)
+    opened = options.corpus_of(corpus, reading)
+    with opened as source, _telling_how_to_go_on(ctx, output, corpus):
         tokenizer.encode_files(
-            tuple(paths),
+            source,
             output,
             format=format or "shards",  # type: ignore[arg-type]
             resume=resume,
@@ -136,6 +140,7 @@ def encode_to_directory(
     seconds = time.perf_counter() - began
     names = [entry["name"] for entry in Tokens(output, _first(plan)).manifest["splits"]]
     splits = [Tokens(output, name) for name in names]
+    options.note_skips(ctx, splits[0].skipped)
     if as_json:
         streams.put_json(_facts(splits, seconds))
     elif not quiet:
@@ -171,6 +176,7 @@ def _facts(splits: list[Tokens], seconds: float) -> dict[str, Any]:
             split.split: {"tokens": len(split), "documents": len(split.documents)}
             for split in splits
         },
+        "skipped": first.skipped,
         "fingerprint": first.fingerprint,
         "seconds": round(seconds, 3),
     }
@@ -235,7 +241,7 @@ def verify(
     problems = verify_tokens(
         directory,
         loaded,
-        tuple(files(source) or ()) if source else None,
+        source or None,
         progress=options.progress(quiet, as_json),
     )
     if as_json:

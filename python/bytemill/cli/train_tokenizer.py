@@ -85,6 +85,8 @@ examples:
     metavar="FILE",
     help="Start from this tokenizer's merges, pattern and special tokens, and add to them.",
 )
+@options.corpus_options
+@options.engine_options
 @options.threads_option
 @options.memory_limit_option
 @click.option(
@@ -122,7 +124,9 @@ def train_tokenizer(
 ) -> None:
     """Learn a tokenizer from CORPUS and save it.
 
-    CORPUS is files, directories, globs, or - for stdin. The special tokens separate documents.
+    CORPUS is files, directories, globs, URLs, or - for stdin: text, JSONL, CSV, Parquet, Arrow,
+    also packed, and archives. The special tokens separate documents of plain text; a record of
+    another format is a document.
     """
     if not corpus and not counts:
         raise click.UsageError("give a CORPUS, or --counts")
@@ -132,6 +136,8 @@ def train_tokenizer(
         raise click.UsageError("--no-special-tokens contradicts --special-token")
     if extend_from is not None and pattern:
         raise click.UsageError("--extend-from keeps its own pattern; leave --pattern out")
+    reading = options.taken(limits)
+    limits["engine"] = options.engine_of(limits)
     options.check_output(output, format, overwrite)
     base = None if extend_from is None else options.load(extend_from)
     shown = options.progress(quiet, as_json)
@@ -152,8 +158,8 @@ def train_tokenizer(
         sum = options.load_counts(counts, memory_limit, limits["spill_dir"])
         tokenizer = learn(counts=sum, **limits)
     else:
-        with options.corpus_files(corpus) as paths:
-            tokenizer = learn(tuple(paths), **limits)
+        with options.corpus_of(corpus, reading) as source:
+            tokenizer = learn(source, **limits)
     tokenizer.save(output, format=format, overwrite=overwrite)
     seconds = time.perf_counter() - began
     if as_json:

@@ -135,7 +135,7 @@ fn any_manifest_is_read_or_refused() {
         if cut { data.truncate(at) } else { data[at] = byte }
         fs::write(&path, &data).unwrap();
         match Manifest::read(&corpus.out()) {
-            Ok(_) => { let _ = verify(&corpus.out(), Some(&tokenizer), Some(&corpus.paths), &job()); }
+            Ok(_) => { let _ = verify(&corpus.out(), Some(&tokenizer), Some(&corpus.inputs()), &job()); }
             Err(error) => prop_assert!(matches!(error, Error::Tokens(_)), "{}", error),
         }
     });

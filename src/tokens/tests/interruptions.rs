@@ -36,7 +36,7 @@ impl Vanished {
 
 /// Replaces a source by a directory between planning and reading: an error in the middle.
 fn stopped_at(corpus: &Corpus, tokenizer: &Tokenizer, options: &Options, source: usize) -> Error {
-    let plan = plan(tokenizer, &corpus.paths, options).unwrap();
+    let plan = plan(tokenizer, &corpus.inputs(), options).unwrap();
     let vanished = Vanished::new(&corpus.paths[source]);
     let (directory, task) = Directory::take(&corpus.out(), &plan, Existing::Resume).unwrap();
     let (journal, state) = match task {
@@ -47,7 +47,7 @@ fn stopped_at(corpus: &Corpus, tokenizer: &Tokenizer, options: &Options, source:
     let job = job();
     let work = Work {
         tokenizer,
-        paths: &corpus.paths,
+        inputs: &corpus.inputs(),
         plan: &plan,
         partial: &directory.partial,
         manner: &RESUME,
@@ -154,7 +154,7 @@ fn what_is_there_is_respected() {
 fn a_second_writer_is_refused() {
     let tokenizer = tokenizer();
     let corpus = Corpus::new(&["the cat"]);
-    let plan = plan(&tokenizer, &corpus.paths, &options()).unwrap();
+    let plan = plan(&tokenizer, &corpus.inputs(), &options()).unwrap();
     let first = Directory::take(&corpus.out(), &plan, Existing::Refuse).unwrap();
     let overwrite = Manner { existing: Existing::Overwrite, ..Manner::default() };
     let error = corpus.encode(&tokenizer, &options(), &overwrite).unwrap_err().to_string();
@@ -180,7 +180,14 @@ fn sources_must_be_what_they_were() {
     fs::write(&corpus.paths[0], "the").unwrap();
     assert!(resume().contains("0.txt has changed"), "{}", resume());
     let some = &corpus.paths[1..];
-    let error = encode_files(&tokenizer, some, &corpus.out(), &options(), &RESUME, &job());
+    let error = encode_files(
+        &tokenizer,
+        &Inputs::of_files(some),
+        &corpus.out(),
+        &options(),
+        &RESUME,
+        &job(),
+    );
     let error = error.unwrap_err().to_string();
     assert!(error.contains("0.txt, not"), "{error}");
     let smaller = tokenizer.truncate(270).unwrap();

@@ -3,6 +3,7 @@
 
 mod damage;
 mod interruptions;
+mod joining;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,16 +64,20 @@ impl Corpus {
         corpus
     }
 
+    fn inputs(&self) -> Inputs {
+        Inputs::of_files(&self.paths)
+    }
+
     fn out(&self) -> PathBuf {
         self.folder.path().join("tokens")
     }
 
     fn encode(&self, tokenizer: &Tokenizer, options: &Options, manner: &Manner) -> Result<()> {
-        encode_files(tokenizer, &self.paths, &self.out(), options, manner, &job())
+        encode_files(tokenizer, &self.inputs(), &self.out(), options, manner, &job())
     }
 
     fn verify(&self, tokenizer: &Tokenizer) -> Vec<String> {
-        verify(&self.out(), Some(tokenizer), Some(&self.paths), &job()).unwrap()
+        verify(&self.out(), Some(tokenizer), Some(&self.inputs()), &job()).unwrap()
     }
 }
 

@@ -1,0 +1,68 @@
+"""Who does the work: the threads of this process, or the processes of a cluster.
+
+Counts add up and tokens are those of sources in order, so a cluster needs no algorithm of its own:
+workers get (path, byte range or row groups), never text, and give counts or write parts. Both
+engines give the same bytes.
+
+    engine="local"               this process (the default)
+    engine="ray"                 Ray: the cluster that is there, or one on this machine
+    engine=Ray("ray://head:10001")
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import ConfigError
+from .local import Local
+
+if TYPE_CHECKING:
+    from .. import _native
+    from ..corpus import Corpus
+    from ..places import Entry
+    from ..progress import Report
+    from ..tokenizer import Tokenizer
+    from .on_ray import Ray
+
+__all__ = ["Engine", "Local", "Ray", "chosen"]
+
+
+class Engine(Protocol):
+    """Counts and encodes a corpus."""
+
+    def count(self, counts: _native.Counts, corpus: Corpus, report: Report) -> object:
+        """Adds the counts of a corpus to `counts`; what is given back must live as long as they."""
+
+    def encode(
+        self,
+        tokenizer: Tokenizer,
+        corpus: Corpus,
+        entries: list[Entry],
+        out: str | os.PathLike[str],
+        plan: dict[str, Any],
+        report: Report,
+    ) -> None:
+        """Writes the tokens of a corpus into a directory; `plan` is what Rust is asked for."""
+
+
+def chosen(engine: str | Engine) -> Engine:
+    """The engine that an argument means."""
+    if not isinstance(engine, str):
+        return engine
+    if engine == "local":
+        return Local()
+    if engine == "ray":
+        from .on_ray import Ray
+
+        return Ray()
+    raise ConfigError(f"engine={engine!r} is not known", 'use "local" or "ray"')
+
+
+def __getattr__(name: str) -> Any:
+    # Ray takes a second to import, and is not always there.
+    if name == "Ray":
+        from .on_ray import Ray
+
+        return Ray
+    raise AttributeError(name)

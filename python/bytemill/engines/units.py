@@ -1,0 +1,113 @@
+"""A corpus → units of work of about the same size, in order.
+
+A unit is sources, or ranges of them: what can be cut is (text and JSONL as they lie on disk, row
+groups of Parquet), what cannot (packed files, archives, CSV) is a unit by itself or with others.
+Units are plain data, and small: whoever gets one opens the sources itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..columns import Columns, Dataset, Items
+from ..corpus import Corpus
+from ..errors import ConfigError
+from ..places import Entry
+
+if TYPE_CHECKING:
+    from .. import _native
+
+__all__ = ["UNIT_SIZE", "Unit", "units"]
+
+UNIT_SIZE = 256_000_000
+# Opening a file is work as well.
+COST_OF_FILE = 50_000
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Some of a corpus.
+
+    Attributes:
+        number: its place in the corpus.
+        size: its bytes.
+        settings: how the corpus is read.
+        entries: sources, or ranges of them; without readers of columns, which are made anew.
+        row_groups: of each, which row groups are meant, if it has any.
+    """
+
+    number: int
+    size: int
+    settings: dict[str, Any]
+    entries: list[Entry]
+    row_groups: list[tuple[int, int] | None]
+
+    def inputs(self) -> _native.Inputs:
+        """The sources for Rust, wherever this is."""
+        corpus = Corpus((), **self.settings)
+        opened = []
+        for entry, groups in zip(self.entries, self.row_groups):
+            if groups is None:
+                opened.append(entry)
+                continue
+            columns = Columns(entry, corpus.text_field, corpus.on_error, groups)
+            opened.append(replace(entry, reader=columns))
+        return corpus.inputs(opened)
+
+
+def units(corpus: Corpus, entries: Sequence[Entry], unit_size: int = UNIT_SIZE) -> list[Unit]:
+    """The units of a corpus, in order."""
+    made: list[Unit] = []
+    held: list[tuple[Entry, tuple[int, int] | None]] = []
+    size = cost = 0
+    for entry, groups, n_bytes in _pieces(entries, unit_size):
+        held.append((entry, groups))
+        size += n_bytes
+        cost += n_bytes + COST_OF_FILE
+        if cost >= unit_size:
+            made.append(_unit(len(made), size, corpus, held))
+            held, size, cost = [], 0, 0
+    if held:
+        made.append(_unit(len(made), size, corpus, held))
+    return made
+
+
+def _unit(
+    number: int, size: int, corpus: Corpus, held: list[tuple[Entry, tuple[int, int] | None]]
+) -> Unit:
+    entries = [entry for entry, _ in held]
+    return Unit(number, size, corpus.settings, entries, [groups for _, groups in held])
+
+
+def _pieces(
+    entries: Sequence[Entry], unit_size: int
+) -> Iterator[tuple[Entry, tuple[int, int] | None, int]]:
+    for entry in entries:
+        if isinstance(entry.reader, (Dataset, Items)):
+            raise ConfigError(
+                "a dataset or an iterator cannot be read by other processes",
+                "give files, or use the local engine",
+            )
+        if isinstance(entry.reader, Columns):
+            yield from _row_groups(entry, entry.reader, unit_size)
+        elif entry.format in ("text", "jsonl") and entry.size > unit_size:
+            # The last is not much smaller than the others.
+            n = max(round(entry.size / unit_size), 1)
+            bounds = [entry.size * i // n for i in range(n + 1)]
+            for start, end in zip(bounds, bounds[1:]):
+                yield entry.part(start, end), None, end - start
+        else:
+            yield entry, None, entry.size
+
+
+def _row_groups(
+    entry: Entry, columns: Columns, unit_size: int
+) -> Iterator[tuple[Entry, tuple[int, int] | None, int]]:
+    plain = replace(entry, reader=columns.below)
+    n_groups = columns.n_parts()
+    n = min(max(round(entry.size / unit_size), 1), max(n_groups, 1))
+    bounds = [n_groups * i // n for i in range(n + 1)]
+    for start, end in zip(bounds, bounds[1:]):
+        yield plain, (start, end), entry.size // n

@@ -1,0 +1,205 @@
+//! Tar: blocks of 512 bytes, a head before every member.
+//!
+//! Read are the old form, `ustar`, and the long names of GNU and of POSIX (`pax`). Only plain files
+//! count; directories, links and devices are passed over.
+
+use std::io::{self, Read};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Archive, Member, damaged, is_hidden};
+use crate::corpus::unpack::Input;
+
+const BLOCK: usize = 512;
+/// No name is longer; a damaged length must not ask for all memory.
+const LONGEST_NAME: u64 = 1 << 20;
+/// No member is larger, and its size can be added to.
+const LARGEST: u64 = 1 << 60;
+
+/// A tar archive.
+pub struct Tar {
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    input: Input,
+    /// Bytes of the present member that were not read yet, and what fills up its last block.
+    left: u64,
+    padding: u64,
+    /// Whether a member could not be read to its end: that was told, and nothing follows.
+    failed: bool,
+}
+
+impl Tar {
+    /// The members of an archive that is read from front to back.
+    pub fn new(input: Input) -> Self {
+        Tar { state: Arc::new(Mutex::new(State { input, left: 0, padding: 0, failed: false })) }
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a head, or those before it, say of a member.
+#[derive(Default)]
+struct Told {
+    name: Option<String>,
+    size: Option<u64>,
+}
+
+impl Archive for Tar {
+    fn next(&mut self) -> io::Result<Option<Member>> {
+        let mut state = lock(&self.state);
+        let mut told = Told::default();
+        if state.failed {
+            return Ok(None);
+        }
+        loop {
+            state.pass()?;
+            let Some(head) = state.head()? else { return Ok(None) };
+            let size = told.size.take().map_or_else(|| number(&head[124..136]), Ok)?;
+            if size > LARGEST {
+                return Err(damaged("an impossible size of a member"));
+            }
+            state.left = size;
+            state.padding = (BLOCK as u64 - size % BLOCK as u64) % BLOCK as u64;
+            match head[156] {
+                b'L' => told.name = Some(until_zero(&state.text()?)),
+                b'x' => extended(&state.text()?, &mut told)?,
+                b'0' | 0 | b'7' => {
+                    let name = told.name.take().unwrap_or_else(|| name_of(&head));
+                    // The old form has directories as files that end in a slash.
+                    if !is_hidden(&name) && !name.ends_with('/') {
+                        let input = Box::new(Content(Arc::clone(&self.state)));
+                        return Ok(Some(Member { name, input }));
+                    }
+                }
+                b'S' => return Err(damaged("holds a sparse file, which is not read")),
+                b'g' | b'K' => {}
+                _ => told = Told::default(),
+            }
+        }
+    }
+}
+
+impl State {
+    /// Passes what is left of the present member.
+    fn pass(&mut self) -> io::Result<()> {
+        let n = self.left + self.padding;
+        let passed = io::copy(&mut (&mut self.input).take(n), &mut io::sink())?;
+        // The last block need not be filled up.
+        if passed < self.left {
+            return Err(damaged("ends within a member"));
+        }
+        (self.left, self.padding) = (0, 0);
+        Ok(())
+    }
+
+    /// The next head; None at the end.
+    fn head(&mut self) -> io::Result<Option<[u8; BLOCK]>> {
+        let mut head = [0; BLOCK];
+        let mut filled = 0;
+        while filled < BLOCK {
+            match self.input.read(&mut head[filled..])? {
+                0 if filled == 0 => return Ok(None),
+                0 => return Err(damaged("ends within the head of a member")),
+                n => filled += n,
+            }
+        }
+        if head.iter().all(|&byte| byte == 0) {
+            // What comes behind is padding, but a checksum of what it is packed with may be there.
+            io::copy(&mut self.input, &mut io::sink())?;
+            return Ok(None);
+        }
+        let sum: u64 = head
+            .iter()
+            .enumerate()
+            .map(|(i, &byte)| if (148..156).contains(&i) { 32 } else { u64::from(byte) })
+            .sum();
+        if number(&head[148..156]).ok() != Some(sum) {
+            return Err(damaged("not a tar archive here: the checksum of a head does not match"));
+        }
+        Ok(Some(head))
+    }
+
+    /// The whole of a member that tells of the next one.
+    fn text(&mut self) -> io::Result<Vec<u8>> {
+        if self.left > LONGEST_NAME {
+            return Err(damaged("an impossible length of a name"));
+        }
+        let mut text = vec![0; self.left as usize];
+        self.input.read_exact(&mut text).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => damaged("ends within a member"),
+            _ => e,
+        })?;
+        self.left = 0;
+        Ok(text)
+    }
+}
+
+/// A number in octal digits, or in binary if its first bit says so.
+fn number(field: &[u8]) -> io::Result<u64> {
+    let wrong = || damaged("a number in the head of a member is none");
+    if field[0] & 0x80 != 0 {
+        let bytes = field.iter().enumerate().map(|(i, &b)| if i == 0 { b & 0x7f } else { b });
+        return bytes
+            .into_iter()
+            .try_fold(0u64, |value, byte| value.checked_mul(256)?.checked_add(byte.into()))
+            .ok_or_else(wrong);
+    }
+    let text = until_zero(field);
+    let digits = text.trim();
+    if digits.is_empty() { Ok(0) } else { u64::from_str_radix(digits, 8).map_err(|_| wrong()) }
+}
+
+fn until_zero(field: &[u8]) -> String {
+    let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
+    String::from_utf8_lossy(&field[..end]).into_owned()
+}
+
+fn name_of(head: &[u8; BLOCK]) -> String {
+    let name = until_zero(&head[..100]);
+    let prefix = until_zero(&head[345..500]);
+    let posix = &head[257..263] == b"ustar\0";
+    if posix && !prefix.is_empty() { format!("{prefix}/{name}") } else { name }
+}
+
+/// Reads `LENGTH NAME=VALUE` lines.
+fn extended(mut text: &[u8], told: &mut Told) -> io::Result<()> {
+    let wrong = || damaged("an extended head of a member makes no sense");
+    while !text.is_empty() {
+        let space = text.iter().position(|&byte| byte == b' ').ok_or_else(wrong)?;
+        let length: usize = until_zero(&text[..space]).parse().map_err(|_| wrong())?;
+        let line = text.get(space + 1..length.saturating_sub(1)).ok_or_else(wrong)?;
+        text = text.get(length..).ok_or_else(wrong)?;
+        let line = String::from_utf8_lossy(line);
+        match line.split_once('=') {
+            Some(("path", value)) => told.name = Some(value.to_owned()),
+            Some(("size", value)) => told.size = Some(value.parse().map_err(|_| wrong())?),
+            Some(_) => {}
+            None => return Err(wrong()),
+        }
+    }
+    Ok(())
+}
+
+/// What the present member holds.
+struct Content(Arc<Mutex<State>>);
+
+impl Read for Content {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut state = lock(&self.0);
+        let most = state.left.min(buffer.len() as u64) as usize;
+        match state.input.read(&mut buffer[..most]) {
+            Ok(n) if n > 0 || most == 0 => {
+                state.left -= n as u64;
+                Ok(n)
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Err(e),
+            other => {
+                state.failed = true;
+                Err(other.err().unwrap_or_else(|| damaged("ends within a member")))
+            }
+        }
+    }
+}

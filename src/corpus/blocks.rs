@@ -1,0 +1,23 @@
+//! An open source, block by block.
+
+use super::Cutter;
+use super::block::Block;
+use super::reading::Reading;
+use crate::error::Result;
+
+/// What is needed to find blocks and to read them.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'c> {
+    /// Text is cut by this.
+    pub cutter: &'c Cutter,
+    /// How to read.
+    pub reading: &'c Reading,
+    /// About so many bytes make a block.
+    pub chunk_size: usize,
+}
+
+/// An open source. Whoever has it is alone with it, and should not have it for long.
+pub(super) trait Blocks<'a>: Send {
+    /// The next block, or None behind the one that ends the source.
+    fn next(&mut self, context: &Context<'_>) -> Result<Option<Block<'a>>>;
+}

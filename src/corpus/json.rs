@@ -1,0 +1,517 @@
+//! One string out of a JSON value, with the whole value checked.
+//!
+//! A record is read once, from its first byte to its last, and only the text that is asked for is
+//! copied. Nothing is allocated. What is accepted is what Python's `json` accepts: RFC 8259, and
+//! `NaN` and `Infinity`; of a key that is there twice, the last counts. A lone surrogate (`"\ud800"`)
+//! becomes U+FFFD, as it does wherever text from Python is read.
+//!
+//! The bytes must be UTF-8: whoever calls has checked many records at once, which is cheaper.
+
+use memchr::memchr2;
+
+/// Deeper than any record is nested; what is deeper must not use up the stack.
+const DEEPEST: usize = 512;
+
+/// What became of the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// It is there, and was appended.
+    Text,
+    /// There is none of that name.
+    Nothing,
+    /// It is `null`.
+    Null,
+    /// It is something else: what.
+    Other(&'static str),
+}
+
+/// Where in a value something is wrong, and what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wrong {
+    /// The byte.
+    pub at: usize,
+    /// What is wrong there.
+    pub what: &'static str,
+}
+
+type Result<T> = std::result::Result<T, Wrong>;
+
+/// Appends the string at `path` (names of members, from the outermost inwards) of the JSON value
+/// `data` to `out`.
+pub fn text_at(data: &[u8], path: &[String], out: &mut Vec<u8>) -> Result<Found> {
+    let mut scanner = Scanner { data, at: 0, path, start: out.len(), out };
+    scanner.space();
+    let found = scanner.sought(0, 0)?;
+    scanner.space();
+    if scanner.at < data.len() {
+        return scanner.wrong("more behind the value");
+    }
+    Ok(found)
+}
+
+struct Scanner<'a> {
+    data: &'a [u8],
+    at: usize,
+    path: &'a [String],
+    out: &'a mut Vec<u8>,
+    /// Where in `out` the text begins.
+    start: usize,
+}
+
+impl Scanner<'_> {
+    fn wrong<T>(&self, what: &'static str) -> Result<T> {
+        Err(Wrong { at: self.at, what })
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.data.get(self.at).copied()
+    }
+
+    fn space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    /// A value in which the text is sought: `level` names of the path lead to it.
+    fn sought(&mut self, level: usize, depth: usize) -> Result<Found> {
+        // Of equal keys the last counts, so what was found before is forgotten.
+        self.out.truncate(self.start);
+        let last = level == self.path.len();
+        match self.peek() {
+            Some(b'"') if last => {
+                self.at += 1;
+                self.string(true)?;
+                Ok(Found::Text)
+            }
+            Some(b'{') if !last => self.object(Some(level), depth),
+            Some(byte) => {
+                let what = match byte {
+                    b'{' => "an object",
+                    b'[' => "an array",
+                    b'"' => "a string",
+                    b't' | b'f' => "true or false",
+                    b'n' => "null",
+                    _ => "a number",
+                };
+                self.value(depth)?;
+                Ok(match (byte, last) {
+                    (b'n', true) => Found::Null,
+                    (_, true) => Found::Other(what),
+                    // The record itself has to be an object; members on the way may be missing.
+                    (_, false) if level == 0 => Found::Other(what),
+                    (_, false) => Found::Nothing,
+                })
+            }
+            None => self.wrong("the end where a value should be"),
+        }
+    }
+
+    /// Any value.
+    fn value(&mut self, depth: usize) -> Result<()> {
+        match self.peek() {
+            Some(b'"') => {
+                self.at += 1;
+                self.string(false)
+            }
+            Some(b'{') => self.object(None, depth).map(|_| ()),
+            Some(b'[') => self.array(depth),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b't') => self.word("true"),
+            Some(b'f') => self.word("false"),
+            Some(b'n') => self.word("null"),
+            Some(b'N') => self.word("NaN"),
+            Some(b'I') => self.word("Infinity"),
+            Some(_) => self.wrong("no value"),
+            None => self.wrong("the end where a value should be"),
+        }
+    }
+
+    fn word(&mut self, word: &str) -> Result<()> {
+        if !self.data[self.at..].starts_with(word.as_bytes()) {
+            return self.wrong("no value");
+        }
+        self.at += word.len();
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<()> {
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+            if self.peek() == Some(b'I') {
+                return self.word("Infinity");
+            }
+        }
+        if self.peek() == Some(b'0') {
+            self.at += 1;
+        } else {
+            self.digits()?;
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Ok(())
+    }
+
+    fn digits(&mut self) -> Result<()> {
+        let n = self.data[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        if n == 0 {
+            return self.wrong("no digit");
+        }
+        self.at += n;
+        Ok(())
+    }
+
+    fn array(&mut self, depth: usize) -> Result<()> {
+        self.enter(depth)?;
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            self.value(depth + 1)?;
+            if self.next_is(b']')? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Passes the bracket that opens an object or an array.
+    fn enter(&mut self, depth: usize) -> Result<()> {
+        if depth >= DEEPEST {
+            return self.wrong("too many arrays and objects inside each other");
+        }
+        self.at += 1;
+        self.space();
+        Ok(())
+    }
+
+    /// Behind a value: whether the array or object ends, or a comma follows.
+    fn next_is(&mut self, end: u8) -> Result<bool> {
+        self.space();
+        match self.peek() {
+            Some(byte) if byte == end => {
+                self.at += 1;
+                Ok(true)
+            }
+            Some(b',') => {
+                self.at += 1;
+                self.space();
+                Ok(false)
+            }
+            Some(_) => self.wrong("no comma"),
+            None => self.wrong("the end inside an array or object"),
+        }
+    }
+
+    /// An object; if it is `level` deep on the path, what is found in it.
+    fn object(&mut self, level: Option<usize>, depth: usize) -> Result<Found> {
+        self.enter(depth)?;
+        let mut found = Found::Nothing;
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(found);
+        }
+        loop {
+            if self.peek() != Some(b'"') {
+                return self.wrong("no name of a member");
+            }
+            self.at += 1;
+            let on_path = match level {
+                Some(level) => self.key_is(level)?,
+                None => {
+                    self.string(false)?;
+                    false
+                }
+            };
+            self.space();
+            if self.peek() != Some(b':') {
+                return self.wrong("no colon");
+            }
+            self.at += 1;
+            self.space();
+            match level {
+                Some(level) if on_path => found = self.sought(level + 1, depth + 1)?,
+                _ => self.value(depth + 1)?,
+            }
+            if self.next_is(b'}')? {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Passes a key, and tells whether it is the name on the path.
+    fn key_is(&mut self, level: usize) -> Result<bool> {
+        let name = self.path[level].as_bytes();
+        let begin = self.at;
+        self.string(false)?;
+        let raw = &self.data[begin..self.at - 1];
+        if !raw.contains(&b'\\') {
+            return Ok(raw == name);
+        }
+        // Escaped, which hardly any key is: behind what is in `out`, for a moment.
+        let (end, before) = (self.at, self.out.len());
+        self.at = begin;
+        self.string(true)?;
+        let same = self.out[before..] == *name;
+        self.out.truncate(before);
+        self.at = end;
+        Ok(same)
+    }
+
+    /// Passes a string behind its first quotation mark, and appends it to `out` if it is `wanted`.
+    fn string(&mut self, wanted: bool) -> Result<()> {
+        loop {
+            let rest = &self.data[self.at..];
+            let Some(n) = memchr2(b'"', b'\\', rest) else {
+                self.at = self.data.len();
+                return self.wrong("the end inside a string");
+            };
+            let plain = &rest[..n];
+            // Without an early end, so that many bytes are looked at in one step.
+            if plain.iter().fold(false, |any, &byte| any | (byte < 0x20)) {
+                self.at += plain.iter().position(|&byte| byte < 0x20).unwrap_or(0);
+                return self.wrong("a control character in a string");
+            }
+            if wanted {
+                self.out.extend_from_slice(plain);
+            }
+            self.at += n + 1;
+            if rest[n] == b'"' {
+                return Ok(());
+            }
+            self.escape(wanted)?;
+        }
+    }
+
+    /// Passes an escape behind its backslash.
+    fn escape(&mut self, wanted: bool) -> Result<()> {
+        let byte = match self.peek() {
+            Some(byte @ (b'"' | b'\\' | b'/')) => byte,
+            Some(b'n') => b'\n',
+            Some(b't') => b'\t',
+            Some(b'r') => b'\r',
+            Some(b'b') => 8,
+            Some(b'f') => 12,
+            Some(b'u') => return self.escaped_character(wanted),
+            Some(_) => return self.wrong("an escape that there is not"),
+            None => return self.wrong("the end inside a string"),
+        };
+        self.at += 1;
+        if wanted {
+            self.out.push(byte);
+        }
+        Ok(())
+    }
+
+    fn escaped_character(&mut self, wanted: bool) -> Result<()> {
+        self.at += 1;
+        let mut unit = self.four_digits()?;
+        let follows = |scanner: &Self| scanner.data[scanner.at..].starts_with(b"\\u");
+        if (0xD800..0xDC00).contains(&unit) && follows(self) {
+            let before = self.at;
+            self.at += 2;
+            let second = self.four_digits()?;
+            if (0xDC00..0xE000).contains(&second) {
+                unit = 0x10000 + ((unit - 0xD800) << 10) + (second - 0xDC00);
+            } else {
+                self.at = before;
+            }
+        }
+        if wanted {
+            let character = char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER);
+            self.out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+        Ok(())
+    }
+
+    fn four_digits(&mut self) -> Result<u32> {
+        let digits = self.data.get(self.at..self.at + 4).unwrap_or_default();
+        let value = digits.iter().try_fold(0, |value, &byte| {
+            char::from(byte).to_digit(16).map(|digit| value << 4 | digit)
+        });
+        match value {
+            Some(value) if digits.len() == 4 => {
+                self.at += 4;
+                Ok(value)
+            }
+            _ => self.wrong("no four hexadecimal digits"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn path(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    fn at(data: &str, names: &[&str]) -> Result<(Found, String)> {
+        let mut out = b"before ".to_vec();
+        let found = text_at(data.as_bytes(), &path(names), &mut out)?;
+        Ok((found, String::from_utf8(out[7..].to_vec()).unwrap()))
+    }
+
+    #[test]
+    fn finds_text() {
+        let text = |data, names: &[&str]| match at(data, names) {
+            Ok((Found::Text, text)) => text,
+            other => panic!("{data}: {other:?}"),
+        };
+        assert_eq!(text(r#"{"text": "a"}"#, &["text"]), "a");
+        assert_eq!(
+            text(r#" {"id":1,"text":"a\n\"\\\/\u00e9\ud83d\ude00","x":[1,{}]} "#, &["text"]),
+            "a\n\"\\/é😀"
+        ); // fmt: skip
+        assert_eq!(text(r#"{"text":"a","text":"b"}"#, &["text"]), "b");
+        assert_eq!(text(r#"{"te\u0078t":"a"}"#, &["text"]), "a");
+        assert_eq!(text(r#"{"text":"no","a":{"text":"yes"}}"#, &["a", "text"]), "yes");
+        assert_eq!(
+            text(r#"{"t":"\ud800x\ude00\ud83d\ud83d\ude00"}"#, &["t"]),
+            "\u{fffd}x\u{fffd}\u{fffd}😀"
+        );
+        assert_eq!(text(r#"{"n":NaN,"m":-Infinity,"t":""}"#, &["t"]), "");
+    }
+
+    #[test]
+    fn says_what_is_there_instead() {
+        let found = |data, names: &[&str]| at(data, names).unwrap().0;
+        assert_eq!(found(r#"{"a":{"text":"x"}}"#, &["text"]), Found::Nothing);
+        assert_eq!(found(r#"{"text":"a","text":null}"#, &["text"]), Found::Null);
+        assert_eq!(found(r#"{"text":["a"]}"#, &["text"]), Found::Other("an array"));
+        assert_eq!(found(r#"["text"]"#, &["text"]), Found::Other("an array"));
+        assert_eq!(found(r#"{"a":{"b":"x"},"a":{}}"#, &["a", "b"]), Found::Nothing);
+        assert_eq!(found(r#"{"a":{"b":"x"},"a":1}"#, &["a", "b"]), Found::Nothing);
+        assert_eq!(at(r#"{"a":"x","a":{}}"#, &["a"]).unwrap().1, "");
+    }
+
+    #[test]
+    fn what_is_not_json_is_told() {
+        for data in [
+            "",
+            "{",
+            r#"{"text":"a""#,
+            r#"{"text":"a"}}"#,
+            r#"{"text" "a"}"#,
+            r#"{"text":}"#,
+            r#"{"text":"a",}"#,
+            r#"{text:"a"}"#,
+            r#"{"text":"a" "b":1}"#,
+            r#"{"text":01}"#,
+            r#"{"text":1.}"#,
+            r#"{"text":.5}"#,
+            r#"{"text":+1}"#,
+            r#"{"text":1e}"#,
+            r#"{"x":[1,]}"#,
+            r#"{"text":"\x"}"#,
+            r#"{"text":"\u12g4"}"#,
+            r#"{"text":"\u12"#,
+            "{\"text\":\"a\nb\"}",
+            r#"{"text":tru}"#,
+            r#"{"text":"a"} x"#,
+            "nul",
+            r#"{"text":'a'}"#,
+            "[",
+            "[1 2]",
+        ] {
+            // fmt: skip
+            let wrong = at(data, &["text"]);
+            assert!(wrong.is_err(), "{data}: {wrong:?}");
+        }
+        let deep = "[".repeat(100_000);
+        assert!(at(&deep, &["text"]).unwrap_err().what.contains("inside each other"));
+    }
+
+    /// JSON that is valid or nearly so.
+    fn json() -> impl Strategy<Value = String> {
+        let part = prop::sample::select(vec![
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            "\"text\"",
+            "\"a\"",
+            "\"te\\u0078t\"",
+            "1",
+            "-0.5e+3",
+            "null",
+            "true",
+            " ",
+            "\"\\ud83d\\ude00\"",
+            "\"x\\n\"",
+            "\"é\"",
+            "\"",
+            "\\",
+            "0",
+        ]); // fmt: skip
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+        ];
+        let value = leaf.prop_recursive(4, 30, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::btree_map(prop_oneof!["text", "a", any::<String>()], inner, 0..5)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        });
+        prop_oneof![
+            3 => value.prop_map(|value| value.to_string()),
+            1 => prop::collection::vec(part, 0..12).prop_map(|parts| parts.concat()),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_serde(data in json(), nested in any::<bool>(), cut in any::<prop::sample::Index>(), whole in any::<bool>()) {
+            let names: &[&str] = if nested { &["a", "text"] } else { &["text"] };
+            let mut data = data;
+            if !whole && !data.is_empty() {
+                let mut end = cut.index(data.len());
+                while !data.is_char_boundary(end) {
+                    end -= 1;
+                }
+                data.truncate(end);
+            }
+            let expected = serde_json::from_str::<Value>(&data);
+            match (at(&data, names), expected) {
+                (Ok((found, text)), Ok(value)) => {
+                    let pointer = names.iter().try_fold(&value, |value, name| value.get(name));
+                    match pointer {
+                        Some(Value::String(expected)) => {
+                            prop_assert_eq!((found, &text), (Found::Text, expected));
+                        }
+                        _ => prop_assert!(found != Found::Text && text.is_empty(), "{}", data),
+                    }
+                }
+                // A number that is too large for serde is still JSON.
+                (Ok(_), Err(error)) => prop_assert!(error.to_string().contains("number out of range"), "{data}: {error}"),
+                (Err(wrong), Ok(_)) => prop_assert!(false, "{}: {:?}", data, wrong),
+                (Err(_), Err(_)) => {}
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(data in prop::collection::vec(any::<u8>(), 0..60)) {
+            let mut out = Vec::new();
+            let _ = text_at(&data, &path(&["text"]), &mut out);
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! Every kind of source against what was put into it; in any blocks, from any place on, by any
+//! number of workers.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::error::Error;
+
+const KINDS: [&str; 4] = ["gz", "zst", "xz", "bz2"];
+
+fn pack(data: &[u8], packing: &str) -> Vec<u8> {
+    match packing {
+        "gz" => {
+            let mut encoder =
+                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(data).unwrap();
+            encoder.finish().unwrap()
+        }
+        "zst" => zstd::stream::encode_all(data, 1).unwrap(),
+        "xz" => {
+            let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 0);
+            encoder.write_all(data).unwrap();
+            encoder.finish().unwrap()
+        }
+        "bz2" => {
+            let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+            encoder.write_all(data).unwrap();
+            encoder.finish().unwrap()
+        }
+        _ => data.to_vec(),
+    }
+}
+
+fn cutter() -> Cutter {
+    Cutter::new(&["gpt2"], &["<|end|>"]).unwrap()
+}
+
+/// What is in a block: the stretches of a text joined, `None` where one ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Text(Vec<u8>),
+    End,
+    Document(Vec<u8>),
+}
+
+fn add(parts: &mut Vec<Part>, text: Text<'_>) {
+    match text {
+        Text::Stretch { text, ends } => {
+            match parts.last_mut() {
+                Some(Part::Text(before)) => before.extend_from_slice(text),
+                _ => parts.push(Part::Text(text.to_vec())),
+            }
+            if ends {
+                parts.push(Part::End);
+            }
+        }
+        Text::Documents(documents) => {
+            parts.extend(documents.iter().map(|text| Part::Document(text.to_vec())));
+        }
+    }
+}
+
+type Place = (usize, Position);
+type Read = (Vec<Part>, Skipped, Vec<(Place, Vec<Part>)>);
+
+/// All there is from a place on, and the places at which blocks end with what is behind them.
+fn read(inputs: &Inputs, chunk_size: usize, from: Place) -> crate::Result<Read> {
+    let cutter = cutter();
+    let sources = inputs.sources()?;
+    let context = Context { cutter: &cutter, reading: &inputs.reading, chunk_size };
+    let mut blocks = InOrder::new(inputs, &sources, context, from);
+    let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
+    let mut blocks_seen = Vec::new();
+    while let Some(mut block) = blocks.next_block()? {
+        let mut parts = Vec::new();
+        block.read(&context, &mut scratch, &mut skipped, &mut |text| {
+            add(&mut parts, text);
+            Ok(())
+        })?;
+        let after = match block.ends_source {
+            true => (block.number + 1, Position::default()),
+            false => (block.number, block.after),
+        };
+        blocks_seen.push((after, parts));
+    }
+    let joined = |blocks: &[(Place, Vec<Part>)]| {
+        let mut all: Vec<Part> = Vec::new();
+        for part in blocks.iter().flat_map(|(_, parts)| parts) {
+            match (all.last_mut(), part) {
+                (Some(Part::Text(before)), Part::Text(more)) => before.extend_from_slice(more),
+                _ => all.push(part.clone()),
+            }
+        }
+        all
+    };
+    let all = joined(&blocks_seen);
+    let rests =
+        (0..blocks_seen.len()).map(|i| (blocks_seen[i].0, joined(&blocks_seen[i + 1..]))).collect();
+    Ok((all, skipped, rests))
+}
+
+struct Files {
+    folder: TempDir,
+    paths: Vec<PathBuf>,
+}
+
+impl Files {
+    fn new(files: &[(&str, Vec<u8>)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let paths: Vec<PathBuf> = files.iter().map(|(name, _)| folder.path().join(name)).collect();
+        for (path, (_, data)) in paths.iter().zip(files) {
+            std::fs::write(path, data).unwrap();
+        }
+        Files { folder, paths }
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::of_files(&self.paths)
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+fn skipping(mut inputs: Inputs) -> Inputs {
+    inputs.reading.on_error = OnError::Skip;
+    inputs
+}
+
+fn texts(parts: &[Part]) -> Vec<String> {
+    let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
+    let shown = |part: &Part| match part {
+        Part::Text(data) | Part::Document(data) => Some(text(data)),
+        Part::End => None,
+    };
+    parts.iter().filter_map(shown).collect()
+}
+
+/// A tar archive of plain files.
+fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (name, data) in members {
+        let mut head = [0u8; 512];
+        head[..name.len()].copy_from_slice(name.as_bytes());
+        head[124..135].copy_from_slice(format!("{:011o}", data.len()).as_bytes());
+        head[156] = b'0';
+        head[257..263].copy_from_slice(b"ustar\0");
+        head[148..156].fill(b' ');
+        let sum: u32 = head.iter().map(|&byte| u32::from(byte)).sum();
+        head[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        out.extend_from_slice(&head);
+        out.extend_from_slice(data);
+        out.resize(out.len().div_ceil(512) * 512, 0);
+    }
+    out.resize(out.len() + 1024, 0);
+    out
+}
+
+fn lines(texts: &[String]) -> Vec<u8> {
+    let line = |text: &String| serde_json::json!({"id": 1, "text": text}).to_string() + "\n";
+    texts.iter().map(line).collect::<String>().into_bytes()
+}
+
+fn rows(texts: &[String]) -> Vec<u8> {
+    let row = |text: &String| format!("1,\"{}\"\r\n", text.replace('"', "\"\""));
+    ("id,text\r\n".to_owned() + &texts.iter().map(row).collect::<String>()).into_bytes()
+}
+
+fn some_texts() -> impl Strategy<Value = Vec<String>> {
+    let word = prop::sample::select(vec![
+        "the", " cat", "\n", "\"", ",", "\\", "<|end|>", "é", "12", "\t", " ", "sat on", "😀",
+    ]);
+    let text = prop::collection::vec(word, 0..12).prop_map(|words| words.concat());
+    prop::collection::vec(text, 0..8)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn every_kind_in_any_blocks_from_any_place(
+        texts in some_texts(),
+        chunk_size in prop_oneof![1usize..40, 40usize..4000],
+        packing in prop::sample::select(vec!["", "gz", "zst", "xz", "bz2"]),
+        in_two in any::<bool>(),
+    ) {
+        let whole = texts.concat().into_bytes();
+        let member = |i: usize| format!("d/{i}.txt");
+        let names: Vec<String> = (0..texts.len()).map(member).collect();
+        let members: Vec<(&str, &[u8])> =
+            names.iter().zip(&texts).map(|(name, text)| (name.as_str(), text.as_bytes())).collect();
+        let documents: Vec<Part> =
+            texts.iter().map(|text| Part::Document(text.clone().into_bytes())).collect();
+        let files: Vec<Part> = texts
+            .iter()
+            .flat_map(|text| [Part::Text(text.clone().into_bytes()), Part::End])
+            .collect();
+        let one = vec![Part::Text(whole.clone()), Part::End];
+        for (format, content, expected) in [
+            ("txt", whole, &one),
+            ("jsonl", lines(&texts), &documents),
+            ("csv", rows(&texts), &documents),
+            ("tar", tar(&members), &files),
+        ] {
+            let name = if packing.is_empty() { format.to_owned() } else { format!("{format}.{packing}") };
+            let (first, second) = content.split_at(if in_two { content.len() / 2 } else { 0 });
+            let mut data = pack(second, packing);
+            if in_two {
+                // Members, frames and streams end to end are one.
+                data = [pack(first, packing), data].concat();
+            }
+            let name = format!("a.{name}");
+            let files = Files::new(&[(&name, data), ("last.txt", b"last".to_vec())]);
+            let mut expected = expected.clone();
+            expected.extend([Part::Text(b"last".to_vec()), Part::End]);
+            let (found, skipped, rests) = read(&files.inputs(), chunk_size, Default::default()).unwrap();
+            prop_assert_eq!(&found, &expected, "{}", name);
+            prop_assert!(skipped.is_empty());
+            for (place, rest) in rests {
+                let (again, _, _) = read(&files.inputs(), chunk_size + 3, place).unwrap();
+                prop_assert_eq!(again, rest, "{} from {:?}", name, place);
+            }
+            // In no order, by several workers.
+            let (inputs, cutter) = (files.inputs(), cutter());
+            let context = Context { cutter: &cutter, reading: &inputs.reading, chunk_size };
+            let reader = Reader::new(&inputs, context);
+            let found = Mutex::new(Vec::new());
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
+                        while let Some(mut block) = reader.next().unwrap() {
+                            block.read(&context, &mut scratch, &mut skipped, &mut |text| {
+                                match text {
+                                    Text::Stretch { text, .. } => found.lock().unwrap().extend_from_slice(text),
+                                    Text::Documents(documents) => found.lock().unwrap().extend(documents.concat()),
+                                }
+                                Ok(())
+                            }).unwrap();
+                        }
+                    });
+                }
+            });
+            let sorted = |mut bytes: Vec<u8>| { bytes.sort_unstable(); bytes };
+            let all: Vec<u8> = [texts.concat().into_bytes(), b"last".to_vec()].concat();
+            prop_assert_eq!(sorted(found.into_inner().unwrap()), sorted(all));
+        }
+    }
+
+    /// Ranges that cover a file have what it has, wherever they meet.
+    #[test]
+    fn ranges_add_up(texts in some_texts(), cuts in prop::collection::vec(0u64..400, 0..6), chunk_size in 1usize..60) {
+        for (name, data) in [("a.txt", texts.concat().into_bytes()), ("a.jsonl", lines(&texts))] {
+            let files = Files::new(&[(name, data.clone())]);
+            let (whole, _, _) = read(&files.inputs(), 1 << 20, Default::default()).unwrap();
+            let mut cuts = cuts.clone();
+            cuts.sort_unstable();
+            cuts.insert(0, 0);
+            cuts.push(u64::MAX);
+            let mut inputs = files.inputs();
+            let one = inputs.list.pop().unwrap();
+            for range in cuts.windows(2) {
+                inputs.list.push(Input { range: Some((range[0], range[1])), ..one.clone() });
+            }
+            let (parts, _, _) = read(&inputs, chunk_size, Default::default()).unwrap();
+            prop_assert_eq!(parts, whole, "{} {:?}", name, cuts);
+        }
+    }
+
+    /// Whatever is done to a file, reading it ends: with an error, or with what was left out told.
+    #[test]
+    fn damage_is_told(
+        texts in some_texts(),
+        name in prop::sample::select(vec!["a.jsonl", "a.csv", "a.tar", "a.jsonl.gz", "a.txt.zst", "a.csv.xz", "a.tar.bz2", "a.zip", "a.tar.gz"]),
+        at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>(),
+    ) {
+        let (format, packing) = name[2..].split_once('.').unwrap_or((&name[2..], ""));
+        let content = match format {
+            "jsonl" => lines(&texts),
+            "csv" => rows(&texts),
+            "zip" => stored_zip(&[("a.txt", texts.concat().as_bytes())]),
+            "tar" => tar(&[("a.txt", texts.concat().as_bytes())]),
+            _ => texts.concat().into_bytes(),
+        };
+        let mut data = pack(&content, packing);
+        if cut {
+            data.truncate(at.index(data.len().max(1)));
+        } else if !data.is_empty() {
+            let at = at.index(data.len());
+            data[at] = byte;
+        }
+        let files = Files::new(&[(name, data)]);
+        let stop = read(&files.inputs(), 64, Default::default());
+        let (found, skipped, _) = read(&skipping(files.inputs()), 64, Default::default()).unwrap();
+        match stop {
+            Ok((parts, nothing, _)) => {
+                prop_assert!(nothing.is_empty() && skipped.is_empty());
+                prop_assert_eq!(&parts, &found);
+            }
+            Err(error) => {
+                prop_assert!(matches!(error, Error::Corpus(_)), "{}", error);
+                prop_assert!(error.to_string().contains("hint: "), "{}", error);
+                prop_assert!(!skipped.is_empty(), "{}", error);
+            }
+        }
+        // The same however it is cut.
+        for chunk_size in [1, 1000] {
+            let (again, counted, _) = read(&skipping(files.inputs()), chunk_size, Default::default()).unwrap();
+            prop_assert_eq!((&again, &counted), (&found, &skipped));
+        }
+    }
+}
+
+/// A zip archive of files as they are.
+fn stored_zip(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let (mut out, mut listing) = (Vec::new(), Vec::new());
+    for (name, data) in members {
+        let offset = out.len() as u32;
+        let size = (data.len() as u32).to_le_bytes();
+        let crc = crc32fast::hash(data).to_le_bytes();
+        let fields = [&[0; 8][..], &crc, &size, &size, &(name.len() as u32).to_le_bytes()].concat();
+        out.extend([b"PK\x03\x04\x14\0", &fields[..], name.as_bytes(), data].concat());
+        listing.extend(
+            [
+                b"PK\x01\x02\x14\0\x14\0",
+                &fields[..],
+                &[0; 10],
+                &offset.to_le_bytes(),
+                name.as_bytes(),
+            ]
+            .concat(),
+        );
+    }
+    let (start, size) = (out.len() as u32, listing.len() as u32);
+    out.extend(listing);
+    out.extend(
+        [b"PK\x05\x06\0\0\0\0\0\0\0\0", &size.to_le_bytes()[..], &start.to_le_bytes(), &[0, 0]]
+            .concat(),
+    );
+    out
+}
+
+#[test]
+fn members_of_a_zip() {
+    let gz = pack(b"{\"text\":\"three\"}\n", "gz");
+    let zip =
+        stored_zip(&[("a.txt", b"one"), ("d/.hidden", b"no"), ("d/", b""), ("d/b.jsonl.gz", &gz)]);
+    let files = Files::new(&[("a.zip", zip)]);
+    let (parts, _, _) = read(&files.inputs(), 1 << 20, Default::default()).unwrap();
+    assert_eq!(texts(&parts), ["one", "three"]);
+    assert!(files.path().exists());
+}
+
+#[test]
+fn bad_records_are_told_and_counted() {
+    let data = b"{\"text\":\"one\"}\nnot json\n\n{\"texts\":1}\n{\"text\":2}\n{\"text\":null}\n[]\n{\"text\":\"\xff\"}\n{\"text\":\"two\"}";
+    for name in ["a.jsonl", "a.jsonl.gz"] {
+        let packing = name.strip_prefix("a.jsonl.").unwrap_or("");
+        let files = Files::new(&[(name, pack(data, packing))]);
+        let error = read(&files.inputs(), 1 << 20, Default::default()).unwrap_err().to_string();
+        assert!(error.contains(&format!("{name}: line 2 (byte 15): not JSON")), "{error}");
+        for chunk_size in [1, 20, 1 << 20] {
+            let (parts, skipped, _) =
+                read(&skipping(files.inputs()), chunk_size, Default::default()).unwrap();
+            assert_eq!(texts(&parts), ["one", "two"]);
+            let counts: Vec<(&str, u64)> =
+                skipped.0.iter().map(|(kind, n)| (kind.as_str(), *n)).collect();
+            assert_eq!(
+                counts,
+                [("invalid_json", 1), ("invalid_utf8", 1), ("missing_field", 2), ("wrong_type", 2)]
+            );
+        }
+    }
+}
+
+#[test]
+fn rows_without_the_column_or_cut_off() {
+    let files = Files::new(&[(
+        "a.csv",
+        b"id,text\n1,one\n2\n3,\"three\"\n4,\"never closed\n5,five".to_vec(),
+    )]);
+    let (parts, skipped, _) = read(&skipping(files.inputs()), 10, Default::default()).unwrap();
+    assert_eq!(texts(&parts), ["one", "three"]);
+    assert_eq!(skipped.0["missing_field"], 1);
+    assert_eq!(skipped.0["invalid_csv"], 1);
+    let mut inputs = files.inputs();
+    inputs.reading = Reading::default().with_field("body");
+    let error = read(&inputs, 1 << 20, Default::default()).unwrap_err().to_string();
+    assert!(error.contains("row 2 (byte 8)") && error.contains("columns are id, text"), "{error}");
+}
+
+#[test]
+fn what_is_too_long_is_left_out() {
+    let long = "x".repeat(300_000);
+    let texts_given = vec!["one".to_owned(), long, "two".to_owned()];
+    for (name, data, kept) in [
+        ("a.jsonl", lines(&texts_given), vec!["one", "two"]),
+        ("a.jsonl.zst", pack(&lines(&texts_given), "zst"), vec!["one", "two"]),
+        // Where the next row begins is not certain.
+        ("a.csv", rows(&texts_given), vec!["one"]),
+    ] {
+        let files = Files::new(&[(name, data)]);
+        let mut inputs = files.inputs();
+        inputs.reading.max_document = 1000;
+        let error = read(&inputs, 1 << 20, Default::default()).unwrap_err().to_string();
+        assert!(error.contains("longer than 1000 bytes"), "{error}");
+        for chunk_size in [1, 200, 1 << 20] {
+            let (parts, skipped, _) =
+                read(&skipping(inputs.clone()), chunk_size, Default::default()).unwrap();
+            assert_eq!(texts(&parts), kept, "{name} {chunk_size}");
+            assert_eq!(skipped.0["too_long"], 1, "{name}");
+        }
+    }
+}
+
+#[test]
+fn bombs_are_stopped() {
+    let zeros = " ".repeat(20 << 20).into_bytes();
+    for packing in KINDS {
+        let files = Files::new(&[(&format!("a.txt.{packing}"), pack(&zeros, packing))]);
+        let mut inputs = files.inputs();
+        inputs.reading.max_ratio = 100;
+        let error = match read(&inputs, 1 << 20, Default::default()) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("{packing}: read to its end"),
+        };
+        assert!(error.contains("times its size") && error.contains("max_ratio"), "{error}");
+        inputs.reading.max_ratio = u64::MAX;
+        let (parts, _, _) = read(&inputs, 1 << 20, Default::default()).unwrap();
+        assert!(parts == [Part::Text(zeros.clone()), Part::End]);
+    }
+}
+
+#[test]
+fn a_window_that_is_too_large_is_refused() {
+    let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+    encoder.window_log(27).unwrap();
+    encoder.write_all(b"some text").unwrap();
+    let files = Files::new(&[("a.txt.zst", encoder.finish().unwrap())]);
+    let mut inputs = files.inputs();
+    read(&inputs, 1 << 20, Default::default()).unwrap();
+    inputs.reading.max_window = 1 << 20;
+    let error = read(&inputs, 1 << 20, Default::default()).unwrap_err().to_string();
+    assert!(error.contains("max_window"), "{error}");
+}
+
+#[test]
+fn a_file_that_changed_is_noticed() {
+    for name in ["a.txt", "a.jsonl", "a.jsonl.gz"] {
+        let data = lines(&vec!["some words, here".to_owned(); 30_000]);
+        let data = if name.ends_with("gz") { pack(&data, "gz") } else { data };
+        let files = Files::new(&[(name, data.clone())]);
+        let (inputs, cutter) = (files.inputs(), cutter());
+        let sources = inputs.sources().unwrap();
+        let context = Context { cutter: &cutter, reading: &inputs.reading, chunk_size: 1000 };
+        let mut blocks = InOrder::new(&inputs, &sources, context, Default::default());
+        assert!(blocks.next_block().unwrap().is_some());
+        std::fs::write(&files.paths[0], [&data[..], b"\n"].concat()).unwrap();
+        let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
+        let mut rest = || -> crate::Result<()> {
+            while let Some(mut block) = blocks.next_block()? {
+                block.read(&context, &mut scratch, &mut skipped, &mut |_| Ok(()))?;
+            }
+            Ok(())
+        };
+        let error = rest().unwrap_err().to_string();
+        assert!(error.contains("changed since"), "{error}");
+        let error = read_with(&inputs, &sources).unwrap_err().to_string();
+        assert!(error.contains("changed since"), "{error}");
+    }
+}
+
+fn read_with(inputs: &Inputs, sources: &[Source]) -> crate::Result<()> {
+    let cutter = cutter();
+    let context = Context { cutter: &cutter, reading: &inputs.reading, chunk_size: 1000 };
+    InOrder::new(inputs, sources, context, Default::default()).next_block().map(|_| ())
+}

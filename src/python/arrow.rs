@@ -1,0 +1,132 @@
+//! Columns of strings by Arrow's C data interface: read where they lie, without a copy.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::NonNull;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::corpus::Batch;
+
+/// `struct ArrowSchema` of the interface, as far as it is looked at.
+#[repr(C)]
+struct Schema {
+    format: *const c_char,
+}
+
+/// `struct ArrowArray` of the interface.
+#[repr(C)]
+struct Array {
+    length: i64,
+    null_count: i64,
+    offset: i64,
+    n_buffers: i64,
+    n_children: i64,
+    buffers: *const *const c_void,
+    children: *const c_void,
+    dictionary: *const c_void,
+    release: *const c_void,
+    private_data: *const c_void,
+}
+
+/// A column of strings or bytes that somebody else holds.
+#[derive(Debug)]
+pub struct Column {
+    /// Keeps the buffers there; they go with it.
+    _capsule: Py<PyAny>,
+    length: usize,
+    /// Rows of the buffers before the first of ours.
+    offset: usize,
+    valid: Option<NonNull<u8>>,
+    ends: Ends,
+    data: *const u8,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Ends {
+    Narrow(*const i32),
+    Wide(*const i64),
+}
+
+// SAFETY: the buffers of an Arrow array are never written to, whoever holds it, and stay where they
+// are until the capsule goes; the pointers to them are only read through.
+unsafe impl Send for Column {}
+// SAFETY: as above; nothing here changes after it was made.
+unsafe impl Sync for Column {}
+
+impl Column {
+    /// The column that `array.__arrow_c_array__()` gives.
+    pub fn of(array: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (schema, capsule): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) =
+            array.call_method0("__arrow_c_array__")?.extract()?;
+        let schema = schema.pointer_checked(Some(c"arrow_schema"))?.cast::<Schema>();
+        let pointer = capsule.pointer_checked(Some(c"arrow_array"))?.cast::<Array>();
+        // SAFETY: a capsule of that name holds that structure, filled in, as the interface demands
+        // of whoever makes one; it lives as long as the capsule, which we hold.
+        let (format, array) = unsafe { (CStr::from_ptr(schema.as_ref().format), pointer.as_ref()) };
+        let wide = match format.to_bytes() {
+            b"u" | b"z" => false,
+            b"U" | b"Z" => true,
+            other => {
+                let other = String::from_utf8_lossy(other);
+                return Err(PyTypeError::new_err(format!(
+                    "a column of strings is needed, not of Arrow's type {other:?}"
+                )));
+            }
+        };
+        if array.release.is_null() || array.n_buffers != 3 || array.length < 0 || array.offset < 0 {
+            return Err(PyTypeError::new_err("the Arrow array makes no sense"));
+        }
+        // SAFETY: an array of this type has three buffers: which are valid, ends, bytes.
+        let [valid, ends, data] = [0, 1, 2].map(|i| unsafe { *array.buffers.add(i) }.cast::<u8>());
+        let length = if ends.is_null() { 0 } else { array.length as usize };
+        Ok(Column {
+            _capsule: capsule.into_any().unbind(),
+            length,
+            offset: array.offset as usize,
+            valid: if array.null_count == 0 { None } else { NonNull::new(valid.cast_mut()) },
+            ends: if wide { Ends::Wide(ends.cast()) } else { Ends::Narrow(ends.cast()) },
+            data,
+        })
+    }
+
+    /// Where row `row` of the buffers ends; -1 for the start of the first.
+    fn bound(&self, row: usize) -> usize {
+        // SAFETY: there is one bound more than there are rows, and `row` is at most their number.
+        let bound = unsafe {
+            match self.ends {
+                Ends::Narrow(ends) => i64::from(ends.add(row).read_unaligned()),
+                Ends::Wide(ends) => ends.add(row).read_unaligned(),
+            }
+        };
+        bound.max(0) as usize
+    }
+}
+
+impl Batch for Column {
+    fn len(&self) -> usize {
+        self.length
+    }
+
+    fn get(&self, row: usize) -> Option<&[u8]> {
+        if row >= self.length {
+            return None;
+        }
+        let row = self.offset + row;
+        if let Some(valid) = self.valid {
+            // SAFETY: there is a bit for every row.
+            let byte = unsafe { valid.as_ptr().add(row / 8).read() };
+            if byte >> (row % 8) & 1 == 0 {
+                return None;
+            }
+        }
+        let (start, end) = (self.bound(row), self.bound(row + 1));
+        if self.data.is_null() || end <= start {
+            return Some(&[]);
+        }
+        // SAFETY: bounds ascend and the last is within the bytes, as the interface demands; they
+        // live as long as the capsule.
+        Some(unsafe { std::slice::from_raw_parts(self.data.add(start), end - start) })
+    }
+}

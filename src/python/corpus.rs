@@ -1,0 +1,366 @@
+//! `Inputs`: the sources of a corpus, some of which Python reads for us.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyIterator, PyList};
+
+use super::arrow::Column;
+use super::convert::Text;
+use super::gateway::to_python;
+use crate::corpus::{
+    self, Batch, Batches, Context, Cutter, Given, InOrder, Input, Kind, OnError, Place, Position,
+    Reading, Records, Scratch, Skipped, Source, Storage, ended_early,
+};
+use crate::error::{Error, Result};
+
+/// The sources of a corpus.
+#[pyclass(frozen, module = "bytemill._native")]
+pub struct Inputs {
+    inner: Arc<corpus::Inputs>,
+}
+
+/// (name, format or None for what the name says, range or None for all, who reads it or None for
+/// a file)
+type Entry<'py> = (String, Option<String>, Option<(u64, u64)>, Option<Bound<'py, PyAny>>);
+
+#[pymethods]
+impl Inputs {
+    #[new]
+    #[pyo3(signature = (entries, *, text_field="text", on_error="stop", max_document=None,
+                        max_ratio=None, max_window=None))]
+    fn new(
+        py: Python<'_>,
+        entries: Vec<Entry<'_>>,
+        text_field: &str,
+        on_error: &str,
+        max_document: Option<usize>,
+        max_ratio: Option<u64>,
+        max_window: Option<u64>,
+    ) -> PyResult<Self> {
+        let usual = Reading::default();
+        let on_error = match on_error {
+            "stop" => OnError::Stop,
+            "skip" => OnError::Skip,
+            other => {
+                let error = Error::config(format!("on_error={other:?} is not known"));
+                return Err(to_python(py, error.with_hint("use \"stop\" or \"skip\"")));
+            }
+        };
+        let reading = Reading {
+            on_error,
+            max_document: max_document.unwrap_or(usual.max_document),
+            max_ratio: max_ratio.unwrap_or(usual.max_ratio),
+            max_window: max_window.unwrap_or(usual.max_window),
+            ..usual
+        };
+        let list = entries.into_iter().map(|entry| input(py, entry)).collect::<PyResult<_>>()?;
+        let reading = reading.with_field(text_field);
+        Ok(Inputs { inner: Arc::new(corpus::Inputs { list, reading }) })
+    }
+
+    fn __len__(&self) -> usize {
+        self.inner.list.len()
+    }
+
+    /// What each is read as.
+    #[getter]
+    fn formats(&self) -> Vec<String> {
+        self.inner.list.iter().map(|input| input.kind.to_string()).collect()
+    }
+
+    /// The text of each, up to so many bytes, block by block.
+    fn texts(
+        &self,
+        py: Python<'_>,
+        special_tokens: Vec<String>,
+        limits: Vec<u64>,
+        block_size: usize,
+    ) -> PyResult<Texts> {
+        let cutter =
+            Cutter::new(&["gpt2"], &special_tokens).map_err(|error| to_python(py, error))?;
+        let inputs = Arc::clone(&self.inner);
+        let (sender, blocks) = sync_channel(2);
+        thread::spawn(move || {
+            let send = |block| sender.send(Ok(block)).is_ok();
+            if let Err(error) = read_up_to(&inputs, &cutter, &limits, block_size, send) {
+                // Nobody may be listening any more.
+                let _ = sender.send(Err(error));
+            }
+        });
+        Ok(Texts { blocks: Mutex::new(blocks) })
+    }
+}
+
+/// The number of the source, where in its text, and the documents or the stretch of text.
+type TextBlock = (usize, u64, Vec<Vec<u8>>);
+
+fn read_up_to(
+    inputs: &corpus::Inputs,
+    cutter: &Cutter,
+    limits: &[u64],
+    block_size: usize,
+    mut each: impl FnMut(TextBlock) -> bool,
+) -> Result<()> {
+    let sources = inputs.sources()?;
+    let context = Context { cutter, reading: &inputs.reading, chunk_size: block_size.max(1) };
+    let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
+    for (number, &limit) in limits.iter().enumerate() {
+        let mut blocks = InOrder::new(inputs, &sources, context, (number, Position::default()));
+        let mut given = 0;
+        while given < limit
+            && let Some(mut block) = blocks.next_block()?
+            && block.number == number
+        {
+            let mut texts = Vec::new();
+            let start = given;
+            block.read(&context, &mut scratch, &mut skipped, &mut |text| {
+                match text {
+                    corpus::Text::Stretch { text, .. } => texts.push(text.to_vec()),
+                    corpus::Text::Documents(documents) => {
+                        texts.extend(documents.iter().map(|text| text.to_vec()));
+                    }
+                }
+                Ok(())
+            })?;
+            // Of a text, no more than was asked for; a document is whole or not there.
+            let mut left = limit - given;
+            texts.retain_mut(|text| {
+                let fits = left > 0;
+                if sources[number].format.is_empty() {
+                    text.truncate(left as usize);
+                }
+                left = left.saturating_sub(text.len() as u64);
+                fits
+            });
+            given += texts.iter().map(|text| text.len() as u64).sum::<u64>();
+            if !each((number, start, texts)) {
+                return Ok(());
+            }
+            if block.ends_source {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Goes through text block by block.
+#[pyclass(frozen, module = "bytemill._native")]
+pub struct Texts {
+    blocks: Mutex<Receiver<Result<TextBlock>>>,
+}
+
+#[pymethods]
+impl Texts {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn __next__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Option<(usize, u64, Vec<Bound<'py, PyBytes>>)>> {
+        let next =
+            py.detach(|| self.blocks.lock().unwrap_or_else(PoisonError::into_inner).recv().ok());
+        match next {
+            None => Ok(None),
+            Some(Err(error)) => Err(to_python(py, error)),
+            Some(Ok((number, offset, texts))) => {
+                let texts = texts.iter().map(|text| PyBytes::new(py, text)).collect();
+                Ok(Some((number, offset, texts)))
+            }
+        }
+    }
+}
+
+fn input(py: Python<'_>, (name, format, range, reader): Entry<'_>) -> PyResult<Input> {
+    let kind = match &format {
+        None => Kind::of_name(&name),
+        Some(format) => Kind::parse(format).map_err(|error| to_python(py, error))?,
+    };
+    let place = match reader {
+        None => Place::File(PathBuf::from(&name)),
+        Some(reader) => {
+            let source = Source {
+                path: name.clone(),
+                size: reader.getattr("size")?.extract()?,
+                mtime_ns: reader.getattr("mtime_ns")?.extract()?,
+                version: reader.getattr("version")?.extract()?,
+                format: String::new(),
+                range: None,
+            };
+            if reader.hasattr("read_range")? {
+                let (size, reader) = (source.size, reader.unbind());
+                Place::Storage(Arc::new(Remote { name: name.clone(), size, reader }), source)
+            } else {
+                Place::Records(Arc::new(Reader { reader: reader.unbind() }), source)
+            }
+        }
+    };
+    Ok(Input { name, place, kind, range })
+}
+
+/// An argument that is `Inputs`, or a list of paths that are read as their names say.
+pub struct InputsOrPaths(pub Arc<corpus::Inputs>);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for InputsOrPaths {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(inputs) = value.cast::<Inputs>() {
+            return Ok(InputsOrPaths(Arc::clone(&inputs.get().inner)));
+        }
+        let paths: Vec<PathBuf> = value.extract()?;
+        Ok(InputsOrPaths(Arc::new(corpus::Inputs::of_files(&paths))))
+    }
+}
+
+/// What a file name, or `input_format`, says of a file.
+#[pyfunction]
+#[pyo3(signature = (name, format=None, /))]
+pub fn input_format(py: Python<'_>, name: &str, format: Option<&str>) -> PyResult<String> {
+    let kind = match format {
+        None => Kind::of_name(name),
+        Some(format) => Kind::parse(format).map_err(|error| to_python(py, error))?,
+    };
+    Ok(kind.to_string())
+}
+
+fn foreign(error: PyErr) -> Error {
+    Error::Foreign(Box::new(error))
+}
+
+/// Bytes that Python reads in ranges.
+#[derive(Debug)]
+struct Remote {
+    name: String,
+    size: u64,
+    reader: Py<PyAny>,
+}
+
+impl Storage for Remote {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        Python::attach(|py| {
+            let end = offset + buffer.len() as u64;
+            let data = self.reader.bind(py).call_method1("read_range", (offset, end));
+            let data = data.and_then(|data| Ok(data.cast_into::<PyBytes>()?)).map_err(foreign)?;
+            let data = data.as_bytes();
+            if data.len() != buffer.len() {
+                return Err(ended_early(&self.name, offset, buffer.len()));
+            }
+            buffer.copy_from_slice(data);
+            Ok(())
+        })
+    }
+
+    fn check(&self, _: &Source) -> Result<()> {
+        Python::attach(|py| self.reader.bind(py).call_method0("check").map(|_| ()).map_err(foreign))
+    }
+
+    fn stride(&self) -> usize {
+        // What a request costs is the same for little and much.
+        8 << 20
+    }
+}
+
+/// Records that Python gives.
+#[derive(Debug)]
+struct Reader {
+    reader: Py<PyAny>,
+}
+
+impl Records for Reader {
+    fn open(&self, from: Position) -> Result<Box<dyn Batches>> {
+        Python::attach(|py| {
+            let batches = self.reader.bind(py).call_method1("batches", (from.part, from.records));
+            let batches = batches.and_then(|batches| batches.try_iter()).map_err(foreign)?;
+            Ok(Box::new(Iterated { batches: batches.unbind() }) as Box<dyn Batches>)
+        })
+    }
+}
+
+struct Iterated {
+    batches: Py<PyIterator>,
+}
+
+impl Batches for Iterated {
+    fn next(&mut self) -> Result<Option<Given>> {
+        Python::attach(|py| {
+            let mut batches = self.batches.bind(py).clone();
+            let Some(next) = batches.next() else { return Ok(None) };
+            next.and_then(|next| given(&next)).map(Some).map_err(foreign)
+        })
+    }
+}
+
+/// (texts, row group, rows before, whether the row group ends, weight), or what is wrong with the
+/// rest
+fn given(value: &Bound<'_, PyAny>) -> PyResult<Given> {
+    if let Ok(kind) = value.extract::<String>() {
+        let batch = Arc::new(Strings::default());
+        let (part, first) = (u64::MAX - 1, 0);
+        return Ok(Given { batch, part, first, ends_part: true, weight: 0, fault: Some(kind) });
+    }
+    let (texts, part, first, ends_part, weight): (Bound<'_, PyAny>, u64, u64, bool, u64) =
+        value.extract()?;
+    let batch: Arc<dyn Batch> = match texts.cast::<PyList>() {
+        Ok(list) => Arc::new(Strings::of(list, first)?),
+        Err(_) => Arc::new(Column::of(&texts)?),
+    };
+    Ok(Given { batch, part, first, ends_part, weight, fault: None })
+}
+
+/// Strings, copied: those of Python are not all UTF-8 inside.
+#[derive(Debug, Default)]
+struct Strings {
+    text: Vec<u8>,
+    /// Where each ends, or None for what is none.
+    ends: Vec<(usize, bool)>,
+}
+
+impl Strings {
+    fn of(list: &Bound<'_, PyList>, first: u64) -> PyResult<Self> {
+        let mut strings = Strings::default();
+        for (number, item) in list.iter().enumerate() {
+            if !item.is_none() {
+                let text: Text<'_> = item.extract().map_err(|_: PyErr| {
+                    let number = first + number as u64;
+                    match item.get_type().name() {
+                        Ok(name) => PyTypeError::new_err(format!(
+                            "texts must be str or bytes; item {number} is {name}"
+                        )),
+                        Err(error) => error,
+                    }
+                })?;
+                strings.text.extend_from_slice(text.bytes());
+            }
+            strings.ends.push((strings.text.len(), !item.is_none()));
+        }
+        Ok(strings)
+    }
+}
+
+impl Batch for Strings {
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn get(&self, row: usize) -> Option<&[u8]> {
+        let start = if row == 0 { 0 } else { self.ends.get(row - 1)?.0 };
+        let (end, there) = *self.ends.get(row)?;
+        there.then(|| &self.text[start..end])
+    }
+}

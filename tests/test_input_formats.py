@@ -1,0 +1,415 @@
+"""Corpora of every format, held to Python's own readers; damaged ones; and records left out."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import os
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import bytemill
+import generated
+import reference
+from bytemill import Corpus, _native
+from command_line import ok, run
+
+EOT = "<|endoftext|>"
+TOKENIZER = bytemill.train_tokenizer(iter(["the cat sat on the mat, the cats"] * 3), vocab_size=270)
+zstandard = pytest.importorskip("zstandard")
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+PACKINGS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+    ".xz": lzma.compress,
+    ".bz2": bz2.compress,
+}
+
+
+# --- writers of others ----------------------------------------------------------------------------
+
+
+def jsonl(texts: list[str], **options: Any) -> bytes:
+    lines = [json.dumps({"id": n, "text": text}, **options) for n, text in enumerate(texts)]
+    return "".join(line + "\n" for line in lines).encode("utf-8", "surrogatepass")
+
+
+def rows(texts: list[str], separator: str) -> bytes:
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, delimiter=separator)
+    writer.writerow(["id", "text"])
+    writer.writerows([[n, text] for n, text in enumerate(texts)])
+    return out.getvalue().encode()
+
+
+def tar(texts: list[str]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for number, text in enumerate(texts):
+            # Long names take further heads, in the form of GNU or of POSIX.
+            member = tarfile.TarInfo(f"folder/{'x' * (number * 40)}/{number}.txt")
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return out.getvalue()
+
+
+def zipped(texts: list[str], method: int) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as archive:
+        archive.mkdir("folder") if hasattr(archive, "mkdir") else None
+        for number, text in enumerate(texts):
+            archive.writestr(f"folder/{number}.txt", text.encode())
+    return out.getvalue()
+
+
+def columns(texts: list[str], kind: str, rows: int) -> bytes:
+    table = pyarrow.table({"id": list(range(len(texts))), "text": pyarrow.array(texts, "string")})
+    out = io.BytesIO()
+    if kind == "parquet":
+        parquet.write_table(table, out, row_group_size=rows)
+    else:
+        make = pyarrow.ipc.new_file if kind == "file" else pyarrow.ipc.new_stream
+        with make(out, table.schema) as writer:
+            writer.write_table(table, max_chunksize=rows)
+    return out.getvalue()
+
+
+# --- what must come of it -------------------------------------------------------------------------
+
+
+def counted(texts: list[str]) -> dict[bytes, int]:
+    return reference.count([text.encode() for text in texts], [EOT], "gpt2")
+
+
+def documents(texts: list[str]) -> list[list[int]]:
+    """The ids of documents: each text, with an end-of-text at its end."""
+    end, found = TOKENIZER.special_tokens[EOT], []
+    for text in texts:
+        ids = TOKENIZER.encode(text)
+        ids = ids if ids[-1:] == [end] else [*ids, end]
+        while ids:
+            after = ids.index(end) + 1
+            found.append(ids[:after])
+            ids = ids[after:]
+    return found
+
+
+def check(folder: Path, name: str, data: bytes, texts: list[str], **options: Any) -> None:
+    path = folder / name
+    path.write_bytes(data)
+    corpus = Corpus(path, **options)
+    threads, chunk_size = options.pop("threads", 2), options.pop("chunk_size", 30)
+    counts = _native.Counts(["gpt2"], [EOT], threads)
+    counts.add_files(corpus.inputs(), None, chunk_size)
+    assert dict(counts.items()) == counted(texts), name
+    assert counts.bytes_read == sum(len(text.encode()) for text in texts)
+    out = folder / f"{name}.tokens"
+    _native.encode_files(
+        TOKENIZER, corpus.inputs(), out, format="shards", dtype=None, shard_tokens=50,
+        end_of_text=EOT, append_eot=True, val_fraction=None, shuffle=False, seed=0,
+        existing="refuse", threads=threads, chunk_size=chunk_size, journal_every=0,
+    )  # fmt: skip
+    tokens = bytemill.Tokens(out)
+    assert [document.tolist() for document in tokens.documents] == documents(texts), name
+    assert b"".join(tokens.decode(TOKENIZER)) == "".join(texts).encode()
+    assert bytemill.verify_tokens(out, TOKENIZER, path, progress=False) == []
+    sample = _native.Inputs([(str(path), None, None, corpus.entries()[0].reader)])
+    found = [text for _, _, some in sample.texts([EOT], [10**9], 20) for text in some]
+    assert b"".join(found) == "".join(texts).encode()
+
+
+# The csv module does not read back a NUL or every way to end a line as it was written.
+texts_of_rows = st.lists(
+    generated.texts.map(lambda text: text.replace("\0", "").replace("\r", "")), max_size=6
+)
+
+
+@given(st.lists(generated.texts, max_size=6), st.sampled_from(sorted(PACKINGS)), st.booleans())
+@example(["\ud83d", "a\udc00b"], "", True)
+def test_json_lines(texts: list[str], packing: str, ascii: bool) -> None:
+    if not ascii:
+        texts = [text.encode("utf-8", "replace").decode() for text in texts]
+    data = PACKINGS[packing](jsonl(texts, ensure_ascii=ascii))
+    read = [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
+    with tempfile.TemporaryDirectory() as folder:
+        check(Path(folder), f"a.jsonl{packing}", data, read)
+
+
+@given(texts_of_rows, st.sampled_from([",", "\t"]), st.sampled_from(sorted(PACKINGS)))
+@settings(max_examples=30)
+def test_rows(texts: list[str], separator: str, packing: str) -> None:
+    name = ("a.csv" if separator == "," else "a.tsv") + packing
+    with tempfile.TemporaryDirectory() as folder:
+        check(Path(folder), name, PACKINGS[packing](rows(texts, separator)), texts)
+
+
+@given(
+    st.text(st.sampled_from('ab,"\n\r é'), max_size=60).map(lambda text: "text,x\n" + text),
+    st.integers(1, 40),
+)
+def test_any_rows_as_the_csv_module_reads_them(data: str, chunk_size: int) -> None:
+    try:
+        read = list(csv.DictReader(io.StringIO(data, newline="")))
+    except csv.Error:  # a carriage return where the module does not want one
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.csv")
+        path.write_bytes(data.encode())
+        inputs = Corpus(path, on_error="skip").inputs()
+        found = [t.decode() for _, _, some in inputs.texts([], [10**9], chunk_size) for t in some]
+    expected = [row["text"] for row in read]
+    # A quotation mark that is never closed takes the rest, which we do not.
+    assert found == expected or (found == expected[:-1] and data.count('"') > 0)
+
+
+@given(
+    st.lists(generated.texts.map(lambda t: t.encode("utf-8", "replace").decode()), max_size=5),
+    st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2]),
+)
+@settings(max_examples=15)
+def test_archives(texts: list[str], method: int) -> None:
+    texts = [text for text in texts if _is_text(text)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        check(folder, "a.zip", zipped(texts, method), texts)
+        check(folder, "a.tar", tar(texts), texts)
+        check(folder, "a.tar.gz", gzip.compress(tar(texts)), texts)
+        check(folder, "a.tzst", PACKINGS[".zst"](tar(texts)), texts)
+
+
+def _is_text(text: str) -> bool:
+    """Whether a file of it is text to us."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(text.encode())
+        file.flush()
+        try:
+            _native.Counts(["gpt2"], [], 1).add_files([file.name])
+        except bytemill.CorpusError:
+            return False
+        return True
+
+
+@given(
+    st.lists(generated.texts.map(lambda t: t.encode("utf-8", "replace").decode()), max_size=8),
+    st.sampled_from(["parquet", "file", "stream"]),
+    st.integers(1, 5),
+)
+@settings(max_examples=30)
+def test_columns(texts: list[str], kind: str, rows: int) -> None:
+    name = "a.parquet" if kind == "parquet" else "a.arrow"
+    with tempfile.TemporaryDirectory() as folder:
+        check(Path(folder), name, columns(texts, kind, rows), texts)
+
+
+@given(st.lists(generated.file_data, min_size=1, max_size=3), st.sampled_from(sorted(PACKINGS)))
+def test_packed_text_in_several_members(parts: list[bytes], packing: str) -> None:
+    text = b"".join(parts).decode("utf-8", "replace")
+    packed = b"".join(PACKINGS[packing](part) for part in parts)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"a.txt{packing}")
+        path.write_bytes(packed)
+        counts = _native.Counts(["gpt2"], [EOT], 2)
+        counts.add_files(Corpus(path).inputs(), None, 25)
+        assert dict(counts.items()) == reference.count([b"".join(parts)], [EOT], "gpt2"), text
+
+
+def test_kinds_of_columns(tmp_path: Path) -> None:
+    texts = ["one", None, "three", ""]
+    for number, array in enumerate(
+        [
+            pyarrow.array(texts, "large_string"),
+            pyarrow.array(texts).dictionary_encode(),
+            pyarrow.array(texts, "binary"),
+            pyarrow.array(texts, "string_view"),
+            pyarrow.chunked_array([texts[:2], [], texts[2:]], "string"),
+        ]
+    ):
+        path = tmp_path / f"{number}.arrow"
+        table = pyarrow.table({"text": array})
+        with pyarrow.ipc.new_file(str(path), table.schema) as writer:
+            writer.write_table(table)
+        counts = bytemill.count_corpus(Corpus(path, on_error="skip"))
+        assert dict(counts) == {b"one": 1, b"three": 1}
+        assert counts.skipped == {"missing_field": 1}
+        with pytest.raises(bytemill.CorpusError, match="null") as caught:
+            bytemill.count_corpus(path)
+        assert str(path) in caught.value.message
+
+
+def test_nested_fields(tmp_path: Path) -> None:
+    records = [{"meta": {"body": "one"}, "body": "no"}, {"meta": {"body": "two"}, "body": "no"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    parquet.write_table(pyarrow.Table.from_pylist(records), tmp_path / "a.parquet")
+    for name in ("a.jsonl", "a.parquet"):
+        counts = bytemill.count_corpus(Corpus(tmp_path / name, text_field="meta.body"))
+        assert dict(counts) == {b"one": 1, b"two": 1}
+        with pytest.raises(bytemill.CorpusError) as caught:
+            bytemill.count_corpus(Corpus(tmp_path / name, text_field="meta.title"))
+        assert "text_field" in str(caught.value.hint)
+
+
+# --- what cannot be read --------------------------------------------------------------------------
+
+BAD = (
+    b'{"text": "one"}\n{"text": "t\n{"texts": "x"}\n{"text": 3}\n\n{"text": "\xff"}\n'
+    b'{"text": "six"}\n'
+)
+SKIPPED = {"invalid_json": 1, "invalid_utf8": 1, "missing_field": 1, "wrong_type": 1}
+
+
+@pytest.mark.parametrize("packing", sorted(PACKINGS))
+def test_bad_records_stop_or_are_counted(packing: str, tmp_path: Path) -> None:
+    path = tmp_path / f"bad.jsonl{packing}"
+    path.write_bytes(PACKINGS[packing](BAD))
+    with pytest.raises(bytemill.CorpusError, match=r"line 2 \(byte 16\): not JSON") as caught:
+        bytemill.count_corpus(path)
+    assert str(path) in caught.value.message
+    assert "skip" in str(caught.value.hint)
+    corpus = Corpus(path, on_error="skip")
+    counts = bytemill.count_corpus(corpus)
+    assert (dict(counts), counts.skipped) == ({b"one": 1, b"six": 1}, SKIPPED)
+    counts.save(tmp_path / "a.counts")
+    again = bytemill.Counts.load(tmp_path / "a.counts")
+    assert again.skipped == SKIPPED
+    again.merge(counts)
+    assert again.skipped == {kind: 2 * n for kind, n in SKIPPED.items()}
+    tokens = TOKENIZER.encode_files(corpus, tmp_path / "tokens")
+    assert tokens.skipped == tokens.manifest["skipped"] == SKIPPED
+    assert len(tokens.documents) == 2
+    tokens.verify(TOKENIZER, path)
+    with pytest.warns(UserWarning, match="left out 4: 1 not JSON"):
+        bytemill.train_tokenizer(corpus, vocab_size=257)
+
+
+@pytest.mark.parametrize("packing", sorted(set(PACKINGS) - {""}))
+@pytest.mark.parametrize("format", ["txt", "jsonl", "csv", "tar"])
+def test_cut_short(packing: str, format: str, tmp_path: Path) -> None:
+    texts = [f"text number {n}, of some words" for n in range(3000)]
+    whole = {"txt": "\n".join(texts).encode(), "jsonl": jsonl(texts), "csv": rows(texts, ","),
+             "tar": tar(["\n".join(texts)])}[format]  # fmt: skip
+    packed = PACKINGS[packing](whole)
+    path = tmp_path / f"a.{format}{packing}"
+    path.write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(bytemill.CorpusError, match=path.name) as caught:
+        bytemill.count_corpus(path)
+    assert caught.value.hint
+    corpus = Corpus(path, on_error="skip")
+    found = {}
+    for threads in (1, 2, 3):
+        tokens = TOKENIZER.encode_files(corpus, tmp_path / f"out{threads}", threads=threads)
+        assert tokens.skipped == {"damaged": 1}
+        found[threads] = b"".join(tokens.decode(TOKENIZER))
+    assert len(set(found.values())) == 1
+    kept = found[1].decode()
+    assert "".join(texts).startswith(kept) or "\n".join(texts).startswith(kept)
+
+
+def test_a_truncated_table(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(columns(["one", "two"], "parquet", 1)[:-9])
+    with pytest.raises(bytemill.CorpusError, match="not a whole parquet file") as caught:
+        bytemill.count_corpus(path)
+    assert caught.value.hint
+    (tmp_path / "b.txt").write_text("text")
+    counts = bytemill.count_corpus(Corpus(tmp_path, on_error="skip"))
+    assert counts.skipped == {"damaged": 1}
+
+
+def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.csv", "c.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "d.jsonl").write_text('{"text": "one"}')
+    tokens = TOKENIZER.encode_files(tmp_path, tmp_path / "tokens")
+    # Of a text, an empty document; of records, none.
+    assert [len(document) for document in tokens.documents] == [1, len(TOKENIZER.encode("one")) + 1]
+    with pytest.raises(bytemill.CorpusError, match="no text"):
+        bytemill.count_corpus(tmp_path / "a.jsonl")
+
+
+def test_huge_documents_are_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(jsonl(["one", "x" * 200_000, "two"]))
+    with pytest.raises(bytemill.CorpusError, match="longer than 100000 bytes") as caught:
+        bytemill.count_corpus(Corpus(path, max_document=100_000))
+    assert "max_document" in str(caught.value.hint)
+    counts = bytemill.count_corpus(Corpus(path, max_document="100kB", on_error="skip"))
+    assert (counts.skipped, len(counts)) == ({"too_long": 1}, 2)
+    assert len(bytemill.count_corpus(path)) == 3
+
+
+def test_bombs_are_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b" " * (20 << 20), 9))
+    with pytest.raises(bytemill.CorpusError, match="times its size") as caught:
+        bytemill.count_corpus(path)
+    assert "max_ratio" in str(caught.value.hint)
+    assert bytemill.count_corpus(Corpus(path, max_ratio=5000)).bytes_read == 20 << 20
+
+
+def test_hostile_archives(tmp_path: Path) -> None:
+    """Where names lead does not matter: nothing is written."""
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name in ("../../../outside.txt", "/etc/passwd.txt"):
+            member = tarfile.TarInfo(name)
+            member.size = 4
+            archive.addfile(member, io.BytesIO(b"text"))
+        link = tarfile.TarInfo("link.txt")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    assert dict(bytemill.count_corpus(tmp_path / "a.tar")) == {b"text": 2}
+    assert sorted(os.listdir(tmp_path)) == ["a.tar"]
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+
+def test_options_of_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.data").write_bytes(gzip.compress(BAD.replace(b'"text"', b'"body"')))
+    TOKENIZER.save("t.json")
+    TOKENIZER.truncate(260).save("u.json")
+    reading = ["--input-format", "jsonl.gz", "--text-field", "body", "--on-error", "skip"]
+    shown = ok("count", "a.data", "-o", "a.counts", "--json", *reading).json
+    assert shown["skipped"] == {"invalid_json": 1, "invalid_utf8": 1, "missing_field": 1,
+                                "wrong_type": 1}  # fmt: skip
+    result = ok("encode", "a.data", "-t", "t.json", "-o", "tokens", *reading)
+    assert "note: of the corpus, left out 4: 1 not JSON" in result.said
+    ok("verify", "tokens", "-t", "t.json", "--source", "a.data")
+    ok("train-tokenizer", "a.data", "-o", "new.json", "--vocab-size", 257, *reading)
+    assert "differences" in ok("compare", "t.json", "u.json", "a.data", *reading).text
+    result = run("count", "a.data", "-o", "b.counts", *reading[:-2])
+    assert result.code == 1
+    assert "line 2 (byte 16)" in result.said
+    result = run("count", "a.data", "-o", "b.counts", "--input-format", "xml")
+    assert (result.code, "input_format='xml'" in result.said or "xml" in result.said) == (1, True)
+    # By its first bytes, what comes by stdin is known to be packed.
+    ok("count", "-", "-o", "c.counts", "--text-field", "body", "--on-error", "skip",
+       "--input-format", "jsonl.gz", stdin=Path("a.data").read_bytes())  # fmt: skip
+    ok("count", "-", "-o", "d.counts", stdin=gzip.compress(b"some text"))
+    assert bytemill.Counts.load("d.counts").bytes_read == 9
+
+
+def test_a_corpus_says_how_it_is_read(tmp_path: Path) -> None:
+    for options in (
+        {"on_error": "ignore"}, {"input_format": "xml"}, {"text_field": ""}, {"max_document": 0},
+        {"max_ratio": 0}, {"max_window": "much"},
+    ):  # fmt: skip
+        with pytest.raises(bytemill.ConfigError):
+            Corpus(tmp_path, **options)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a corpus of a corpus"):
+        Corpus(Corpus(tmp_path))
