@@ -7,6 +7,7 @@
 mod convert;
 mod counts;
 mod gateway;
+mod step;
 mod tokenizer;
 mod tokens;
 
@@ -92,5 +93,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tokenizer::Stream>()?;
     module.add_class::<counts::Counts>()?;
     module.add_class::<counts::CountsIterator>()?;
+    module.add_class::<step::LMDecoder>()?;
     Ok(())
 }
