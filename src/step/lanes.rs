@@ -30,6 +30,8 @@ pub trait Lanes {
     unsafe fn add_product(a: Self::Row, b: Self::Row, sum: Self::Row) -> Self::Row;
     /// All lanes together.
     unsafe fn total(row: Self::Row) -> f32;
+    /// Tells the processor what will be needed soon; any address will do.
+    fn prefetch(from: *const f32);
 }
 
 /// Work that is compiled once for each level.
@@ -168,7 +170,11 @@ unsafe fn block<L: Lanes, const R: usize, const N: usize>(
         let mut sums = [[L::zero(); N]; R];
         for at in (0..whole).step_by(L::WIDTH) {
             let factors: [_; N] = from_fn(|v| L::load(vectors.add(v * n + at)));
-            let weights: [_; R] = from_fn(|r| L::load(matrix.add(r * n + at)));
+            let weights: [_; R] = from_fn(|r| {
+                // The block behind this one: processors do not look beyond a page by themselves.
+                L::prefetch(matrix.wrapping_add((R + r) * n + at));
+                L::load(matrix.add(r * n + at))
+            });
             sums = from_fn(|r| from_fn(|v| L::add_product(weights[r], factors[v], sums[r][v])));
         }
         if whole < n {
@@ -221,6 +227,9 @@ impl Lanes for Portable {
     unsafe fn total(row: Self::Row) -> f32 {
         row.iter().sum()
     }
+
+    #[inline(always)]
+    fn prefetch(_: *const f32) {}
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -283,6 +292,12 @@ mod x86 {
                 _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
             }
         }
+
+        #[inline(always)]
+        fn prefetch(from: *const f32) {
+            // SAFETY: SSE is always there, and an address that is none is ignored.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+        }
     }
 
     pub struct Avx512;
@@ -319,6 +334,12 @@ mod x86 {
         unsafe fn total(row: Self::Row) -> f32 {
             // SAFETY: as above.
             unsafe { _mm512_reduce_add_ps(row) }
+        }
+
+        #[inline(always)]
+        fn prefetch(from: *const f32) {
+            // SAFETY: SSE is always there, and an address that is none is ignored.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
         }
     }
 }

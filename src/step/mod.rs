@@ -11,10 +11,10 @@
 //! it is one call. It takes as long as the weights take to come from memory, plus about a
 //! microsecond for each of five phases a layer.
 //!
-//! - [`lanes`]: products of matrices and vectors
-//! - [`vector`]: what is between them
-//! - [`team`]: threads
-//! - [`phases`]: what the threads do
+//! - `lanes`: products of matrices and vectors
+//! - `vector`: what is between them
+//! - `team`: threads
+//! - `phases`: what the threads do
 //!
 //! Results are the same bits for any number of threads, and for a sample whatever is beside it.
 

@@ -9,6 +9,7 @@ each step.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,17 +33,22 @@ class NativeStep(ModuleStep):
 
     def __init__(self, model: TransformerLM, n_samples: int, capacity: int) -> None:
         super().__init__(model, n_samples, capacity)
+        self._decoder = LMDecoder(**self.arrays())
+
+    def arrays(self) -> dict[str, Any]:
+        """What the native step is given: views of the weights and of the cache."""
+        model = self.model
         rope = model.layers[0].attention.rope
-        self._decoder = LMDecoder(
-            embedding=_array(model.embedding.weight),
-            layers=[[_array(weight) for weight in weights] for weights in _layers(model)],
-            final_norm=_array(norm_weight(model.final_norm)),
-            head=_array(model.head_weight),
-            rotation=None if rope is None else (_array(rope.cos), _array(rope.sin)),
-            cache=_array(self.cache.memory),
-            eps=model.config.norm_eps,
-            threads=torch.get_num_threads(),
-        )
+        return {
+            "embedding": _array(model.embedding.weight),
+            "layers": [[_array(weight) for weight in weights] for weights in _layers(model)],
+            "final_norm": _array(norm_weight(model.final_norm)),
+            "head": _array(model.head_weight),
+            "rotation": None if rope is None else (_array(rope.cos), _array(rope.sin)),
+            "cache": _array(self.cache.memory),
+            "eps": model.config.norm_eps,
+            "threads": torch.get_num_threads(),
+        }
 
     def step(self, ids: Tensor) -> Tensor:
         place = self.cache.length
@@ -57,7 +63,7 @@ def can_run(model: TransformerLM) -> bool:
     """Whether the native step takes this model: its shape, and where and how the weights lie."""
     if not can_fuse(model.config) or torch.is_autocast_enabled("cpu"):
         return False
-    tensors = list(model.parameters())
+    tensors: list[Tensor] = list(model.parameters())
     rope = model.layers[0].attention.rope
     if rope is not None:
         tensors += [rope.cos, rope.sin]
