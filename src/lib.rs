@@ -15,6 +15,7 @@
 //! - [`spec`], [`formats`]: a tokenizer as plain data ↔ files
 //! - [`vocab`], [`bpe`], [`encode`]: the tokenizer, text ↔ ids
 //! - [`tokens`]: files → ids on disk
+//! - [`step`]: one step of the language model that is made from them, ids → logits
 //! - [`naive`]: the obvious slow versions, for tests
 
 pub mod bpe;
@@ -35,6 +36,7 @@ pub mod pieces;
 mod python;
 pub mod spec;
 pub mod specials;
+pub mod step;
 pub mod tokens;
 pub mod vocab;
 

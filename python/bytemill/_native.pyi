@@ -168,6 +168,25 @@ class CountsIterator:
     def __iter__(self) -> CountsIterator: ...
     def __next__(self) -> tuple[bytes, int]: ...
 
+@final
+class LMDecoder:
+    """The decode step of a language model. Weights and cache stay where they are: no copies."""
+
+    def __new__(
+        cls,
+        *,
+        embedding: npt.NDArray[np.float32],
+        # attention norm, query, key, value, output, feed-forward norm, gate, up, down
+        layers: Sequence[Sequence[npt.NDArray[np.float32]]],
+        final_norm: npt.NDArray[np.float32],
+        head: npt.NDArray[np.float32],
+        rotation: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None,
+        cache: npt.NDArray[np.float32],
+        eps: float,
+        threads: int,
+    ) -> LMDecoder: ...
+    def step(self, ids: Sequence[int], place: int, /) -> npt.NDArray[np.float32]: ...
+
 def learn(
     counts: Counts,
     *,

@@ -9,6 +9,7 @@ mod convert;
 mod corpus;
 mod counts;
 mod gateway;
+mod step;
 mod tokenizer;
 mod tokens;
 
@@ -97,5 +98,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<corpus::Texts>()?;
     module.add_class::<counts::Counts>()?;
     module.add_class::<counts::CountsIterator>()?;
+    module.add_class::<step::LMDecoder>()?;
     Ok(())
 }

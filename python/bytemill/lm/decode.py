@@ -3,7 +3,8 @@
 `DecodeStep` is what generation needs; who has a faster one puts it into `STEPS`. The model's own
 modules would do (`ModuleStep`, which takes every shape of model), but between their kernels more
 time passes in Python than in the kernels: `TorchStep` joins the matrices that are multiplied with
-the same vector and leaves out all that one new token does not need.
+the same vector and leaves out all that one new token does not need. In float32 on a CPU even that
+is mostly Python; there the whole step is one call to Rust (`native.py`).
 """
 
 from __future__ import annotations
@@ -139,13 +140,19 @@ def _first_sample(cache: KVCache) -> KVCache:
 Maker = Callable[[TransformerLM, int, int], "DecodeStep | None"]
 
 
+def _native_step(model: TransformerLM, n_samples: int, capacity: int) -> DecodeStep | None:
+    from .native import NativeStep, can_run  # which needs this module
+
+    return NativeStep(model, n_samples, capacity) if can_run(model) else None
+
+
 def _torch_step(model: TransformerLM, n_samples: int, capacity: int) -> DecodeStep | None:
     wide = model.embedding.weight.dtype == torch.float32  # norms need that, and have nothing else
     return TorchStep(model, n_samples, capacity) if can_fuse(model.config) and wide else None
 
 
 # The first that takes the model is used.
-STEPS: list[Maker] = [_torch_step, ModuleStep]
+STEPS: list[Maker] = [_native_step, _torch_step, ModuleStep]
 
 
 def new_step(model: TransformerLM, n_samples: int, capacity: int) -> DecodeStep:

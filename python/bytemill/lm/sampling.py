@@ -125,10 +125,13 @@ class Sampler:
         sums = shares.cumsum(-1)
         drawn = self._draws[:, self._number, None] * sums[:, -1:]
         # The first place whose sum exceeds the draw; a share of zero is never that place.
-        index = torch.searchsorted(sums, drawn, right=True).clamp_(max=sums.shape[-1] - 1)
-        # Rounding may push a draw to the very end, behind the last place that is left.
-        last = (shares > 0).long().mul_(torch.arange(shares.shape[-1], device=shares.device))
-        index = torch.minimum(index, last.amax(-1, keepdim=True))
+        index = torch.searchsorted(sums, drawn, right=True)
+        n = shares.shape[-1]
+        # Rounding may push a draw to the very end, behind the last place that is left. On a GPU,
+        # asking whether it did takes longer than what follows.
+        if index.device.type != "cpu" or int(index.max()) == n:
+            last = (shares > 0).long().mul_(torch.arange(n, device=shares.device))
+            index = torch.minimum(index, last.amax(-1, keepdim=True))
         if places is not None:
             index = places.gather(-1, index)
         return index.squeeze(-1)
@@ -137,9 +140,12 @@ class Sampler:
         """Without those below the least share that `top_p` needs; of equal ones, all stay.
 
         Only values are sorted, by numpy, which takes a tenth of the time of torch's sort with
-        places.
+        places; and row by row, which in numpy is quicker than along an axis.
         """
-        falling = np.sort(shares.numpy(), -1)[:, ::-1]
-        needed = (falling.cumsum(-1) - falling < max(top_p, 1e-9)).sum(-1, keepdims=True)
-        least = np.take_along_axis(falling, needed - 1, -1)
-        return shares.masked_fill(shares < torch.from_numpy(least), 0.0)
+        kept = torch.empty_like(shares)
+        for row, left in zip(shares.numpy(), kept.numpy()):
+            falling = np.sort(row)[::-1]
+            needed = np.count_nonzero(falling.cumsum() - falling < max(top_p, 1e-9))
+            # Times true or false, which is quicker than a fill by mask.
+            np.multiply(row, row >= falling[needed - 1], out=left)
+        return kept

@@ -1,0 +1,154 @@
+//! The decode step of a language model whose weights are torch's: `LMDecoder`.
+
+use std::sync::{Mutex, PoisonError};
+
+use numpy::{IntoPyArray, PyArray2, PyArrayDyn, PyArrayMethods, PyUntypedArrayMethods};
+use pyo3::prelude::*;
+
+use super::gateway::{threads, to_python};
+use crate::error::{Error, Result};
+use crate::step::{Decoder, Layer, Shape, Weights};
+
+/// A view of a tensor; it keeps the memory alive.
+type Array = Py<PyArrayDyn<f32>>;
+
+/// Reads ids one by one, with weights and a cache that stay where they are.
+#[pyclass(frozen, module = "bytemill._native")]
+pub struct LMDecoder {
+    embedding: Array,
+    /// Each in the order of the fields of [`Layer`].
+    layers: Vec<[Array; 9]>,
+    final_norm: Array,
+    head: Array,
+    rotation: Option<(Array, Array)>,
+    cache: Array,
+    n_samples: usize,
+    /// One step at a time: they share the cache.
+    decoder: Mutex<Decoder>,
+}
+
+#[pymethods]
+impl LMDecoder {
+    #[new]
+    #[pyo3(signature = (*, embedding, layers, final_norm, head, rotation, cache, eps, threads))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        embedding: Array,
+        layers: Vec<[Array; 9]>,
+        final_norm: Array,
+        head: Array,
+        rotation: Option<(Array, Array)>,
+        cache: Array,
+        eps: f32,
+        threads: i64,
+    ) -> PyResult<Self> {
+        let n_threads = self::threads(py, Some(threads))?;
+        // Fails if it is read-only.
+        drop(cache.bind(py).try_readwrite()?);
+        let (&[vocab_size, d_model], &[n_layers, 2, n_samples, n_kv_heads, capacity, d_head]) =
+            (embedding.bind(py).shape(), cache.bind(py).shape())
+        else {
+            let error = Error::config("the embedding or the cache is not of a model's shape");
+            return Err(to_python(py, error));
+        };
+        let d_ff = layers.first().and_then(|layer| layer[6].bind(py).shape().first().copied());
+        let shape = Shape {
+            vocab_size,
+            d_model,
+            n_layers,
+            n_heads: d_model.checked_div(d_head).unwrap_or(0),
+            n_kv_heads,
+            d_ff: d_ff.unwrap_or(1),
+            eps,
+            n_samples,
+            capacity,
+        };
+        let decoder = Decoder::new(shape, n_threads).map_err(|e| to_python(py, e))?;
+        let decoder = Mutex::new(decoder);
+        Ok(LMDecoder { embedding, layers, final_norm, head, rotation, cache, n_samples, decoder })
+    }
+
+    /// Reads an id of each sample at this place; gives the logits behind them, (samples, ids).
+    #[pyo3(signature = (ids, place, /))]
+    fn step<'py>(
+        &self,
+        py: Python<'py>,
+        ids: Vec<usize>,
+        place: usize,
+    ) -> PyResult<Bound<'py, PyArray2<f32>>> {
+        let weights = self.weights(py).map_err(|e| to_python(py, e))?;
+        numbers(py, &self.cache).map_err(|e| to_python(py, e))?;
+        let cache = Cache { start: self.cache.bind(py).data(), size: self.cache.bind(py).len() };
+        let logits = py.detach(|| {
+            // A step that failed leaves nothing that the next one looks at.
+            let mut decoder = self.decoder.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: the array is there until the call is over, contiguous and writable; the lock
+            // is held, and between steps only Python has it, which is in this call.
+            decoder.step(&weights, unsafe { cache.numbers() }, place, &ids)
+        });
+        let logits = logits.map_err(|e| to_python(py, e))?;
+        let width = logits.len() / self.n_samples;
+        logits.into_pyarray(py).reshape([self.n_samples, width])
+    }
+}
+
+impl LMDecoder {
+    fn weights<'a>(&'a self, py: Python<'a>) -> Result<Weights<'a>> {
+        let layer = |arrays: &'a [Array; 9]| {
+            Ok(Layer {
+                attention_norm: numbers(py, &arrays[0])?,
+                query: numbers(py, &arrays[1])?,
+                key: numbers(py, &arrays[2])?,
+                value: numbers(py, &arrays[3])?,
+                output: numbers(py, &arrays[4])?,
+                feed_forward_norm: numbers(py, &arrays[5])?,
+                gate: numbers(py, &arrays[6])?,
+                up: numbers(py, &arrays[7])?,
+                down: numbers(py, &arrays[8])?,
+            })
+        };
+        Ok(Weights {
+            embedding: numbers(py, &self.embedding)?,
+            layers: self.layers.iter().map(layer).collect::<Result<_>>()?,
+            final_norm: numbers(py, &self.final_norm)?,
+            head: numbers(py, &self.head)?,
+            rotation: match &self.rotation {
+                Some((cos, sin)) => Some((numbers(py, cos)?, numbers(py, sin)?)),
+                None => None,
+            },
+        })
+    }
+}
+
+/// The memory of a cache, of which a step may make a slice once it has the lock.
+struct Cache {
+    start: *mut f32,
+    size: usize,
+}
+
+// SAFETY: only an address; what makes use of it is unsafe.
+unsafe impl Sync for Cache {}
+
+impl Cache {
+    /// # Safety
+    ///
+    /// The memory is there, and nobody else uses it.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn numbers(&self) -> &mut [f32] {
+        // SAFETY: the caller's word.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.size) }
+    }
+}
+
+/// The numbers of an array, row after row.
+fn numbers<'a>(py: Python<'a>, array: &'a Array) -> Result<&'a [f32]> {
+    let array = array.bind(py);
+    let refusal = || Error::config("the weights and the cache must be contiguous");
+    if !array.is_c_contiguous() {
+        return Err(refusal());
+    }
+    // SAFETY: it is borrowed for one step, in which nobody may write weights: as with torch's own
+    // kernels, who changes them from another thread meanwhile has to expect any numbers.
+    unsafe { array.as_slice() }.map_err(|_| refusal())
+}
