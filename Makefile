@@ -33,7 +33,7 @@ export PYO3_PYTHON := $(CURDIR)/$(PY)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.native $(VENV)/.lm ## a tokenizer and a small model from Python's own source: two minutes
+demo: $(VENV)/.native $(VENV)/.lm ## a tokenizer and a small model from Python's own source
 	@$(BIN)/bytemill demo
 
 test: check-format lint types test-rust test-python ## everything that must hold: run before each commit

@@ -140,38 +140,6 @@ impl Tokenizer {
         from: usize,
         joins: Option<&Joins>,
     ) -> Result<usize> {
-        #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx2")
-            && std::arch::is_x86_feature_detected!("bmi1")
-            && std::arch::is_x86_feature_detected!("bmi2")
-        {
-            // SAFETY: the processor has what is asked for.
-            return unsafe { self.look_up_avx2(worker, text, from, joins) };
-        }
-        self.look_up_inline(worker, text, from, joins)
-    }
-
-    /// The same, compiled for processors of this century.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,bmi1,bmi2")]
-    fn look_up_avx2(
-        &self,
-        worker: &mut Worker,
-        text: &[u8],
-        from: usize,
-        joins: Option<&Joins>,
-    ) -> Result<usize> {
-        self.look_up_inline(worker, text, from, joins)
-    }
-
-    #[inline(always)]
-    fn look_up_inline(
-        &self,
-        worker: &mut Worker,
-        text: &[u8],
-        from: usize,
-        joins: Option<&Joins>,
-    ) -> Result<usize> {
         let Worker { records, cache, waiting, .. } = worker;
         let cut = |start, end| joins?.cut(text, start, end);
         let lines = cache.lines();

@@ -394,33 +394,48 @@ mod x86 {
 
     use super::{BLOCK, Letters, Masks};
 
+    /// Both halves of a block, and a test of all their bytes.
+    ///
+    /// SAFETY: needs AVX2.
+    #[inline(always)]
+    unsafe fn avx2_mask(block: &[u8; BLOCK], test: impl Fn(__m256i) -> __m256i) -> u64 {
+        // SAFETY: both loads are within the block; the caller has AVX2.
+        unsafe {
+            let half = |at| {
+                let half = _mm256_loadu_si256(block.as_ptr().add(at).cast());
+                u64::from(_mm256_movemask_epi8(test(half)) as u32)
+            };
+            half(0) | half(32) << 32
+        }
+    }
+
+    /// Which bytes are `low` to `low + width`, as unsigned bytes, once the bits `set` are set.
+    ///
+    /// SAFETY: needs AVX2.
+    #[inline(always)]
+    unsafe fn avx2_within(block: &[u8; BLOCK], set: u8, low: u8, width: u8) -> u64 {
+        // SAFETY: the caller has AVX2.
+        unsafe {
+            let splat = |byte: u8| _mm256_set1_epi8(byte as i8);
+            avx2_mask(block, |half| {
+                let shifted = _mm256_sub_epi8(_mm256_or_si256(half, splat(set)), splat(low));
+                _mm256_cmpeq_epi8(_mm256_min_epu8(shifted, splat(width)), shifted)
+            })
+        }
+    }
+
     /// SAFETY: needs AVX2.
     #[inline(always)]
     pub unsafe fn avx2(block: &[u8; BLOCK]) -> Masks {
-        // SAFETY: both loads are within the block; the caller has AVX2.
+        // SAFETY: the caller has AVX2.
         unsafe {
-            let halves = [
-                _mm256_loadu_si256(block.as_ptr().cast()),
-                _mm256_loadu_si256(block.as_ptr().add(32).cast()),
-            ];
-            let both = |test: &dyn Fn(__m256i) -> __m256i| {
-                let [low, high] = halves.map(|half| _mm256_movemask_epi8(test(half)) as u32);
-                u64::from(low) | u64::from(high) << 32
-            };
-            let splat = |byte: u8| _mm256_set1_epi8(byte as i8);
-            let equal = |byte: u8| both(&|half| _mm256_cmpeq_epi8(half, splat(byte)));
-            // x - low ≤ width, as unsigned bytes.
-            let within = |half: __m256i, low: u8, width: u8| {
-                let shifted = _mm256_sub_epi8(half, splat(low));
-                _mm256_cmpeq_epi8(_mm256_min_epu8(shifted, splat(width)), shifted)
-            };
             Masks {
-                letter: both(&|half| within(_mm256_or_si256(half, splat(0x20)), b'a', 25)),
-                number: both(&|half| within(half, b'0', 9)),
-                space: equal(b' '),
-                white: both(&|half| within(half, 9, 4)),
-                apostrophe: equal(b'\''),
-                high: both(&|half| half),
+                letter: avx2_within(block, 0x20, b'a', 25),
+                number: avx2_within(block, 0, b'0', 9),
+                space: avx2_within(block, 0, b' ', 0),
+                white: avx2_within(block, 0, 9, 4),
+                apostrophe: avx2_within(block, 0, b'\'', 0),
+                high: avx2_mask(block, |half| half),
             }
         }
     }
@@ -428,38 +443,21 @@ mod x86 {
     /// SAFETY: needs AVX2.
     #[inline(always)]
     pub unsafe fn avx2_letters(block: &[u8; BLOCK]) -> Letters {
-        // SAFETY: both loads are within the block; the caller has AVX2.
-        unsafe {
-            let halves = [
-                _mm256_loadu_si256(block.as_ptr().cast()),
-                _mm256_loadu_si256(block.as_ptr().add(32).cast()),
-            ];
-            let both = |test: &dyn Fn(__m256i) -> __m256i| {
-                let [low, high] = halves.map(|half| _mm256_movemask_epi8(test(half)) as u32);
-                u64::from(low) | u64::from(high) << 32
-            };
-            let splat = |byte: u8| _mm256_set1_epi8(byte as i8);
-            let within = |low: u8, width: u8| {
-                both(&|half| {
-                    let shifted = _mm256_sub_epi8(half, splat(low));
-                    _mm256_cmpeq_epi8(_mm256_min_epu8(shifted, splat(width)), shifted)
-                })
-            };
-            Letters::new(within)
-        }
+        // SAFETY: the caller has AVX2.
+        Letters::new(|low, width| unsafe { avx2_within(block, 0, low, width) })
     }
 
+    /// As for AVX2.
+    ///
     /// SAFETY: needs AVX-512 BW.
     #[inline(always)]
-    pub unsafe fn avx512_letters(block: &[u8; BLOCK]) -> Letters {
+    unsafe fn avx512_within(block: &[u8; BLOCK], set: u8, low: u8, width: u8) -> u64 {
         // SAFETY: the load is the block; the caller has AVX-512 BW.
         unsafe {
             let bytes = _mm512_loadu_si512(block.as_ptr().cast());
             let splat = |byte: u8| _mm512_set1_epi8(byte as i8);
-            let within = |low: u8, width: u8| {
-                _mm512_cmple_epu8_mask(_mm512_sub_epi8(bytes, splat(low)), splat(width))
-            };
-            Letters::new(within)
+            let shifted = _mm512_sub_epi8(_mm512_or_si512(bytes, splat(set)), splat(low));
+            _mm512_cmple_epu8_mask(shifted, splat(width))
         }
     }
 
@@ -468,19 +466,21 @@ mod x86 {
     pub unsafe fn avx512(block: &[u8; BLOCK]) -> Masks {
         // SAFETY: the load is the block; the caller has AVX-512 BW.
         unsafe {
-            let bytes = _mm512_loadu_si512(block.as_ptr().cast());
-            let splat = |byte: u8| _mm512_set1_epi8(byte as i8);
-            let within = |bytes: __m512i, low: u8, width: u8| {
-                _mm512_cmple_epu8_mask(_mm512_sub_epi8(bytes, splat(low)), splat(width))
-            };
             Masks {
-                letter: within(_mm512_or_si512(bytes, splat(0x20)), b'a', 25),
-                number: within(bytes, b'0', 9),
-                space: _mm512_cmpeq_epi8_mask(bytes, splat(b' ')),
-                white: within(bytes, 9, 4),
-                apostrophe: _mm512_cmpeq_epi8_mask(bytes, splat(b'\'')),
-                high: _mm512_movepi8_mask(bytes),
+                letter: avx512_within(block, 0x20, b'a', 25),
+                number: avx512_within(block, 0, b'0', 9),
+                space: avx512_within(block, 0, b' ', 0),
+                white: avx512_within(block, 0, 9, 4),
+                apostrophe: avx512_within(block, 0, b'\'', 0),
+                high: _mm512_movepi8_mask(_mm512_loadu_si512(block.as_ptr().cast())),
             }
         }
+    }
+
+    /// SAFETY: needs AVX-512 BW.
+    #[inline(always)]
+    pub unsafe fn avx512_letters(block: &[u8; BLOCK]) -> Letters {
+        // SAFETY: the caller has AVX-512 BW.
+        Letters::new(|low, width| unsafe { avx512_within(block, 0, low, width) })
     }
 }
