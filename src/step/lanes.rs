@@ -145,25 +145,31 @@ unsafe fn some_vectors<L: Lanes, const N: usize>(
         }
     };
     for row in (0..whole).step_by(ROWS) {
+        let more = row + 2 * ROWS <= n_rows;
         // SAFETY: the caller's word.
-        tell(row, &unsafe { block::<L, ROWS, N>(&matrix[row * n..], vectors, n) });
+        tell(row, &unsafe { block::<L, ROWS, N>(&matrix[row * n..], vectors, n, more) });
     }
     for row in whole..n_rows {
         // SAFETY: the caller's word.
-        tell(row, &unsafe { block::<L, 1, N>(&matrix[row * n..], vectors, n) });
+        tell(row, &unsafe { block::<L, 1, N>(&matrix[row * n..], vectors, n, false) });
     }
     N
 }
 
-/// The products of the first `R` rows with the first `N` vectors.
+/// The products of the first `R` rows with the first `N` vectors; `more` says that the next block
+/// will be needed too.
 #[inline(always)]
 unsafe fn block<L: Lanes, const R: usize, const N: usize>(
     matrix: &[f32],
     vectors: &[f32],
     n: usize,
+    more: bool,
 ) -> [[f32; N]; R] {
     let (matrix, vectors) = (matrix[..R * n].as_ptr(), vectors[..N * n].as_ptr());
     let whole = n - n % L::WIDTH;
+    // Processors do not look beyond a page by themselves. What lies behind the last block is
+    // another thread's, and would come from memory twice.
+    let ahead = if more { R * n } else { 0 };
     // SAFETY: the slices just taken have R and N rows of n numbers, the processor has the
     // features, and no load begins at or behind the end of a row or goes past it.
     unsafe {
@@ -171,8 +177,7 @@ unsafe fn block<L: Lanes, const R: usize, const N: usize>(
         for at in (0..whole).step_by(L::WIDTH) {
             let factors: [_; N] = from_fn(|v| L::load(vectors.add(v * n + at)));
             let weights: [_; R] = from_fn(|r| {
-                // The block behind this one: processors do not look beyond a page by themselves.
-                L::prefetch(matrix.wrapping_add((R + r) * n + at));
+                L::prefetch(matrix.wrapping_add(ahead + r * n + at));
                 L::load(matrix.add(r * n + at))
             });
             sums = from_fn(|r| from_fn(|v| L::add_product(weights[r], factors[v], sums[r][v])));

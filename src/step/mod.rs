@@ -8,8 +8,7 @@
 //! The model itself is Python's (`bytemill.lm`); so are its weights and the cache of keys and
 //! values, which are only borrowed here, and reading a prompt, which torch does well. Reading one
 //! id more is too little work for torch's kernels: more time passes between them than in them. Here
-//! it is one call. It takes as long as the weights take to come from memory, plus about a
-//! microsecond for each of five phases a layer.
+//! it is one call, and what it waits for is mostly weights that come from memory.
 //!
 //! - `lanes`: products of matrices and vectors
 //! - `vector`: what is between them

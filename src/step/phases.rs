@@ -15,7 +15,7 @@ use super::{Shape, Weights};
 
 /// Bytes of weights in a chunk: a few microseconds, so that threads end a phase together; many
 /// more than what it costs to take one.
-const CHUNK_BYTES: usize = 32 << 10;
+const CHUNK_BYTES: usize = 48 << 10;
 
 /// Phases of a layer.
 const PER_LAYER: usize = 5;

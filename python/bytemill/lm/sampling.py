@@ -140,7 +140,7 @@ class Sampler:
         """Without those below the least share that `top_p` needs; of equal ones, all stay.
 
         Only values are sorted, by numpy, which takes a tenth of the time of torch's sort with
-        places; and row by row, which in numpy is quicker than along an axis.
+        places; and row by row, which for a single one is quicker.
         """
         kept = torch.empty_like(shares)
         for row, left in zip(shares.numpy(), kept.numpy()):
