@@ -320,3 +320,21 @@ def test_many_threads_at_once(tokenizer: Tokenizer, documents: list[str]) -> Non
         assert list(pool.map(tokenizer.encode, texts)) == expected
         batches = list(pool.map(lambda _: tokenizer.encode_batch(texts, lists=True), range(8)))
     assert all(batch == expected for batch in batches)
+
+
+def test_what_is_remembered_is_a_setting(tokenizer: Tokenizer, documents: list[str]) -> None:
+    changed = copy.deepcopy(tokenizer)
+    assert changed.cache_size == 64 << 20
+    expected = [tokenizer.encode(text) for text in documents]
+    for size, n_bytes in (("1MB", 1_000_000), (0, 0), (np.int64(5_000), 5_000)):
+        changed.cache_size = size
+        assert changed.cache_size == n_bytes
+        assert [changed.encode(text) for text in documents] == expected
+        assert changed.encode_batch(documents, lists=True) == expected
+    for wrong in ("much", -1, "-1MB"):
+        with pytest.raises(bytemill.ConfigError):
+            changed.cache_size = wrong
+    with pytest.raises(TypeError):
+        changed.cache_size = 1.5
+    assert changed.cache_size == 5_000
+    assert pickle.loads(pickle.dumps(changed)).cache_size == 64 << 20

@@ -7,6 +7,7 @@ shapes in which people hand things over.
 from __future__ import annotations
 
 import codecs
+import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 from . import encoding, formats, pretrained
 from ._native import Core
 from .encoding import SHARD_TOKENS
+from .errors import ConfigError
+from .measures import parse_size
 
 if TYPE_CHECKING:
     import numpy as np
@@ -148,6 +151,22 @@ class Tokenizer(Core):
         return type(self)._of(self.truncate_core(vocab_size))
 
     # --- encoding -----------------------------------------------------------------------------
+
+    @property
+    def cache_size(self) -> int:
+        """How many bytes each thread that encodes may use to remember pieces; 64 MiB at first.
+
+        May be set, also as a size such as `"16MB"`, which empties what was remembered. It changes
+        speed and memory, never ids; it is not saved or pickled.
+        """
+        return self.cache_limit()
+
+    @cache_size.setter
+    def cache_size(self, size: int | str) -> None:
+        n_bytes = parse_size(size) if isinstance(size, str) else operator.index(size)
+        if n_bytes < 0:
+            raise ConfigError(f"cache_size={size} cannot be", "use 0 or more")
+        self.set_cache_limit(n_bytes)
 
     @overload
     def encode_batch(

@@ -116,6 +116,11 @@ impl Cache {
         Cache { entries, more: Vec::new(), free: Vec::new(), len: 0, hits: 0, misses: 0, limit }
     }
 
+    /// What it may take.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
     #[inline(always)]
     fn line(&self, hash: u64) -> usize {
         hash as usize & (self.entries.len() - LINE)

@@ -17,7 +17,8 @@ pub use spans::Span;
 pub use stream::Stream;
 pub use worker::Worker;
 
-use std::sync::{Mutex, OnceLock};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use sha2::{Digest, Sha256};
 
@@ -45,6 +46,8 @@ pub struct Tokenizer {
     whole: PieceMap<u32>,
     fingerprint: OnceLock<String>,
     pool: Mutex<Vec<Worker>>,
+    /// What the caches of a worker may take.
+    cache_bytes: AtomicUsize,
 }
 
 /// Which special tokens are recognised in text.
@@ -96,6 +99,7 @@ impl Tokenizer {
             whole: PieceMap::default(),
             fingerprint: OnceLock::new(),
             pool: Mutex::new(Vec::new()),
+            cache_bytes: AtomicUsize::new(cache::USUAL),
         };
         if spec.ignore_merges {
             for rank in tokenizer.unmade() {
@@ -170,7 +174,19 @@ impl Tokenizer {
 
     fn worker(&self) -> Worker {
         let pooled = self.pool.try_lock().ok().and_then(|mut pool| pool.pop());
-        pooled.unwrap_or_else(|| Worker::new(cache::USUAL))
+        let fits = |worker: &Worker| worker.cache_bytes() == self.cache_bytes();
+        pooled.filter(fits).unwrap_or_else(|| Worker::new(self.cache_bytes()))
+    }
+
+    /// How much memory the caches of a thread that encodes may take, in bytes.
+    pub fn cache_bytes(&self) -> usize {
+        self.cache_bytes.load(Relaxed)
+    }
+
+    /// Changes that; what is in the caches is forgotten.
+    pub fn set_cache_bytes(&self, bytes: usize) {
+        self.cache_bytes.store(bytes, Relaxed);
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     fn give_back(&self, mut worker: Worker) {

@@ -68,6 +68,11 @@ impl Worker {
         }
     }
 
+    /// What its caches may take.
+    pub fn cache_bytes(&self) -> usize {
+        self.cache.limit()
+    }
+
     /// Gives memory back that a very long piece needed.
     pub fn trim(&mut self) {
         self.merger.scratch.trim();

@@ -102,6 +102,16 @@ impl Core {
             .map_err(|error| to_python(py, error.in_file(&first.0)))
     }
 
+    /// How many bytes the caches of a thread that encodes may take.
+    fn cache_limit(&self) -> usize {
+        self.tokenizer.cache_bytes()
+    }
+
+    /// Changes that, and empties them.
+    fn set_cache_limit(&self, limit: usize) {
+        self.tokenizer.set_cache_bytes(limit);
+    }
+
     /// The contents of the files of this kind.
     fn write<'py>(&self, py: Python<'py>, kind: &str) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let spec = self.tokenizer.spec();
