@@ -34,7 +34,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bytemill import lm
-from bytemill.lm import devices, fused, optim
+from bytemill.lm import devices, optim
 
 SHAPES = {
     "laptop": {"vocab_size": 4096, "context_length": 128, "d_model": 192, "d_ff": 512,
@@ -53,35 +53,21 @@ LR = 1e-3
 class Ours:
     """Our model; `kernels` and `compiled` as `bytemill train` has them."""
 
-    def __init__(self, shape: dict[str, int], kernels: str, compiled: str = "off") -> None:
+    def __init__(self, shape: dict[str, int], kernels: str, compiled: bool = False) -> None:
         torch.manual_seed(0)
         self.model = lm.TransformerLM(lm.ModelConfig(**shape)).use_kernels(kernels)
-        self.compiled = compiled
-        if compiled == "body":
+        if compiled:
             for block in self.model.layers:
                 block.compile(dynamic=False)
         self.optimizers = optim.make_optimizers(self.model, "adamw", lr=LR)
 
     def step(self, ids: Tensor, targets: Tensor) -> float:
-        if fused.norm_forward is fused._norm_forward and self.compiled == "parts":
-            fused.use_compiled()
-        elif fused.norm_forward is not fused._norm_forward and self.compiled != "parts":
-            KEPT.update({name: getattr(fused, name) for name in PARTS})
-            fused.use_compiled(False)
-        if self.compiled == "parts" and KEPT:
-            for name in PARTS:
-                setattr(fused, name, KEPT[name])
         loss = self.model.loss(ids, targets)
         loss.backward()
         lm.clip_gradients(self.model.parameters(), 1.0)
         self.optimizers.step()
         self.optimizers.zero_grad()
         return float(loss.detach())
-
-
-PARTS = ("norm_forward", "norm_again", "norm_backward", "swiglu_forward", "swiglu_backward")
-# Compiled functions, put aside while an uncompiled contender has its turn.
-KEPT: dict[str, Any] = {}
 
 
 class Other:
@@ -187,12 +173,8 @@ def trainers(shape: dict[str, int], compiled: bool) -> dict[str, Callable[[], An
     """name → how to make it."""
     mark = ", compiled" if compiled else ""
     found: dict[str, Callable[[], Any]] = {}
-    if compiled:
-        found["bytemill, parts compiled"] = lambda: Ours(shape, "fused", "parts")
-        found["bytemill, body compiled"] = lambda: Ours(shape, "torch", "body")
     found["bytemill, fused"] = lambda: Ours(shape, "fused")
-    if not compiled:
-        found["bytemill, torch kernels"] = lambda: Ours(shape, "torch")
+    found[f"bytemill, torch kernels{mark}"] = lambda: Ours(shape, "torch", compiled)
     found[f"HF Llama{mark}"] = lambda: Other(llama(shape), lambda out: out.logits, compiled)
     found[f"GPT-2 as nanoGPT's{mark}"] = lambda: Other(GPT2(shape), lambda out: out, compiled)
     if has("litgpt"):
@@ -356,14 +338,11 @@ def main() -> None:
                         choices=["train", "compiled", "generate", "memory"])  # fmt: skip
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--hold-memory", action="store_true", help="as bytemill train does")
     parser.add_argument("--json", help="file for the results")
     parser.add_argument("--peak-of", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(arguments.threads)
-    if arguments.hold_memory:
-        devices.hold_freed_memory()
     shape = SHAPES[arguments.shape]
     if arguments.peak_of:
         print(peak_of(shape, arguments.peak_of))

@@ -15,6 +15,7 @@
 //! - [`spec`], [`formats`]: a tokenizer as plain data ↔ files
 //! - [`vocab`], [`bpe`], [`encode`]: the tokenizer, text ↔ ids
 //! - [`tokens`]: files → ids on disk
+//! - [`passes`]: what training that model does between products of matrices
 //! - [`step`]: one step of the language model that is made from them, ids → logits
 //! - [`naive`]: the obvious slow versions, for tests
 
@@ -26,10 +27,12 @@ pub mod error;
 pub mod formats;
 mod heap;
 pub mod job;
+pub mod lanes;
 pub mod learn;
 pub mod merges;
 pub mod naive;
 pub mod pages;
+pub mod passes;
 pub mod pattern;
 pub mod pieces;
 #[cfg(feature = "python")]

@@ -12,6 +12,7 @@ UNICODE_VERSION: str
 MAX_TOKENS: int
 PATTERNS: tuple[str, ...]
 
+Floats = npt.NDArray[np.float32]
 Special = Literal["all", "none", "error"] | Collection[str]
 # phase ("count", "gather", "merge", "encode", "shuffle", "verify"), how much is done, of how much
 # (None: not known)
@@ -171,23 +172,69 @@ class CountsIterator:
     def __next__(self) -> tuple[bytes, int]: ...
 
 @final
+class Passes:
+    """What training does between products of matrices, in memory that is there already."""
+
+    def __new__(
+        cls, threads: int, *, openmp: str | None = None, level: str | None = None
+    ) -> Passes: ...
+    @staticmethod
+    def levels() -> list[str]: ...
+    def norm(
+        self, x: Floats, weight: Floats, eps: float | None, out: Floats, scales: Floats
+    ) -> None: ...
+    def norm_back(
+        self,
+        x: Floats,
+        weight: Floats,
+        scales: Floats,
+        residual: Floats | None,
+        grad: Floats,
+        weight_grad: Floats,
+    ) -> None: ...
+    def swiglu(self, gate: Floats, up: Floats, out: Floats) -> None: ...
+    def swiglu_back(
+        self, gate: Floats, up: Floats, grad: Floats, gate_grad: Floats, inner: Floats
+    ) -> None: ...
+    def cross_entropy(
+        self, logits: Floats, targets: npt.NDArray[np.int64], factor: float | None
+    ) -> float: ...
+    def attend(
+        self,
+        # samples, tokens, heads, heads of keys and values, width of a head
+        shape: tuple[int, int, int, int, int],
+        inputs: tuple[Floats, Floats, Floats],
+        rotation: tuple[Floats, Floats] | None,
+        out: Floats,
+        logs: Floats,
+    ) -> None: ...
+    def attend_back(
+        self,
+        shape: tuple[int, int, int, int, int],
+        inputs: tuple[Floats, Floats, Floats],
+        rotation: tuple[Floats, Floats] | None,
+        outputs: tuple[Floats, Floats, Floats],
+        grads: tuple[Floats, Floats, Floats],
+    ) -> None: ...
+
+@final
 class LMDecoder:
     """The decode step of a language model. Weights and cache stay where they are: no copies."""
 
     def __new__(
         cls,
         *,
-        embedding: npt.NDArray[np.float32],
+        embedding: Floats,
         # attention norm, query, key, value, output, feed-forward norm, gate, up, down
-        layers: Sequence[Sequence[npt.NDArray[np.float32]]],
-        final_norm: npt.NDArray[np.float32],
-        head: npt.NDArray[np.float32],
-        rotation: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None,
-        cache: npt.NDArray[np.float32],
+        layers: Sequence[Sequence[Floats]],
+        final_norm: Floats,
+        head: Floats,
+        rotation: tuple[Floats, Floats] | None,
+        cache: Floats,
         eps: float,
         threads: int,
     ) -> LMDecoder: ...
-    def step(self, ids: Sequence[int], place: int, /) -> npt.NDArray[np.float32]: ...
+    def step(self, ids: Sequence[int], place: int, /) -> Floats: ...
 
 def learn(
     counts: Counts,

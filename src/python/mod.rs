@@ -9,6 +9,7 @@ mod convert;
 mod corpus;
 mod counts;
 mod gateway;
+mod passes;
 mod step;
 mod tokenizer;
 mod tokens;
@@ -98,6 +99,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<corpus::Texts>()?;
     module.add_class::<counts::Counts>()?;
     module.add_class::<counts::CountsIterator>()?;
+    module.add_class::<passes::Passes>()?;
     module.add_class::<step::LMDecoder>()?;
     Ok(())
 }

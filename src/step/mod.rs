@@ -10,14 +10,12 @@
 //! id more is too little work for torch's kernels: more time passes between them than in them. Here
 //! it is one call, and what it waits for is mostly weights that come from memory.
 //!
-//! - `lanes`: products of matrices and vectors
-//! - `vector`: what is between them
+//! - `vector`: what is between the products of `crate::lanes`
 //! - `team`: threads
 //! - `phases`: what the threads do
 //!
 //! Results are the same bits for any number of threads, and for a sample whatever is beside it.
 
-mod lanes;
 mod phases;
 mod team;
 #[cfg(test)]
@@ -25,7 +23,7 @@ mod tests;
 mod vector;
 
 use crate::error::{Error, Result};
-use lanes::Level;
+use crate::lanes::Level;
 use phases::{Board, Chunks, Phases};
 use team::Team;
 

@@ -8,10 +8,10 @@ use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::lanes::{Kernel, Lanes, Level, ROWS, products};
 use super::team::{MAX_CHUNKS, Work};
 use super::vector::{mix, rms_norm, rotate, softmax, swiglu};
 use super::{Shape, Weights};
+use crate::lanes::{Kernel, Lanes, Level, ROWS, products};
 
 /// Bytes of weights in a chunk: a few microseconds, so that threads end a phase together; many
 /// more than what it costs to take one.

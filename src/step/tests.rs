@@ -1,7 +1,7 @@
 //! The step against the same mathematics in f64, one number after the other.
 
-use super::lanes::Level;
 use super::*;
+use crate::lanes::Level;
 
 /// Numbers between -1 and 1 that look random.
 struct Numbers(u64);

@@ -3,7 +3,7 @@
 //! Plain loops that the compiler turns into whatever registers there are: all of it is inlined into
 //! code that is compiled for each level.
 
-use super::lanes::{Lanes, products};
+use crate::lanes::{Lanes, exp, products};
 
 /// RMSNorm: `x` over its root mean square, times a weight.
 ///
@@ -29,31 +29,6 @@ pub fn rotate(x: &mut [f32], cos: &[f32], sin: &[f32]) {
         pair[0] = even * cos - odd * sin;
         pair[1] = even * sin + odd * cos;
     }
-}
-
-/// e to the x, for x up to 88; no branch and no call, so that loops over it become registers.
-/// Off by about two units in the last place; below -87 it stays at e to the -87. NaN stays NaN.
-#[inline(always)]
-pub fn exp(x: f32) -> f32 {
-    // Written so that NaN passes.
-    let x = if x < -87.0 { -87.0 } else { x };
-    let x = if x > 88.0 { 88.0 } else { x };
-    // e^x = 2^n e^r with |r| at most half of ln 2. Adding 1.5 · 2^23 leaves no room for fractions,
-    // and n in the lowest bits.
-    const ROUND: f32 = 12_582_912.0;
-    let shifted = x * std::f32::consts::LOG2_E + ROUND;
-    let n = shifted - ROUND;
-    // ln 2 in two parts: n times the first is exact.
-    let r = (x - n * 0.693_359_4) + n * 2.121_944_4e-4;
-    let tail = 1.987_569_2e-4;
-    let tail = tail * r + 1.398_199_9e-3;
-    let tail = tail * r + 8.333_452e-3;
-    let tail = tail * r + 4.166_579_6e-2;
-    let tail = tail * r + 1.666_666_5e-1;
-    let tail = tail * r + 0.5;
-    let fraction = tail * (r * r) + r + 1.0;
-    let power = f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);
-    fraction * power
 }
 
 /// e to what the scores are below the largest; gives one over their sum.
@@ -117,20 +92,6 @@ pub fn swiglu(gate: &mut [f32], up: &[f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn exp_is_as_good_as_its_word() {
-        for n in -870_000..880_000 {
-            let x = n as f32 / 10_000.0;
-            let expected = f64::from(x).exp();
-            let error = (f64::from(exp(x)) - expected).abs() / expected;
-            assert!(error < 2.5e-7, "{x}: {error}");
-        }
-        assert_eq!(exp(0.0), 1.0);
-        assert_eq!(exp(f32::NEG_INFINITY), exp(-87.0));
-        assert!(exp(f32::INFINITY).is_finite());
-        assert!(exp(f32::NAN).is_nan());
-    }
 
     #[test]
     fn swiglu_at_the_ends() {

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import platform
 import shutil
 import sys
 import time
@@ -21,7 +19,7 @@ from .layers import Kernels
 from .model import TransformerLM, can_fuse
 from .settings import TrainConfig
 
-__all__ = ["Plan", "choose", "hold_freed_memory", "matmul_rate", "peak_memory"]
+__all__ = ["Plan", "choose", "matmul_rate", "peak_memory"]
 
 # Compiling takes some twenty seconds on a CPU; a run must be long enough to earn them back.
 COMPILE_PAYS_AFTER = 400.0
@@ -35,7 +33,7 @@ class Plan:
         device: where.
         dtype: arithmetic of matrix products.
         kernels: which way.
-        compile: `"off"`, `"body"` or `"parts"`.
+        compile: `"off"` or `"body"`.
         reasons: why, a line each.
     """
 
@@ -177,12 +175,14 @@ def _compile(
         if train.steps < 200:
             return "off", f"{train.steps} steps are too few to earn it back"
         return "body", "it pays on a GPU"
+    if kernels == "fused":
+        return "off", "the fused sublayers are faster than what the compiler makes"
     if not any(shutil.which(name) for name in ("g++", "clang++", "cl")):
         return "off", "no C++ compiler here"
     seconds = train.steps * account.training_flops(model, train.batch_size) / 150e9
     if seconds < COMPILE_PAYS_AFTER:
         return "off", "the run is too short to earn it back"
-    return ("parts" if kernels == "fused" else "body"), "the run is long enough to earn it back"
+    return "body", "the run is long enough to earn it back"
 
 
 # --- measures ----------------------------------------------------------------------------------
@@ -223,20 +223,3 @@ def peak_memory(device: torch.device) -> int:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak * (1 if sys.platform == "darwin" else 1024)
-
-
-def hold_freed_memory() -> bool:
-    """Asks the C library to keep freed memory instead of giving it back; False if it cannot.
-
-    A step frees and asks for the same megabytes over and over; if they go back to the system in
-    between, every page is mapped and zeroed anew. Only glibc is known to need this.
-    """
-    if platform.libc_ver()[0] != "glibc":
-        return False
-    trim_threshold, mmap_max = -1, -4  # of malloc.h
-    try:
-        library = ctypes.CDLL(None)
-        done = library.mallopt(mmap_max, 0) and library.mallopt(trim_threshold, 2**31 - 1)
-    except (OSError, AttributeError):
-        return False
-    return bool(done)

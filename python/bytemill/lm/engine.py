@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..errors import ConfigError
-from . import devices, fused
+from . import devices
 from .config import ModelConfig
 from .data import Windows
 from .devices import Plan
@@ -67,26 +67,17 @@ class Engine:
         if self.plan.compile == "off":
             return
         try:
-            if self.plan.compile == "parts":
-                fused.use_compiled()
-            else:
-                self.model.use_kernels("torch")
-                for block in self.model.layers:
-                    block.compile(dynamic=False)
+            self.model.use_kernels("torch")
+            for block in self.model.layers:
+                block.compile(dynamic=False)
             self.forward_backward(step)
         except Exception as error:
             # Whatever the compiler stumbles on, there is a way without it.
-            fused.use_compiled(False)
             for block in self.model.layers:
                 block._compiled_call_impl = None
             self.model.use_kernels(self.plan.kernels)
             report.say(f"note: compiling failed ({type(error).__name__}); going on without")
         self.optimizers.zero_grad()
-
-    def close(self) -> None:
-        """Puts back what compiling has replaced for everyone in this process."""
-        if self.plan.compile == "parts":
-            fused.use_compiled(False)
 
     def trial(self, step: int) -> float:
         """Seconds of a step, by trying one that changes nothing."""

@@ -1,148 +1,169 @@
-"""Sublayers of a block as single steps of autograd, for float32 on a CPU without a compiler.
+"""Sublayers of a block as single steps of autograd, for float32 on a CPU.
 
 Composed of torch's operations one by one, a block spends a quarter of its time in passes over
 memory that multiply and add, and keeps every intermediate result for the way back. Here a
-sublayer keeps only what is dear to make again (the products of matrices) and makes the rest anew;
-what is overwritten is always memory that nobody else has seen. The matrices are torch's (MKL), the
-attention kernel is torch's too; the little functions between them (`norm_forward` and so on) are
-the ones that `use_compiled` replaces by what the compiler makes of them.
+sublayer keeps only what is dear to make again (the products of matrices) and makes the rest anew.
+The products are torch's; what is between them is one native pass each, attention too
+(`bytemill._native.Passes`), on the threads that torch's products run on.
 
-Everything is held to the plain mathematics by tests.
+What is overwritten is always memory that nobody else has seen. Everything is held to the plain
+mathematics by tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = ["attention_sublayer", "feed_forward_sublayer", "rotation_table", "use_compiled"]
+from .._native import Passes
+
+__all__ = ["attention_sublayer", "feed_forward_sublayer", "normed", "passes"]
+
+# Of a chunk of the widest rows between two products: several of them stay in the caches.
+CHUNK_BYTES = 4 << 20
+
+Rotation = tuple[Tensor, Tensor]
 
 
-# --- between the matrices: (N, d) each ---------------------------------------------------------
+@functools.lru_cache(maxsize=8)
+def _passes_on(n_threads: int) -> Passes:
+    return Passes(n_threads, openmp=_openmp())
 
 
-def _norm_forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """The normed rows, and one over the root mean square of each."""
-    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    scale = torch.rsqrt(length.square() / x.shape[-1] + eps)
-    return (x * scale).mul_(weight), scale
+def passes() -> Passes:
+    """The native passes, on as many threads as torch uses."""
+    return _passes_on(torch.get_num_threads())
 
 
-def _norm_again(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
-    return (x * scale).mul_(weight)
+def _openmp() -> str | None:
+    """The OpenMP library that torch has loaded; None where that cannot be found out."""
+    try:
+        places = Path("/proc/self/maps").read_text().split()
+    except OSError:
+        return None
+    # Of several, the one beside torch is the one that it calls.
+    own = str(Path(torch.__file__).parent)
+    found = {
+        place
+        for place in places
+        if place.startswith("/") and Path(place).name.startswith(("libgomp", "libomp", "libiomp"))
+    }
+    return min(found, key=lambda place: (not place.startswith(own), place), default=None)
+
+
+def array(tensor: Tensor) -> npt.NDArray[np.float32]:
+    """The same memory, for a pass."""
+    return tensor.detach().numpy()
+
+
+def _norm(x: Tensor, weight: Tensor, eps: float, out: Tensor, scale: Tensor) -> None:
+    """Writes the normed rows of x (N, d), and one over the root mean square of each."""
+    passes().norm(array(x), array(weight), eps, array(out), array(scale))
+
+
+def _norm_again(x: Tensor, weight: Tensor, scale: Tensor, out: Tensor) -> None:
+    passes().norm(array(x), array(weight), None, array(out), array(scale))
 
 
 def _norm_backward(
-    grad: Tensor, x: Tensor, weight: Tensor, scale: Tensor, residual: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The gradients of x and of the weight; `residual` is what comes to x past the sublayer."""
-    # Both sums over grad · x are products with a vector, which costs one pass each.
-    product = grad * x
-    weight_grad = torch.mv(product.t(), scale.squeeze(-1))
-    along = torch.mv(product, weight).unsqueeze(-1)
-    factor = scale.pow(3).mul_(along).div_(-x.shape[-1])
-    torch.mul(grad, weight, out=product)
-    product.mul_(scale).addcmul_(x, factor).add_(residual)
-    return product, weight_grad
+    grad: Tensor, x: Tensor, weight: Tensor, scale: Tensor, residual: Tensor | None
+) -> Tensor:
+    """The gradient of the weight; `grad` becomes that of x, with what comes to x past the norm."""
+    weight_grad = torch.empty_like(weight)
+    past = None if residual is None else array(residual)
+    passes().norm_back(array(x), array(weight), array(scale), past, array(grad), array(weight_grad))
+    return weight_grad
 
 
-def _swiglu_forward(gate: Tensor, up: Tensor) -> Tensor:
-    return torch.nn.functional.silu(gate).mul_(up)
+class _Norm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        flat = x.reshape(-1, x.shape[-1]).contiguous()
+        out, scale = torch.empty_like(flat), x.new_empty(len(flat))
+        _norm(flat, weight, eps, out, scale)
+        ctx.save_for_backward(flat, weight, scale)
+        return out.view(x.shape)
 
-
-def _swiglu_backward(grad: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of gate and up; `grad` may be overwritten."""
-    up_grad = torch.nn.functional.silu(gate).mul_(grad)
-    grad.mul_(up)
-    return torch.ops.aten.silu_backward(grad, gate), up_grad
-
-
-def _turn(x: Tensor, table: Tensor) -> Tensor:
-    """Turns pairs of x (…, T, d) in place by the complex numbers of `table` (T, d/2)."""
-    torch.view_as_complex(x.view(*x.shape[:-1], -1, 2)).mul_(table)
-    return x
-
-
-norm_forward: Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]] = _norm_forward
-norm_again: Callable[[Tensor, Tensor, Tensor], Tensor] = _norm_again
-norm_backward: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]] = (
-    _norm_backward
-)
-swiglu_forward: Callable[[Tensor, Tensor], Tensor] = _swiglu_forward
-swiglu_backward: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]] = _swiglu_backward
-
-
-def _pure_norm_backward(
-    grad: Tensor, x: Tensor, weight: Tensor, scale: Tensor, residual: Tensor
-) -> tuple[Tensor, Tensor]:
-    product = grad * x
-    along = (product * weight).sum(-1, keepdim=True)
-    weight_grad = (product * scale).sum(0)
-    factor = scale.pow(3) * along / x.shape[-1]
-    return grad * weight * scale - x * factor + residual, weight_grad
-
-
-def _pure_norm_forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
-    return x * scale * weight, scale
-
-
-def _pure_swiglu_backward(grad: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
-    sigmoid = torch.sigmoid(gate)
-    return grad * up * sigmoid * (1 + gate * (1 - sigmoid)), grad * gate * sigmoid
-
-
-def use_compiled(compiled: bool = True) -> None:
-    """Replaces the little functions by compiled ones, or puts them back.
-
-    Compiling happens at their first call, some seconds for all of them, and may raise there.
-    """
-    names = ("norm_forward", "norm_again", "norm_backward", "swiglu_forward", "swiglu_backward")
-    for name in names:
-        plain = globals()[f"_{name}"]
-        if compiled:
-            pure = globals().get(f"_pure_{name}", plain)
-            plain = torch.compile(pure, dynamic=False)
-        globals()[name] = plain
-
-
-# --- sublayers ---------------------------------------------------------------------------------
-
-
-def rotation_table(cos: Tensor, sin: Tensor, n_heads: int) -> Tensor:
-    """cos + i sin of shape (T, d_head/2), once for each head: (T, heads · d_head/2)."""
-    return torch.complex(cos, sin).repeat(1, n_heads)
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, weight, scale = ctx.saved_tensors
+        x_grad = grad.reshape(x.shape).clone(memory_format=torch.contiguous_format)
+        weight_grad = _norm_backward(x_grad, x, weight, scale, None)
+        return x_grad.view(grad.shape), weight_grad, None
 
 
 class _FeedForward(torch.autograd.Function):
-    """x + W2 (silu(W1 n) · W3 n), where n is the norm of x."""
+    """x + W2 (silu(W1 n) · W3 n), where n is the norm of x.
+
+    In chunks of rows: what is not kept lies in the same few megabytes for every chunk, and stays
+    in the caches.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, eps: float
     ) -> Tensor:
-        flat = x.reshape(-1, x.shape[-1])
-        normed, scale = norm_forward(flat, weight, eps)
-        gate, up = normed @ w1.t(), normed @ w3.t()
-        inner = swiglu_forward(gate, up)
+        flat = x.reshape(-1, x.shape[-1]).contiguous()
+        n_rows, d_ff = len(flat), len(w1)
+        scale = x.new_empty(n_rows)
+        gate, up = x.new_empty(n_rows, d_ff), x.new_empty(n_rows, d_ff)
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+        flat_out = out.view(flat.shape)
+        size = _chunk_rows(d_ff, n_rows)
+        normed, inner = x.new_empty(size, len(weight)), x.new_empty(size, d_ff)
+        for rows in _chunks(n_rows, size):
+            n = len(flat[rows])
+            _norm(flat[rows], weight, eps, normed[:n], scale[rows])
+            torch.mm(normed[:n], w1.t(), out=gate[rows])
+            torch.mm(normed[:n], w3.t(), out=up[rows])
+            passes().swiglu(array(gate[rows]), array(up[rows]), array(inner[:n]))
+            torch.addmm(flat[rows], inner[:n], w2.t(), out=flat_out[rows])
         ctx.save_for_backward(flat, weight, w1, w2, w3, scale, gate, up)
-        return _added(x, flat, inner, w2)
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, weight, w1, w2, w3, scale, gate, up = ctx.saved_tensors
-        flat = grad.reshape(x.shape)
-        w2_grad = flat.t() @ swiglu_forward(gate, up)
-        gate_grad, up_grad = swiglu_backward(flat @ w2, gate, up)
-        normed = norm_again(x, weight, scale)
-        w1_grad, w3_grad = gate_grad.t() @ normed, up_grad.t() @ normed
-        del normed
-        norm_grad = (gate_grad @ w1).addmm_(up_grad, w3)
-        x_grad, weight_grad = norm_backward(norm_grad, x, weight, scale, flat)
+        flat = grad.reshape(x.shape).contiguous()
+        n_rows, d_ff = gate.shape
+        x_grad = torch.empty_like(x)
+        weight_grad = torch.zeros_like(weight)
+        w1_grad, w2_grad, w3_grad = map(torch.zeros_like, (w1, w2, w3))
+        size = _chunk_rows(d_ff, n_rows)
+        up_grad, gate_grad, inner = (x.new_empty(size, d_ff) for _ in range(3))
+        normed = x.new_empty(size, len(weight))
+        for rows in _chunks(n_rows, size):
+            past, n = flat[rows], len(flat[rows])
+            # Of the product of both, until the pass has gone over it.
+            torch.mm(past, w2, out=up_grad[:n])
+            passes().swiglu_back(
+                array(gate[rows]),
+                array(up[rows]),
+                array(up_grad[:n]),
+                array(gate_grad[:n]),
+                array(inner[:n]),
+            )
+            w2_grad.addmm_(past.t(), inner[:n])
+            _norm_again(x[rows], weight, scale[rows], normed[:n])
+            w1_grad.addmm_(gate_grad[:n].t(), normed[:n])
+            w3_grad.addmm_(up_grad[:n].t(), normed[:n])
+            torch.mm(gate_grad[:n], w1, out=x_grad[rows]).addmm_(up_grad[:n], w3)
+            weight_grad += _norm_backward(x_grad[rows], x[rows], weight, scale[rows], past)
         return x_grad.view(grad.shape), weight_grad, w1_grad, w2_grad, w3_grad, None
+
+
+def _chunk_rows(width: int, n_rows: int) -> int:
+    return min(n_rows, max(128, CHUNK_BYTES // (4 * width) // 64 * 64))
+
+
+def _chunks(n_rows: int, size: int) -> list[slice]:
+    return [slice(start, start + size) for start in range(0, n_rows, size)]
 
 
 class _Attention(torch.autograd.Function):
@@ -157,65 +178,59 @@ class _Attention(torch.autograd.Function):
         wk: Tensor,
         wv: Tensor,
         wo: Tensor,
-        query_table: Tensor | None,
-        key_table: Tensor | None,
+        cos: Tensor | None,
+        sin: Tensor | None,
         d_head: int,
         eps: float,
     ) -> Tensor:
-        n_rows, n_tokens, _ = x.shape
-        flat = x.reshape(-1, x.shape[-1])
-        normed, scale = norm_forward(flat, weight, eps)
-        shape = (n_rows, n_tokens, -1)
-        query, key, value = ((normed @ w.t()).view(shape) for w in (wq, wk, wv))
-        if query_table is not None and key_table is not None:
-            _turn(query, query_table)
-            _turn(key, key_table)
-        shared = query.shape[-1] // key.shape[-1]
-        heads = [_heads(query, d_head)] + [
-            # Torch's kernel has no grouped heads: they are repeated for it.
-            _heads(part, d_head).repeat_interleave(shared, 1)
-            if shared > 1
-            else _heads(part, d_head)
-            for part in (key, value)
-        ]
-        mixed, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*heads, 0.0, True)
-        ctx.d_head, ctx.shared = d_head, shared
-        ctx.save_for_backward(
-            flat, weight, wq, wk, wv, wo, query_table, key_table, scale, *heads, mixed, sums
+        n_samples, n_tokens, d_model = x.shape
+        flat = x.reshape(-1, d_model).contiguous()
+        normed, scale = torch.empty_like(flat), x.new_empty(len(flat))
+        _norm(flat, weight, eps, normed, scale)
+        query, key, value = (normed @ w.t() for w in (wq, wk, wv))
+        shape = n_samples, n_tokens, query.shape[1] // d_head, key.shape[1] // d_head, d_head
+        mixed, logs = torch.empty_like(query), x.new_empty(n_samples * shape[2] * n_tokens)
+        passes().attend(
+            shape,
+            (array(query), array(key), array(value)),
+            _rotation(cos, sin),
+            array(mixed),
+            array(logs),
         )
-        joined = mixed.transpose(1, 2).reshape(flat.shape)
-        return _added(x, flat, joined, wo)
+        ctx.shape = shape
+        ctx.save_for_backward(
+            flat, weight, wq, wk, wv, wo, cos, sin, scale, query, key, value, mixed, logs
+        )
+        return _added(x, flat, mixed, wo)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        saved = ctx.saved_tensors
-        x, weight, wq, wk, wv, wo, query_table, key_table, scale, *heads, mixed, sums = saved
-        n_rows, n_tokens, _ = grad.shape
-        flat = grad.reshape(x.shape)
-        wo_grad = flat.t() @ mixed.transpose(1, 2).reshape(x.shape)
-        mixed_grad = _heads((flat @ wo).view(n_rows, n_tokens, -1), ctx.d_head)
-        head_grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            mixed_grad, *heads, mixed, sums, 0.0, True
+        x, weight, wq, wk, wv, wo, cos, sin, scale, query, key, value, mixed, logs = (
+            ctx.saved_tensors
         )
-        query_grad, key_grad, value_grad = head_grads
-        if ctx.shared > 1:
-            key_grad, value_grad = (
-                part.unflatten(1, (-1, ctx.shared)).sum(2) for part in (key_grad, value_grad)
-            )
-        query_grad, key_grad, value_grad = (
-            part.transpose(1, 2).flatten(2) for part in (query_grad, key_grad, value_grad)
+        flat = grad.reshape(x.shape).contiguous()
+        wo_grad = flat.t() @ mixed
+        mixed_grad = flat @ wo
+        parts = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+        passes().attend_back(
+            ctx.shape,
+            (array(query), array(key), array(value)),
+            _rotation(cos, sin),
+            (array(mixed), array(logs), array(mixed_grad)),
+            (array(parts[0]), array(parts[1]), array(parts[2])),
         )
-        if query_table is not None:
-            # Turning back is turning by the conjugate.
-            _turn(query_grad, query_table.conj())
-            _turn(key_grad, key_table.conj())
-        rows = [part.reshape(-1, part.shape[-1]) for part in (query_grad, key_grad, value_grad)]
-        normed = norm_again(x, weight, scale)
-        weight_grads = [part.t() @ normed for part in rows]
-        del normed
-        norm_grad = (rows[0] @ wq).addmm_(rows[1], wk).addmm_(rows[2], wv)
-        x_grad, weight_grad = norm_backward(norm_grad, x, weight, scale, flat)
+        normed = torch.empty_like(x)
+        _norm_again(x, weight, scale, normed)
+        weight_grads = [part.t() @ normed for part in parts]
+        x_grad = torch.mm(parts[0], wq, out=normed).addmm_(parts[1], wk).addmm_(parts[2], wv)
+        weight_grad = _norm_backward(x_grad, x, weight, scale, flat)
         return x_grad.view(grad.shape), weight_grad, *weight_grads, wo_grad, *[None] * 4
+
+
+def _rotation(
+    cos: Tensor | None, sin: Tensor | None
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None:
+    return None if cos is None or sin is None else (array(cos), array(sin))
 
 
 def _added(x: Tensor, flat: Tensor, inner: Tensor, weight: Tensor) -> Tensor:
@@ -228,9 +243,9 @@ def _added(x: Tensor, flat: Tensor, inner: Tensor, weight: Tensor) -> Tensor:
     return out
 
 
-def _heads(x: Tensor, d_head: int) -> Tensor:
-    """(B, T, heads · d_head) -> (B, heads, T, d_head), the same memory."""
-    return x.view(*x.shape[:2], -1, d_head).transpose(1, 2)
+def normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """RMSNorm of x (…, d)."""
+    return _Norm.apply(x, weight, eps)  # type: ignore[no-any-return]
 
 
 def feed_forward_sublayer(
@@ -247,15 +262,15 @@ def attention_sublayer(
     wk: Tensor,
     wv: Tensor,
     wo: Tensor,
-    tables: tuple[Tensor, Tensor] | None,
+    rotation: Rotation | None,
     d_head: int,
     eps: float,
 ) -> Tensor:
     """Norm, causal attention and the residual; x is (B, T, d).
 
-    `tables` are those of queries and keys by `rotation_table`, of T rows; None for no positions.
+    `rotation` has the cosines and sines of T positions or more; None for no positions.
     """
-    query_table, key_table = (None, None) if tables is None else tables
+    cos, sin = (None, None) if rotation is None else rotation
     return _Attention.apply(  # type: ignore[no-any-return]
-        x, norm_weight, wq, wk, wv, wo, query_table, key_table, d_head, eps
+        x, norm_weight, wq, wk, wv, wo, cos, sin, d_head, eps
     )

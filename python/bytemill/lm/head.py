@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import fused
+
 __all__ = ["CHUNK_BYTES", "linear_cross_entropy"]
 
 # The logits of a chunk stay in the second-level and third-level caches of most processors.
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 4 << 20
 
 
 def linear_cross_entropy(
@@ -50,6 +52,8 @@ class _HeadLoss(torch.autograd.Function):
         with_hidden, with_weight = ctx.needs_input_grad[:2]
         hidden_grad = torch.empty_like(hidden) if with_hidden else None
         weight_grad = torch.zeros_like(weight) if with_weight else None
+        native = hidden.device.type == "cpu" and hidden.dtype == torch.float32
+        slopes_of = _native_slopes if native else _slopes
         wide = torch.promote_types(hidden.dtype, torch.float32)
         loss = torch.zeros((), dtype=wide, device=hidden.device)
         chunk_rows = min(chunk_rows, n)
@@ -57,26 +61,15 @@ class _HeadLoss(torch.autograd.Function):
         logits = torch.empty(chunk_rows, weight.shape[0], dtype=hidden.dtype, device=hidden.device)
         for start in range(0, n, chunk_rows):
             part = hidden[start : start + chunk_rows]
-            target = targets[start : start + chunk_rows].unsqueeze(-1)
+            target = targets[start : start + chunk_rows]
             these = torch.mm(part, weight.t(), out=logits[: len(part)])
-            # (max with the place of it would take five times as long as the two together.)
-            top = these.amax(-1, keepdim=True)
-            of_target = these.gather(-1, target)
-            shares = torch.softmax(these, -1, dtype=wide)
-            # log Σ exp = top - log(greatest share), and that share is at least 1/V: exact.
-            greatest = shares.amax(-1, keepdim=True)
-            loss += (top - of_target).to(wide).sub_(greatest.log_()).sum()
-            if not (with_hidden or with_weight):
-                continue
-            shares.scatter_add_(-1, target, shares.new_full((1, 1), -1.0).expand(len(part), 1))
-            slope = shares.to(hidden.dtype)
+            factor = 1 / n if with_hidden or with_weight else None
+            part_loss, slope = slopes_of(these, target, factor)
+            loss += part_loss
             if hidden_grad is not None:
                 torch.mm(slope, weight, out=hidden_grad[start : start + chunk_rows])
             if weight_grad is not None:
                 weight_grad.addmm_(slope.t(), part)
-        for grad in (hidden_grad, weight_grad):
-            if grad is not None:
-                grad.div_(n)
         ctx.save_for_backward(hidden_grad, weight_grad)
         return loss / n
 
@@ -90,3 +83,26 @@ class _HeadLoss(torch.autograd.Function):
             None if part is None else part * grad.to(part.dtype) for part in ctx.saved_tensors
         ]
         return scaled[0], scaled[1], None, None
+
+
+def _slopes(logits: Tensor, targets: Tensor, factor: float | None) -> tuple[Tensor, Tensor]:
+    """The losses of rows of logits, summed; and, if there is a factor, their gradients times it."""
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    targets = targets.unsqueeze(-1)
+    # (max with the place of it would take five times as long as the two together.)
+    top = logits.amax(-1, keepdim=True)
+    of_target = logits.gather(-1, targets)
+    shares = torch.softmax(logits, -1, dtype=wide)
+    # log Σ exp = top - log(greatest share), and that share is at least 1/V: exact.
+    greatest = shares.amax(-1, keepdim=True)
+    loss = (top - of_target).to(wide).sub_(greatest.log_()).sum()
+    if factor is None:
+        return loss, logits
+    shares.scatter_add_(-1, targets, shares.new_full((1, 1), -1.0).expand(len(targets), 1))
+    return loss, shares.mul_(factor).to(logits.dtype)
+
+
+def _native_slopes(logits: Tensor, targets: Tensor, factor: float | None) -> tuple[float, Tensor]:
+    """The same in one pass, in place of the logits: float32 on a CPU."""
+    ids = targets.detach().contiguous().numpy()
+    return fused.passes().cross_entropy(fused.array(logits), ids, factor), logits

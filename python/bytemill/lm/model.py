@@ -75,7 +75,6 @@ class TransformerBlock(nn.Module):
         self.feed_forward_norm: nn.Module = (
             RMSNorm(config.d_model, config.norm_eps, device, dtype) if with_norm else nn.Identity()
         )
-        self._tables: tuple[Tensor, Tensor] | None = None
 
     def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:
         """`x` is (…, T, d_model)."""
@@ -91,19 +90,11 @@ class TransformerBlock(nn.Module):
         return x + self.feed_forward(self.feed_forward_norm(x))  # type: ignore[no-any-return]
 
     def _can_fuse(self, x: Tensor) -> bool:
-        return (
-            self.kernels == "fused"
-            and x.dim() == 3
-            and x.device.type == "cpu"
-            and x.dtype == torch.float32
-            and not torch.is_autocast_enabled("cpu")
-            and can_fuse(self.config)
-        )
+        return self.kernels == "fused" and x.dim() == 3 and is_plain(x) and can_fuse(self.config)
 
     def _fused(self, x: Tensor) -> Tensor:
         attention, inner = self.attention, self.feed_forward
         assert isinstance(inner, SwiGLU)
-        tables = self._rotation(x.shape[1])
         x = fused.attention_sublayer(
             x,
             norm_weight(self.attention_norm),
@@ -111,7 +102,7 @@ class TransformerBlock(nn.Module):
             attention.key.weight,
             attention.value.weight,
             attention.output.weight,
-            tables,
+            self._rotation(x.shape[1]),
             attention.d_head,
             self.config.norm_eps,
         )
@@ -130,21 +121,20 @@ class TransformerBlock(nn.Module):
             return None
         if n_tokens > rope.max_seq_len:
             raise ConfigError(f"{n_tokens} positions, but only {rope.max_seq_len} are tabled")
-        if self._tables is None or self._tables[0].shape[0] < n_tokens:
-            attention = self.attention
-            query = fused.rotation_table(rope.cos, rope.sin, attention.num_heads)
-            same = attention.num_heads == attention.num_kv_heads
-            key = (
-                query if same else fused.rotation_table(rope.cos, rope.sin, attention.num_kv_heads)
-            )
-            self._tables = query, key
-        return self._tables[0][:n_tokens], self._tables[1][:n_tokens]
+        return rope.cos, rope.sin
 
 
 def norm_weight(norm: nn.Module) -> Tensor:
     """The weight of a norm that is there."""
     assert isinstance(norm, RMSNorm)
     return norm.weight
+
+
+def is_plain(x: Tensor) -> bool:
+    """Whether it is float32 on a CPU, and to be computed as such."""
+    return (
+        x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    )
 
 
 def can_fuse(config: ModelConfig) -> bool:
@@ -220,6 +210,8 @@ class TransformerLM(nn.Module):
         x: Tensor = self.embedding(ids)
         for number, block in enumerate(self.blocks):
             x = block(x) if cache is None else block(x, cache.layers[number])
+        if self.kernels == "fused" and self.config.norm == "pre" and cache is None and is_plain(x):
+            return fused.normed(x, norm_weight(self.final_norm), self.config.norm_eps)
         return self.final_norm(x)  # type: ignore[no-any-return]
 
     @property

@@ -23,7 +23,7 @@ __all__ = ["PRESETS", "TrainConfig", "merged", "read_toml", "resolve"]
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Dtype = Literal["auto", "float32", "bfloat16"]
-Compile = Literal["auto", "off", "body", "parts"]
+Compile = Literal["auto", "off", "body"]
 KernelOption = Literal["auto", "plain", "torch", "fused"]
 Schedule = Literal["cosine", "constant", "wsd"]
 OptimizerName = Literal["adamw", "muon", "sgd"]

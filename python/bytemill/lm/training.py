@@ -204,7 +204,6 @@ class _Session:
             with self.stop:
                 return self._loop(metrics)
         finally:
-            self.engine.close()
             if metrics is not None:
                 metrics.close()
 
@@ -246,8 +245,6 @@ class _Session:
         config, model = self.config, self.model.config
         for reason in self.plan.reasons:
             self.report.say(reason)
-        if self.plan.device.type == "cpu":
-            devices.hold_freed_memory()
         self.engine.compile(self.step, self.report)
         rate = devices.matmul_rate(self.plan.device, self.plan.dtype)
         self.rate = rate
