@@ -32,7 +32,7 @@ STYLE = f"""
 :root {{ {_LIGHT} }}
 @media (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}
 {_SERIES}
-svg {{ width: 100%; height: auto; font: 12px system-ui, sans-serif; }}
+svg {{ width: 100%; max-width: 44rem; height: auto; font: 12px system-ui, sans-serif; }}
 svg text {{ fill: var(--dim); }}
 svg .grid {{ stroke: var(--line); }}
 svg .axis {{ stroke: var(--dim); }}
@@ -45,7 +45,7 @@ svg .end {{ fill: var(--color); }}
   margin-right: 0.4rem; background: var(--color); vertical-align: -0.05rem; }}
 """
 
-WIDTH, HEIGHT = 640, 300
+WIDTH, HEIGHT = 560, 280
 LEFT, RIGHT, TOP, BOTTOM = 48, 14, 12, 44
 DASHES = ("", "7 3", "2 3")
 
@@ -167,12 +167,12 @@ def _ticks(most: float) -> list[float]:
     """From 0 to `most` or a little above, in steps of 1, 2 or 5 times a power of ten.
 
     >>> _ticks(4.3)
-    [0, 1, 2, 3, 4, 5]
+    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     >>> _ticks(0.13)
     [0.0, 0.05, 0.1, 0.15]
     """
     if most <= 0:
-        return [0, 1]
+        return [0.0, 1.0]
     power = math.floor(math.log10(most / 5))
     step = next(n for n in (1, 2, 5, 10) if most / (n * 10.0**power) <= 5.0001)
     count = math.ceil(most / (step * 10.0**power) - 1e-9)

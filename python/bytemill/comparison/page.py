@@ -24,7 +24,7 @@ LENGTHS = 20
 # Unused tokens to show.
 EXAMPLES = 12
 # Of a token, or the beginning of a passage.
-TEXT_WIDTH = 120
+TEXT_WIDTH = 64
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1e; --page: #ffffff; --dim: #5f5f66;
@@ -226,7 +226,7 @@ def _corpus(name: str, comparison: Comparison, names: Sequence[str]) -> Iterator
         yield f"<h3>Least compressed by {_escape(names[which])}</h3>\n"
         yield _table(
             "rll",
-            ("bytes per token", "place", "text"),
+            ("bytes/token", "place", "text"),
             [_passage(passage, which) for passage in found],
         )
 

@@ -90,7 +90,7 @@ def report(
     >>> tokenizer = bytemill.train_tokenizer(iter(["see the sea " * 9]), vocab_size=260)
     >>> found = report({"mine": tokenizer}, {"a": iter(["the sea"]), "b": iter(["a tea"])})
     >>> {name: one.rows[0].bytes_per_token for name, one in found.corpora.items()}
-    {'a': 1.4, 'b': 1.25}
+    {'a': 1.75, 'b': 1.0}
     """
     if not corpora:
         raise ConfigError("a report needs a corpus")
