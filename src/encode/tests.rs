@@ -346,7 +346,7 @@ fn tokens_by_size_where_ranks_are_in_no_order() {
             assert_eq!(*found, ids(&smaller, text).len() as u64, "{n} tokens, {ignore_merges}");
         }
     }
-    let mut other = Counts::new(Cutter::new(&["cl100k"], &[]).unwrap(), 1);
+    let mut other = Counts::new(Cutter::new(&["cl100k"], &[""; 0]).unwrap(), 1);
     let error = spec(&tokens, false).tokens_by_size(&mut other, &job()).unwrap_err();
     assert!(error.to_string().contains("cl100k"), "{error}");
 }

@@ -97,8 +97,8 @@ def _vocabulary(found: Vocabulary) -> dict[str, object]:
         "longest": [token(*one) for one in statistics.longest],
         "unused": {
             "number": len(found.unused),
-            "share": len(found.unused) / found.n_tokens,
-            "examples": [token(*one) for one in found.examples(EXAMPLES)],
+            "share": found.unused_share,
+            "examples": [token(*one) for one in found.unused[:EXAMPLES]],
         },
     }
 
@@ -159,7 +159,10 @@ def _on_corpus(found: Comparison, extrapolated: int) -> Iterator[str]:
             for row in found.rows
         ],
     )
-    yield f"\nunused: tokens that never came. {much}: the time for so much at this speed.\n"
+    yield (
+        "\nunused: tokens that never came, single bytes left out. "
+        f"{much}: the time for so much at this speed.\n"
+    )
     if several:
         yield (
             f"shared: tokens that {names[0]} has at the same place. Of all boundaries between "
@@ -233,9 +236,8 @@ def _of_vocabulary(name: str, found: Vocabulary) -> Iterator[str]:
                 for id, token in found.statistics.longest
             ],
         )
-    share = len(found.unused) / found.n_tokens
-    yield f"\n{len(found.unused):,} tokens of {name} never came ({share:.1%})"
-    examples = [streams.shorten(visible(token), 20) for _, token in found.examples(EXAMPLES)]
+    yield f"\n{len(found.unused):,} tokens of {name} never came ({found.unused_share:.1%})"
+    examples = [streams.shorten(visible(token), 20) for _, token in found.unused[:EXAMPLES]]
     yield f", such as {'  '.join(examples)}\n" if examples else "\n"
 
 

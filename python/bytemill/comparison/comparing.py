@@ -76,32 +76,12 @@ def compare(
     if not tokenizers:
         raise ConfigError("a comparison needs a tokenizer")
     measures = [Measure(name, tokenizer) for name, tokenizer in tokenizers.items()]
-    pieces = Pieces(tokenizers.values(), special)
-    try:
-        return _compare(
-            measures, pieces, corpus, limit, examine, n_differences, n_worst, special, progress
-        )
-    finally:
-        pieces.clear()
-
-
-def _compare(
-    measures: list[Measure],
-    pieces: Pieces,
-    corpus: CorpusLike,
-    limit: int | None,
-    examine: int,
-    n_differences: int,
-    n_worst: int,
-    special: Special,
-    progress: ProgressOption,
-) -> Comparison:
     differences = Differences()
     worst: list[list[Passage]] = [[] for _ in measures]
     n_bytes = n_common = n_all = n_examined = 0
-    specials = {text for one in measures for text in one.tokenizer.special_tokens}
+    specials = {text for one in tokenizers.values() for text in one.special_tokens}
     total, parts = samples.parts(corpus, limit, sorted(specials))
-    with reporter(progress) as report:
+    with Pieces(tokenizers.values(), special) as pieces, reporter(progress) as report:
         for source, offset, data in parts:
             cuts = [measure.encode(data, special) for measure in measures]
             pieces.add(data)
@@ -120,12 +100,8 @@ def _compare(
                 kept[:] = worst_of(n_worst, which, kept + found)
             n_bytes += len(data)
             report("compare", n_bytes, total)
-    refuse_no_text(n_bytes, corpus)
+        refuse_no_text(n_bytes, corpus)
+        rows = [measure.row(n_bytes, pieces.of(measure.tokenizer)) for measure in measures]
     return Comparison(
-        n_bytes,
-        [measure.row(n_bytes, pieces.of(measure.tokenizer)) for measure in measures],
-        n_common / n_all,
-        n_examined,
-        differences.most(n_differences),
-        worst,
+        n_bytes, rows, n_common / n_all, n_examined, differences.most(n_differences), worst
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .._native import Special
     from ..tokenizer import Tokenizer
 
-__all__ = ["Cut", "Measure", "Row"]
+__all__ = ["Cut", "Measure", "Pieces", "Row"]
 
 # At the end of each token (the index is the byte after it) its length; 0 elsewhere.
 Cut = npt.NDArray[np.int32]
@@ -37,7 +37,8 @@ class Row:
         tokens: how many tokens that has.
         mb_per_second: speed on one thread, as measured here; millions of bytes.
         shared: share of its tokens that the first tokenizer has at the same place.
-        unused: how many of its tokens, special ones left out, never came.
+        unused: how many of its tokens never came; special tokens and single bytes, which any
+            vocabulary must have, do not count.
         uses: how often each token came, in the order of ids.
         tokens_by_size: how many tokens the text has with a smaller vocabulary, which holds the
             bytes, the first merges and the special tokens: the last is for `vocab_size`, the one
@@ -112,7 +113,7 @@ class Measure:
         """The sums, with the pieces of the same text."""
         by_size = _native.tokens_by_size(self.tokenizer, pieces).astype(np.int64)
         specials = np.array(list(self.tokenizer.special_tokens.values()), dtype=np.int64)
-        ordinary = ~np.isin(self._ids, specials)
+        learnt = (self._lengths > 1) & ~np.isin(self._ids, specials)
         return Row(
             name=self.name,
             vocab_size=len(self.tokenizer),
@@ -121,7 +122,7 @@ class Measure:
             tokens=self.tokens,
             mb_per_second=n_bytes / 1e6 / max(self.seconds, 1e-9),
             shared=self.shared / self.tokens,
-            unused=int(np.count_nonzero((self._uses == 0) & ordinary)),
+            unused=int(np.count_nonzero((self._uses == 0) & learnt)),
             uses=self._uses,
             # Special tokens, which are not among the pieces, stay what they are.
             tokens_by_size=by_size + (self.tokens - by_size[-1]),
@@ -158,7 +159,10 @@ class Pieces:
         """Those of a tokenizer."""
         return self._counts[self._key(tokenizer)]
 
-    def clear(self) -> None:
+    def __enter__(self) -> Pieces:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         """Frees memory and deletes what is on disk."""
         for counts in self._counts.values():
             counts.clear()

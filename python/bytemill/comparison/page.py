@@ -183,14 +183,13 @@ def _vocabularies(report: Report, names: Sequence[str]) -> Iterator[str]:
         cells = [(str(len(token)), str(id), _code([token])) for id, token in longest]
         yield _table("rrl", ("bytes", "id", "token"), cells) + "</div>\n"
     yield (
-        "</div>\n<h2>Tokens never used</h2>\n<p>By no text of any corpus above; of each, the "
-        "first ids that are not single bytes.</p>\n"
+        "</div>\n<h2>Tokens never used</h2>\n<p>By no text of any corpus above, single bytes left "
+        "out; the first ids of each.</p>\n"
     )
     rows = []
     for name, one in zip(names, found):
-        shown = " ".join(_code([token]) for _, token in one.examples(EXAMPLES))
-        share = len(one.unused) / one.n_tokens
-        rows.append((_escape(name), f"{len(one.unused):,}", f"{share:.1%}", shown))
+        shown = " ".join(_code([token]) for _, token in one.unused[:EXAMPLES])
+        rows.append((_escape(name), f"{len(one.unused):,}", f"{one.unused_share:.1%}", shown))
     yield _table("lrrl", ("tokenizer", "tokens", "share", "such as"), rows)
 
 

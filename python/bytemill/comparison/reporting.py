@@ -30,18 +30,21 @@ class Vocabulary:
 
     Attributes:
         statistics: what it holds: lengths, the longest tokens and more.
-        unused: (id, token) of those that came in no corpus, special ones left out, in the order
-            of ids: of a tokenizer that was learnt, the earliest merges first.
         n_tokens: how many tokens it has, special ones left out.
+        n_learnt: how many of these are longer than a byte.
+        unused: (id, token) of those longer than a byte that came in no corpus, in the order of
+            ids: of a tokenizer that was learnt, the earliest merges first.
     """
 
     statistics: Statistics
-    unused: list[tuple[int, bytes]]
     n_tokens: int
+    n_learnt: int
+    unused: list[tuple[int, bytes]]
 
-    def examples(self, n: int) -> list[tuple[int, bytes]]:
-        """The first unused tokens; single bytes, which any vocabulary must have, do not tell."""
-        return [one for one in self.unused if len(one[1]) > 1][:n]
+    @property
+    def unused_share(self) -> float:
+        """The share of those longer than a byte that came in no corpus."""
+        return len(self.unused) / max(self.n_learnt, 1)
 
 
 @dataclass(frozen=True)
@@ -124,11 +127,11 @@ def _vocabulary(
     unused = [
         (id, token)
         for (id, token), n in zip(tokenizer.vocab.items(), np.asarray(uses).tolist())
-        if n == 0 and id not in specials
+        if n == 0 and len(token) > 1 and id not in specials
     ]
-    return Vocabulary(
-        statistics(tokenizer, n_longest=n_longest), unused, len(tokenizer) - len(specials)
-    )
+    about = statistics(tokenizer, n_longest=n_longest)
+    n_tokens = sum(about.lengths.values())
+    return Vocabulary(about, n_tokens, n_tokens - about.lengths.get(1, 0), unused)
 
 
 def sizes_to_show(comparison: Comparison) -> list[int]:
