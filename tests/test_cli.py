@@ -46,7 +46,8 @@ OPTIONS = {
     "verify": "-t --tokenizer --source --pattern --special-token --quiet --json",
     "inspect": "--file --ids --html --longest --color --special --pattern --special-token "
     "--overwrite --json",
-    "compare": "--corpus --limit --differences --special --pattern --special-token --json --quiet",
+    "compare": "--corpus --limit --differences --longest --extrapolate --html --special --pattern "
+    "--special-token --overwrite --json --quiet",
     "convert": "--to -o --output --pattern --special-token --overwrite --quiet --json",
     "train": "-o --output -t --tokenizer --val --token-dtype --preset --config --resume "
     "--overwrite --quiet --json "
@@ -261,15 +262,50 @@ def test_compare(saved: Path, sample: Path, tmp_path: Path) -> None:
     result = ok("compare", saved, other, sample, "-n", 5)
     assert str(saved) in result.text
     assert "most frequent differences" in result.text
+    for part in ("bytes per token with the first merges", "longest tokens of", "never came"):
+        assert part in result.text
     found = ok("compare", saved, other, sample, "-n", 5, "--json", "--quiet")
-    assert [row["vocab_size"] for row in found.json["tokenizers"]] == [4000, 600]
-    assert len(found.json["differences"]) == 5
+    on_sample = found.json["corpora"][str(sample)]
+    assert [row["vocab_size"] for row in on_sample["tokenizers"].values()] == [4000, 600]
+    assert len(on_sample["differences"]) == 5
     assert found.said == ""
-    twice = ok("compare", saved, saved, "--corpus", sample, sample, "--limit", "50kB", "--json")
-    assert twice.json["bytes"] == 50_000
-    assert twice.json["differences"] == []
     assert "no difference" in ok("compare", saved, saved, sample).text
-    assert ok("compare", saved, saved, "-", "--json", stdin=b"abc").json["bytes"] == 3
+    by_pipe = ok("compare", saved, saved, "-", "--json", stdin=b"abc")
+    assert by_pipe.json["corpora"]["-"]["bytes"] == 3
+    assert "shared" not in ok("compare", saved, sample).text
+
+
+def test_compare_on_several_corpora(saved: Path, sample: Path, tmp_path: Path) -> None:
+    other = tmp_path / "a=b.txt"
+    other.write_text("Once upon a time there was a princess. " * 99)
+    corpora = ("--corpus", f"code={sample}", "--corpus", other, "--corpus", f"code={other}")
+    found = ok("compare", saved, *corpora, "--extrapolate", "1TB", "--longest", 2, "--json", "-q")
+    # A path that holds the sign is a path; a name given twice is one corpus.
+    assert list(found.json["corpora"]) == ["code", str(other)]
+    sizes = [one["bytes"] for one in found.json["corpora"].values()]
+    assert sizes == [sample.stat().st_size + other.stat().st_size, other.stat().st_size]
+    row = found.json["corpora"]["code"]["tokenizers"][str(saved)]
+    assert row["extrapolated"]["tokens"] == round(10**12 / row["bytes_per_token"])
+    assert row["bytes_per_token_by_vocab_size"]["4000"] == row["bytes_per_token"]
+    about = found.json["tokenizers"][str(saved)]
+    assert len(about["longest"]) == 2
+    assert sum(about["lengths"].values()) == 3999
+    assert 0 < about["unused"]["number"] < 3743
+    text = ok("compare", saved, *corpora).text
+    assert text.startswith("bytes per token\n")
+    assert "── code ──" in text
+    limited = ok("compare", saved, *corpora, "--limit", "2kB", "--json").json["corpora"]
+    assert [one["bytes"] for one in limited.values()] == [2000, 2000]
+
+
+def test_compare_as_a_page(saved: Path, sample: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    result = ok("compare", saved, sample, "--html", page)
+    assert (result.data, f"saved   {page}" in result.said) == (b"", True)
+    assert "<svg" in page.read_text(encoding="utf-8")
+    assert run("compare", saved, sample, "--html", page).code == 1
+    both = ok("compare", saved, sample, "--html", page, "--overwrite", "--json")
+    assert str(sample) in both.json["corpora"]
 
 
 @pytest.mark.parametrize("format", ["huggingface", "gpt2", "tiktoken", "minbpe"])

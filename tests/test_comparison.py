@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bytemill
-from bytemill import comparison, samples
-from bytemill.comparison import compare
+from bytemill import samples
+from bytemill.comparison import compare, differences
 
 CONTINUATIONS = [bytes([byte]) for byte in range(0x80, 0xC0)]
 TEXT = "".join(f"line {i} of {i * i}, 'tis naïve text <|endoftext|>\n" for i in range(200))
@@ -79,8 +79,10 @@ def test_rows(two: dict[str, bytemill.Tokenizer], tmp_path: Path) -> None:
     for row, (name, tokenizer) in zip(found.rows, two.items()):
         assert (row.name, row.vocab_size) == (name, len(tokenizer))
         assert row.tokens == tokenizer.count(TEXT)
-        assert row.bytes_per_token == pytest.approx(found.n_bytes / row.tokens)
+        assert row.bytes_per_token == found.n_bytes / row.tokens
         assert row.mb_per_second > 0
+        assert row.seconds_for(825 * 10**9) == pytest.approx(825_000 / row.mb_per_second)
+        assert row.tokens_for(found.n_bytes * 1000) == row.tokens * 1000
     assert found.rows[0].shared == 1
     counts = [one.count for one in found.differences]
     assert counts == sorted(counts, reverse=True)
@@ -90,6 +92,12 @@ def test_a_tokenizer_does_not_differ_from_itself(tokenizer: bytemill.Tokenizer) 
     found = compare({"one": tokenizer, "same": tokenizer}, iter([TEXT]))
     assert (found.agreement, found.differences) == (1.0, [])
     assert [row.shared for row in found.rows] == [1.0, 1.0]
+
+
+def test_one_tokenizer_alone(tokenizer: bytemill.Tokenizer) -> None:
+    found = compare({"one": tokenizer}, iter([TEXT]))
+    assert (found.agreement, found.differences) == (1.0, [])
+    assert found.rows[0].tokens == tokenizer.count(TEXT)
 
 
 def test_the_worst_passages(two: dict[str, bytemill.Tokenizer], tmp_path: Path) -> None:
@@ -112,7 +120,7 @@ def test_the_worst_passages(two: dict[str, bytemill.Tokenizer], tmp_path: Path) 
 def test_differences_that_are_too_many_are_forgotten(
     two: dict[str, bytemill.Tokenizer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "HELD", 4)
+    monkeypatch.setattr(differences, "HELD", 4)
     found = compare(two, iter([TEXT] * 5), n_differences=100)
     assert len(found.differences) <= 4
 
@@ -126,8 +134,8 @@ def test_only_a_part_is_examined(two: dict[str, bytemill.Tokenizer], tmp_path: P
 
 
 def test_refusals(two: dict[str, bytemill.Tokenizer], tmp_path: Path) -> None:
-    with pytest.raises(bytemill.ConfigError, match="two"):
-        compare({"a": two["a"]}, iter([TEXT]))
+    with pytest.raises(bytemill.ConfigError, match="needs a tokenizer"):
+        compare({}, iter([TEXT]))
     with pytest.raises(bytemill.CorpusError, match="no text"):
         compare(two, iter([""]))
     with pytest.raises(FileNotFoundError):

@@ -248,6 +248,7 @@ def learn(
     extend_from: Core | None,
     progress: ProgressCallback | None = None,
 ) -> Core: ...
+def tokens_by_size(core: Core, counts: Counts, /) -> npt.NDArray[np.uint64]: ...
 def encode_files(
     core: Core,
     paths: Sequence[str] | Inputs,

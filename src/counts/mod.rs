@@ -23,7 +23,7 @@ mod run;
 mod stats;
 
 pub use list::PieceList;
-pub use merge::Source;
+pub use merge::{Source, for_each};
 pub use results::Cursor;
 pub use run::PREFIX as SPILL_PREFIX;
 pub use stats::{MERGE_BYTES, MERGE_BYTES_PER_BYTE, MERGE_BYTES_PER_PIECE, Stats, megabytes};

@@ -5,6 +5,7 @@
 //! makes a new one rather than wait, so that neither threads nor a fork can block each other.
 
 mod batch;
+mod by_size;
 mod cache;
 mod lanes;
 mod long;

@@ -299,6 +299,58 @@ fn truncating_is_learning_less() {
     assert!(large.truncate(331).is_err());
 }
 
+/// The number of tokens of a text, special ones left out, by size of the vocabulary.
+fn by_size(tokenizer: &Tokenizer, text: &[u8]) -> Vec<u64> {
+    let specials: Vec<_> = tokenizer.vocab().specials().iter().map(|s| s.text.clone()).collect();
+    let stages = tokenizer.cutter().pattern.stages();
+    let mut counts = Counts::new(Cutter::new(stages, &specials).unwrap(), 1);
+    counts.add_texts(&[text], &job()).unwrap();
+    tokenizer.tokens_by_size(&mut counts, &job()).unwrap()
+}
+
+#[test]
+fn tokens_by_size_are_those_of_smaller_vocabularies() {
+    let tokenizer = trained("gpt2", 330);
+    let smaller: Vec<_> = (259..=330).map(|size| tokenizer.truncate(size).unwrap()).collect();
+    proptest!(|(text in text())| {
+        let found = by_size(&tokenizer, &text);
+        for (one, n) in smaller.iter().zip(&found) {
+            let ordinary = |id: &&u32| (**id as usize) < one.vocab().n_ranks();
+            let expected = ids(one, &text).iter().filter(ordinary).count() as u64;
+            prop_assert_eq!(*n, expected);
+        }
+        prop_assert_eq!(found.len(), smaller.len());
+    });
+}
+
+#[test]
+fn tokens_by_size_where_ranks_are_in_no_order() {
+    let spec = |tokens: &[&[u8]], ignore_merges: bool| {
+        let pattern = vec!["gpt2".into()];
+        let mut spec =
+            Spec { pattern, merges: MergeRule::ByRank, ignore_merges, ..Spec::default() };
+        for byte in 0..=255u8 {
+            spec.tokens.push(u32::from(byte), &[byte]);
+        }
+        for (token, id) in tokens.iter().zip(256..) {
+            spec.tokens.push(id, token);
+        }
+        Tokenizer::new(&spec).unwrap()
+    };
+    let tokens: [&[u8]; 5] = [b"abc", b"ab", b"cd", b"abcd", b"xyz"];
+    let text = b"abc abcd abd xyz xyzz cdab";
+    for ignore_merges in [false, true] {
+        let found = by_size(&spec(&tokens, ignore_merges), text);
+        for (n, found) in found.iter().enumerate() {
+            let smaller = spec(&tokens[..n], ignore_merges);
+            assert_eq!(*found, ids(&smaller, text).len() as u64, "{n} tokens, {ignore_merges}");
+        }
+    }
+    let mut other = Counts::new(Cutter::new(&["cl100k"], &[""; 0]).unwrap(), 1);
+    let error = spec(&tokens, false).tokens_by_size(&mut other, &job()).unwrap_err();
+    assert!(error.to_string().contains("cl100k"), "{error}");
+}
+
 #[test]
 fn long_pieces_take_no_quadratic_time() {
     let tokenizer = trained("gpt2", 380);

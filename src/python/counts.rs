@@ -1,9 +1,10 @@
-//! `Counts` and `learn`.
+//! `Counts`, and what is made of them: `learn`, `tokens_by_size`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -302,4 +303,18 @@ pub fn learn(
         Tokenizer::new(&spec)
     })
     .map(Core::new)
+}
+
+/// In how many tokens counted pieces end up, by the number of tokens beside the bytes.
+#[pyfunction]
+#[pyo3(signature = (core, counts, /))]
+pub fn tokens_by_size<'py>(
+    py: Python<'py>,
+    core: &Bound<'py, Core>,
+    counts: &Bound<'py, Counts>,
+) -> PyResult<Bound<'py, PyArray1<u64>>> {
+    let (tokenizer, counts) = (core.get().tokenizer(), counts.get());
+    let job = Job::new(Phase::Gather, 0);
+    let found = run(py, &job, None, |job| tokenizer.tokens_by_size(&mut counts.lock(), job))?;
+    Ok(found.into_pyarray(py))
 }

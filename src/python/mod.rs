@@ -90,6 +90,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(recognise, module)?)?;
     module.add_function(wrap_pyfunction!(corpus::input_format, module)?)?;
     module.add_function(wrap_pyfunction!(counts::learn, module)?)?;
+    module.add_function(wrap_pyfunction!(counts::tokens_by_size, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::encode_files, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::open_manifest, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::verify_tokens, module)?)?;

@@ -1,9 +1,11 @@
-"""`bytemill compare`: several tokenizers on one corpus."""
+"""`bytemill compare`: tokenizers on one corpus or several."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,29 +14,35 @@ from .. import measures
 from . import options, streams
 
 if TYPE_CHECKING:
-    from ..comparison import Comparison
+    from ..comparison import Report
     from ..tokenizer import Tokenizer
 
 EXAMPLES = """\b
 examples:
   bytemill compare small.json large.json corpus.txt
   bytemill compare a.json b.json c.json 'data/*.txt' --limit 1GB
+  bytemill compare a.json b.json --corpus english=en.txt --corpus code='src/**/*.py'
+  bytemill compare tokenizer.json corpus.txt --html report.html
   bytemill compare mine.json cl100k_base.tiktoken corpus.txt --pattern cl100k
 """
 
-# Of a stretch of text, and of the tokens in it.
-TEXT_WIDTH = 36
 
-
-@click.command(short_help="Compression, speed, where they differ.", epilog=EXAMPLES)
-@click.argument("tokenizers", nargs=-1, required=True, metavar="TOKENIZER TOKENIZER... CORPUS")
-@click.option("--corpus", multiple=True, metavar="CORPUS", help="More text; may be repeated.")
+@click.command(short_help="Compression, speed, where they differ: a report.", epilog=EXAMPLES)
+@click.argument("tokenizers", nargs=-1, required=True, metavar="TOKENIZER... [CORPUS]")
+@click.option(
+    "--corpus",
+    "corpora",
+    multiple=True,
+    metavar="[NAME=]CORPUS",
+    help="A corpus with a column of its own, in place of the last argument; may be repeated. The "
+    "same NAME again adds to that corpus.",
+)
 @click.option(
     "--limit",
     default="100MB",
     show_default=True,
     metavar="SIZE",
-    help="Read no more than this, in equal shares of the files; 0 for no limit.",
+    help="Read no more than this of each corpus, in equal shares of its files; 0 for no limit.",
 )
 @click.option(
     "-n",
@@ -45,143 +53,113 @@ TEXT_WIDTH = 36
     show_default=True,
     help="How many differences to list, the most frequent first.",
 )
+@click.option(
+    "--longest",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=10,
+    show_default=True,
+    help="How many of the longest tokens to list.",
+)
+@click.option(
+    "--extrapolate",
+    default="825GB",
+    show_default=True,
+    metavar="SIZE",
+    help="Tell how long so much text would take; the default is the size of the Pile.",
+)
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the report to this HTML file, with charts, complete in itself.",
+)
 @options.special_option
 @options.corpus_options
 @options.load_options
+@options.overwrite_option
 @options.quiet_option
 @streams.json_option
 def compare(
     tokenizers: tuple[str, ...],
-    corpus: tuple[str, ...],
+    corpora: tuple[str, ...],
     limit: str,
     differences: int,
+    longest: int,
+    extrapolate: str,
+    page: Path | None,
     special: str,
     pattern: tuple[str, ...],
     special_token: tuple[str, ...],
+    overwrite: bool,
     quiet: bool,
     as_json: bool,
     **reading: Any,
 ) -> None:
-    """Compare tokenizers on a corpus: compression, speed, and where they differ.
+    """Compare tokenizers on text: compression, speed, vocabularies, and where they differ.
 
-    The last argument is the CORPUS (a file, a directory, a glob, or - for stdin). --pattern and
-    --special-token are for those TOKENIZERs whose files do not carry them.
+    The last argument is the CORPUS (a file, a directory, a glob, or - for stdin), unless --corpus
+    names one. One TOKENIZER by itself will do too. --pattern and --special-token are for those
+    whose files do not carry them.
     """
     *paths, last = tokenizers
-    if len(paths) < 2:
-        raise click.UsageError("give at least two tokenizers and then the corpus")
-    n_bytes = measures.parse_size(limit) or None
+    if corpora:
+        paths.append(last)
+    named = _named(corpora or (last,))
+    if not paths:
+        raise click.UsageError("give a tokenizer and then the corpus")
+    if sum(place == "-" for places in named.values() for place in places) > 1:
+        raise click.UsageError("stdin (-) can be given once")
+    n_bytes, extrapolated = measures.parse_size(limit) or None, measures.parse_size(extrapolate)
+    if page is not None:
+        options.check_file(page, overwrite)
     loaded: dict[str, Tokenizer] = {}
     for path in paths:
         # The same file twice is allowed, if pointless; names must differ all the same.
         name = path if path not in loaded else f"{path} ({len(loaded) + 1})"
         loaded[name] = options.load_mixed(path, pattern, special_token)
-    from ..comparison import compare as compare_tokenizers
+    from ..comparison import report
 
-    with options.corpus_of([last, *corpus], reading) as source:
-        found = compare_tokenizers(
+    with contextlib.ExitStack() as stack:
+        found = report(
             loaded,
-            source,
+            {
+                name: stack.enter_context(options.corpus_of(places, reading))
+                for name, places in named.items()
+            },
             limit=n_bytes,
             n_differences=differences,
+            n_longest=longest,
+            extrapolate=extrapolated,
             special=special,
             progress=options.progress(quiet, as_json),
         )
+    if page is not None:
+        _write_page(found, page)
+    from . import comparison_text
+
     if as_json:
-        streams.put_json(_json(found))
-    else:
-        streams.put(_report(found))
+        streams.put_json(comparison_text.as_json(found))
+    elif page is None:
+        streams.put(comparison_text.as_text(found))
+    elif not quiet:
+        streams.say(f"saved   {page}")
 
 
-def _json(found: Comparison) -> dict[str, object]:
-    def text(data: bytes) -> str:
-        return data.decode("utf-8", "replace")
-
-    names = [row.name for row in found.rows]
-    return {
-        "bytes": found.n_bytes,
-        "tokenizers": [asdict(row) for row in found.rows],
-        "agreement": found.agreement,
-        "bytes_examined": found.n_examined,
-        "differences": [
-            {
-                "text": text(one.text),
-                "count": one.count,
-                "cuts": {n: list(map(text, cut)) for n, cut in zip(names, one.cuts)},
-            }
-            for one in found.differences
-        ],
-        "worst": {
-            name: [
-                {
-                    "source": passage.source,
-                    "offset": passage.offset,
-                    "bytes": passage.n_bytes,
-                    "tokens": dict(zip(names, passage.tokens)),
-                    "text": text(passage.text),
-                }
-                for passage in passages
-            ]
-            for name, passages in zip(names, found.worst)
-        },
-    }
+def _named(corpora: Sequence[str]) -> dict[str, list[str]]:
+    """Name → places; a corpus without a name is called as its place."""
+    named: dict[str, list[str]] = {}
+    for corpus in corpora:
+        name, equals, place = corpus.partition("=")
+        # A path may hold the sign too, as in "date=2024/part.parquet" or at a URL.
+        if not (equals and name and place) or "/" in name or os.path.exists(corpus):
+            name = place = corpus
+        named.setdefault(name, []).append(place)
+    return named
 
 
-def _report(found: Comparison) -> Iterator[str]:
-    names = [row.name for row in found.rows]
-    yield f"{measures.size(found.n_bytes)} of text, speed on one thread\n\n"
-    yield streams.table(
-        "lrrrrr",
-        ("tokenizer", "vocabulary", "tokens", "bytes/token", "MB/s", "shared"),
-        [
-            (
-                row.name,
-                f"{row.vocab_size:,}",
-                f"{row.tokens:,}",
-                f"{row.bytes_per_token:.3f}",
-                f"{row.mb_per_second:.1f}",
-                f"{row.shared:.1%}",
-            )
-            for row in found.rows
-        ],
-    )
-    yield (
-        f"\nshared: tokens that {names[0]} has at the same place. Of all boundaries between "
-        f"tokens, {found.agreement:.1%} are in all.\n"
-    )
-    if not found.differences:
-        yield "\nno difference found\n"
-        return
-    yield f"\nmost frequent differences, in {measures.size(found.n_examined)} of it\n"
-    yield streams.table(
-        "r" + "l" * len(names),
-        ("count", *(streams.shorten(name, TEXT_WIDTH) for name in names)),
-        [(f"{one.count:,}", *map(_tokens, one.cuts)) for one in found.differences],
-    )
-    yield from _worst(found, names)
+def _write_page(found: Report, page: Path) -> None:
+    from ..comparison import to_html
+    from ..formats import write_atomically
 
-
-def _worst(found: Comparison, names: Sequence[str]) -> Iterator[str]:
-    from ..inspection import visible
-
-    for which, passages in enumerate(found.worst):
-        yield f"\nleast compressed by {names[which]}\n"
-        yield streams.table(
-            "rll",
-            ("bytes/token", "place", "text"),
-            [
-                (
-                    f"{passage.n_bytes / max(passage.tokens[which], 1):.2f}",
-                    f"{passage.source}:{passage.offset}",
-                    streams.shorten(visible(passage.text), TEXT_WIDTH),
-                )
-                for passage in passages
-            ],
-        )
-
-
-def _tokens(cut: Sequence[bytes]) -> str:
-    from ..inspection import visible
-    from ..rendering import BAR
-
-    return streams.shorten(BAR.join(map(visible, cut)), TEXT_WIDTH)
+    write_atomically(page, "".join(to_html(found)).encode())
