@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .config import ModelConfig
     from .data import Windows, get_batch, open_tokens
     from .decode import STEPS, DecodeStep
-    from .evaluate import Evaluation
+    from .evaluation import Evaluation
     from .functional import (
         cross_entropy,
         perplexity,
@@ -52,7 +52,7 @@ _HOMES = {
     "config": ("ModelConfig",),
     "data": ("Windows", "get_batch", "open_tokens"),
     "decode": ("STEPS", "DecodeStep"),
-    "evaluate": ("Evaluation",),
+    "evaluation": ("Evaluation",),
     "functional": (
         "cross_entropy",
         "perplexity",

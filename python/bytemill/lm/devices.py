@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..errors import ConfigError
-from . import account
+from . import costs
 from .config import ModelConfig
 from .layers import Kernels
 from .model import TransformerLM, can_fuse
@@ -179,7 +179,7 @@ def _compile(
         return "body", "it pays on a GPU"
     if not any(shutil.which(name) for name in ("g++", "clang++", "cl")):
         return "off", "no C++ compiler here"
-    seconds = train.steps * account.training_flops(model, train.batch_size) / 150e9
+    seconds = train.steps * costs.training_flops(model, train.batch_size) / 150e9
     if seconds < COMPILE_PAYS_AFTER:
         return "off", "the run is too short to earn it back"
     return ("parts" if kernels == "fused" else "body"), "the run is long enough to earn it back"

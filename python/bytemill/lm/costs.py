@@ -1,0 +1,276 @@
+"""What a model costs, by formula: parameters, products of matrices, memory. No torch is needed.
+
+Multiplications and additions of matrix products count, as two operations each; what is between
+them is little. Attention is counted in full, though half of it is masked. Activations are counted
+as autograd keeps them on a CPU, tensor by tensor: tests hold every formula here to what torch
+itself counts and keeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .config import ModelConfig
+
+__all__ = [
+    "Memory",
+    "activations",
+    "flops_of",
+    "forward_flops",
+    "kv_cache",
+    "n_parameters",
+    "parameters_of",
+    "training_flops",
+    "training_memory",
+]
+
+# Bytes of the logits that the head makes at a time; see head.py.
+CHUNK_BYTES = 8 << 20
+WIDTHS = {"float32": 4, "bfloat16": 2}
+
+
+# --- parameters and products ---------------------------------------------------------------------
+
+
+def parameters_of(config: ModelConfig) -> dict[str, int]:
+    """How many numbers are learnt, by component; a tied head has none of its own."""
+    d, layers = config.d_model, config.num_layers
+    norms = 0
+    if config.norm != "none":
+        norms += layers * 2 * d
+    if config.norm == "pre":
+        norms += d
+    if config.qk_norm:
+        norms += layers * 2 * config.d_head
+    return {
+        "embeddings": config.vocab_size * d,
+        "attention projections": layers * (2 * d * d + 2 * d * _kv_width(config)),
+        "feed-forward": layers * _n_matrices(config) * d * config.width,
+        "norms": norms,
+        "output head": 0 if config.tie_embeddings else config.vocab_size * d,
+    }
+
+
+def n_parameters(config: ModelConfig) -> int:
+    """How many numbers are learnt."""
+    return sum(parameters_of(config).values())
+
+
+def flops_of(config: ModelConfig, n_tokens: int) -> dict[str, int]:
+    """Operations of reading one sequence of `n_tokens` forward, by component."""
+    d, t, layers = config.d_model, n_tokens, config.num_layers
+    return {
+        # Rows are looked up: nothing is multiplied.
+        "embeddings": 0,
+        "attention projections": layers * 2 * t * (2 * d * d + 2 * d * _kv_width(config)),
+        "attention scores": layers * 4 * t * t * d,
+        "feed-forward": layers * 2 * t * _n_matrices(config) * d * config.width,
+        "output head": 2 * t * d * config.vocab_size,
+    }
+
+
+def forward_flops(config: ModelConfig, n_tokens: int) -> int:
+    """Operations of reading one sequence of `n_tokens` forward.
+
+    >>> gpt2_xl = ModelConfig(50257, 1024, 1600, 48, 25, d_ff=6400)
+    >>> n_parameters(gpt2_xl), forward_flops(gpt2_xl, 1024)
+    (2127057600, 4513336524800)
+    """
+    return sum(flops_of(config, n_tokens).values())
+
+
+def training_flops(config: ModelConfig, n_sequences: int, *, recompute: bool = False) -> int:
+    """Operations of an update on so many sequences: backward is twice forward.
+
+    With `recompute`, the blocks are gone through forward once more.
+    """
+    parts = flops_of(config, config.context_length)
+    again = sum(parts.values()) - parts["output head"] if recompute else 0
+    return n_sequences * (3 * sum(parts.values()) + again)
+
+
+def _kv_width(config: ModelConfig) -> int:
+    return config.d_head * config.n_kv
+
+
+def _n_matrices(config: ModelConfig) -> int:
+    return 3 if config.feed_forward == "swiglu" else 2
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that training takes.
+
+    Attributes:
+        weights: the parameters, in float32.
+        gradients: as many again.
+        moments: what the optimizer remembers.
+        activations: what forward keeps for backward.
+        working: what a block or the head needs for the moment.
+        peak: the most at any one time. Less than the sum: by the time that the gradients are
+            complete, the activations are gone.
+    """
+
+    weights: int
+    gradients: int
+    moments: int
+    activations: int
+    working: int
+    peak: int
+
+    @property
+    def total(self) -> int:
+        """All of it, as if it were there at the same time."""
+        return self.weights + self.gradients + self.moments + self.activations + self.working
+
+
+def training_memory(
+    config: ModelConfig,
+    n_sequences: int,
+    *,
+    kernels: str,
+    dtype: str = "float32",
+    optimizer: str = "adamw",
+    recompute: bool = False,
+    accumulate: bool = False,
+) -> Memory:
+    """What training on so many sequences at a time takes.
+
+    Args:
+        config: the model.
+        n_sequences: at a time.
+        kernels: how it is computed: `"plain"` keeps all scores of attention and all logits,
+            `"torch"` neither (fused attention), `"fused"` also makes norms and the like again.
+        dtype: of the products; weights are float32 either way.
+        optimizer: `"adamw"`, `"muon"` or `"sgd"`.
+        recompute: keep only the input of each block, and compute the block again.
+        accumulate: gradients of several batches are added up, so they are there all the time.
+    """
+    weights, moments = 4 * n_parameters(config), _moments(config, optimizer)
+    kept = activations(config, n_sequences, kernels=kernels, dtype=dtype, recompute=recompute)
+    head, inner = _working(config, n_sequences, kernels, dtype)
+    # Going back, activations go as gradients come, both block by block: the most is at one end.
+    # At the very end the gradient of the embeddings comes, alone.
+    there = weights if accumulate else 0
+    matrix = 4 * config.vocab_size * config.d_model
+    tail = _tail(config, n_sequences, kernels, dtype)
+    begin = there + max(kept + head, kept - tail + matrix + inner)
+    block = _block(config, n_sequences, kernels, dtype)
+    end = max(weights + _stream(config, n_sequences), weights - matrix + block + inner)
+    peak = weights + moments + max(begin, end)
+    return Memory(weights, weights, moments, kept, max(head, inner), peak)
+
+
+def _working(
+    config: ModelConfig, n_sequences: int, kernels: str, dtype: str
+) -> tuple[int, int]:
+    """Bytes for the moment: of the head, and of backward through a block."""
+    n_tokens, ids = n_sequences * config.context_length, config.vocab_size
+    # Gradients of all inner parts, and of the stream.
+    inner = n_tokens * (4 * config.width + 4 * config.d_model) * WIDTHS[dtype]
+    if kernels == "plain":
+        inner += 2 * n_tokens * config.num_heads * config.context_length * WIDTHS[dtype]
+        # The gradient of the logits, and where the greatest is.
+        return 5 * n_tokens * ids, inner
+    # Logits of a chunk and their softmax, beside that of the chunk before; and what they are of.
+    rows = max(128, CHUNK_BYTES // (4 * ids) // 64 * 64)
+    chunk = (8 * n_tokens if n_tokens <= rows else 12 * rows) * ids
+    return chunk + _stream(config, n_sequences), inner
+
+
+def _stream(config: ModelConfig, n_sequences: int) -> int:
+    """Bytes of what goes from block to block, which is float32 always."""
+    return 4 * n_sequences * config.context_length * config.d_model
+
+
+def activations(
+    config: ModelConfig,
+    n_sequences: int,
+    *,
+    kernels: str,
+    dtype: str = "float32",
+    recompute: bool = False,
+) -> int:
+    """Bytes that forward keeps for backward; the arguments are `training_memory`'s."""
+    block = _block(config, n_sequences, kernels, dtype)
+    tail = _tail(config, n_sequences, kernels, dtype)
+    if not recompute:
+        return config.num_layers * block + tail
+    # Of one block at a time there is everything else too.
+    stream = _stream(config, n_sequences)
+    return config.num_layers * stream + max(block - stream, 0) + tail
+
+
+def _block(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> int:
+    """Bytes that one block keeps."""
+    if kernels == "fused" and (dtype != "float32" or not _can_fuse(config)):
+        kernels = "torch"
+    d, f, heads, t = config.d_model, config.width, config.num_heads, config.context_length
+    width = WIDTHS[dtype]
+    gated = config.feed_forward == "swiglu"
+    if kernels == "fused":
+        # Input and scale of both norms; queries, keys and values (for all heads), what attention
+        # gives, its sums; gate and up.
+        per_token = 4 * (2 * (d + 1) + 4 * d + heads + 2 * f)
+        return n_sequences * t * per_token
+    # Both norms: input, scale, what is multiplied by the weight.
+    stream = {"pre": 2 * (2 * d + 1), "post": 2 * (2 * d + 1), "none": 0}[config.norm]
+    per_token = 4 * stream
+    # Inputs of the products: one tensor, or with a cast one for each product.
+    n_products = (3 if gated else 2) + 2 if dtype != "float32" else 2
+    per_token += width * (n_products * d)
+    # Queries, keys, values (heads that share them get copies), and what attention gives.
+    per_token += width * 4 * d
+    if config.qk_norm:
+        per_token += 4 * (2 * (d + _kv_width(config)) + heads + config.n_kv)
+    constant = 0
+    if kernels == "plain":
+        # Scores, their powers and the shares, of every position; greatest and sum of each.
+        per_token += width * (3 * heads * t + 2 * heads)
+        per_token += width * (5 if gated else 3) * f
+        constant = t * t + t  # the masks
+    else:
+        per_token += 4 * heads
+        # The kernel's result is in the order of its queries. Turned ones lie head by head, so it
+        # is kept as it comes and in the order of the stream.
+        if (config.positions == "rope" or config.qk_norm) and config.n_kv == heads:
+            per_token += width * d
+        per_token += width * (4 if gated else 2) * f
+    if dtype != "float32":
+        # Copies of the weights.
+        constant += width * (2 * d * d + 2 * d * _kv_width(config) + _n_matrices(config) * d * f)
+    return n_sequences * t * per_token + constant
+
+
+def _tail(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> int:
+    """Bytes that are kept behind the blocks: final norm, head and loss."""
+    n_tokens, d, width = n_sequences * config.context_length, config.d_model, WIDTHS[dtype]
+    norm = 4 * (2 * d + 1) if config.norm == "pre" else 0
+    if kernels == "plain":
+        # Logits three times: as they are, less the greatest, as powers. And a cast of the weights.
+        cast = 0 if dtype == "float32" else width * config.vocab_size * d
+        return n_tokens * (norm + width * d + 4 * (3 * config.vocab_size + 2)) + cast
+    # The gradients of the head's input and weights are made at once.
+    return n_tokens * (norm + width * d) + width * config.vocab_size * d
+
+
+def _can_fuse(config: ModelConfig) -> bool:
+    return config.norm == "pre" and config.feed_forward == "swiglu" and not config.qk_norm
+
+
+def _moments(config: ModelConfig, optimizer: str) -> int:
+    if optimizer == "sgd":
+        return 0
+    parts = parameters_of(config)
+    hidden = parts["attention projections"] + parts["feed-forward"]
+    # Muon remembers one number for each of the inner matrices; AdamW, for the rest, two.
+    return 4 * (2 * sum(parts.values()) - (hidden if optimizer == "muon" else 0))
+
+
+def kv_cache(config: ModelConfig, n_sequences: int = 1, dtype: str = "float32") -> int:
+    """Bytes of the keys and values of so many sequences at full context."""
+    n_tokens = n_sequences * config.context_length
+    return 2 * config.num_layers * n_tokens * _kv_width(config) * WIDTHS[dtype]
