@@ -21,8 +21,10 @@ COMMANDS = (
     "compare",
     "convert",
     "train",
+    "evaluate",
     "generate",
     "plot",
+    "account",
     "demo",
 )
 

@@ -19,11 +19,13 @@ import click
 from .. import __version__
 from ..errors import BytemillError
 from . import streams
+from .account import account
 from .compare import compare
 from .convert import convert
 from .count import count
 from .demo import demo
 from .encode import decode, encode
+from .evaluate import evaluate
 from .generate import generate
 from .inspect import inspect
 from .plot import plot
@@ -96,8 +98,10 @@ for _command in (
     compare,
     convert,
     train,
+    evaluate,
     generate,
     plot,
+    account,
     demo,
 ):
     app.add_command(_command)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import MissingPackageError
 
 if TYPE_CHECKING:
+    from .accounting import Account, Hardware, account
     from .checkpoint import load_checkpoint, save_checkpoint
     from .config import ModelConfig
     from .data import Windows, get_batch, open_tokens
@@ -44,10 +45,12 @@ if TYPE_CHECKING:
     from .run import load
     from .sampling import Sampling
     from .schedule import constant_schedule, cosine_schedule, wsd_schedule
+    from .scoring import Scores, evaluate
     from .settings import PRESETS, TrainConfig
     from .training import TrainResult, train
 
 _HOMES = {
+    "accounting": ("Account", "Hardware", "account"),
     "checkpoint": ("load_checkpoint", "save_checkpoint"),
     "config": ("ModelConfig",),
     "data": ("Windows", "get_batch", "open_tokens"),
@@ -77,6 +80,7 @@ _HOMES = {
     "run": ("load",),
     "sampling": ("Sampling",),
     "schedule": ("constant_schedule", "cosine_schedule", "wsd_schedule"),
+    "scoring": ("Scores", "evaluate"),
     "settings": ("PRESETS", "TrainConfig"),
     "training": ("TrainResult", "train"),
 }
@@ -86,11 +90,13 @@ __all__ = [
     "PRESETS",
     "SGD",
     "STEPS",
+    "Account",
     "AdamW",
     "CausalSelfAttention",
     "DecodeStep",
     "Embedding",
     "Evaluation",
+    "Hardware",
     "Linear",
     "ModelConfig",
     "Muon",
@@ -98,6 +104,7 @@ __all__ = [
     "RMSNorm",
     "RotaryEmbedding",
     "Sampling",
+    "Scores",
     "SiLUFeedForward",
     "StepReport",
     "SwiGLU",
@@ -106,10 +113,12 @@ __all__ = [
     "TransformerBlock",
     "TransformerLM",
     "Windows",
+    "account",
     "clip_gradients",
     "constant_schedule",
     "cosine_schedule",
     "cross_entropy",
+    "evaluate",
     "generate_ids",
     "generate_text",
     "get_batch",

@@ -15,6 +15,7 @@ from .config import ModelConfig
 __all__ = [
     "Memory",
     "activations",
+    "can_fuse",
     "flops_of",
     "forward_flops",
     "kv_cache",
@@ -164,9 +165,7 @@ def training_memory(
     return Memory(weights, weights, moments, kept, max(head, inner), peak)
 
 
-def _working(
-    config: ModelConfig, n_sequences: int, kernels: str, dtype: str
-) -> tuple[int, int]:
+def _working(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> tuple[int, int]:
     """Bytes for the moment: of the head, and of backward through a block."""
     n_tokens, ids = n_sequences * config.context_length, config.vocab_size
     # Gradients of all inner parts, and of the stream.
@@ -176,7 +175,8 @@ def _working(
         # The gradient of the logits, and where the greatest is.
         return 5 * n_tokens * ids, inner
     # Logits of a chunk and their softmax, beside that of the chunk before; and what they are of.
-    rows = max(128, CHUNK_BYTES // (4 * ids) // 64 * 64)
+    # (bfloat16 means a GPU, where chunks are larger.)
+    rows = max(128 if dtype == "float32" else 2048, CHUNK_BYTES // (4 * ids) // 64 * 64)
     chunk = (8 * n_tokens if n_tokens <= rows else 12 * rows) * ids
     return chunk + _stream(config, n_sequences), inner
 
@@ -206,7 +206,7 @@ def activations(
 
 def _block(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> int:
     """Bytes that one block keeps."""
-    if kernels == "fused" and (dtype != "float32" or not _can_fuse(config)):
+    if kernels == "fused" and (dtype != "float32" or not can_fuse(config)):
         kernels = "torch"
     d, f, heads, t = config.d_model, config.width, config.num_heads, config.context_length
     width = WIDTHS[dtype]
@@ -257,7 +257,8 @@ def _tail(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> in
     return n_tokens * (norm + width * d) + width * config.vocab_size * d
 
 
-def _can_fuse(config: ModelConfig) -> bool:
+def can_fuse(config: ModelConfig) -> bool:
+    """Whether the fused sublayers know this shape; the ablations take torch's way."""
     return config.norm == "pre" and config.feed_forward == "swiglu" and not config.qk_norm
 
 

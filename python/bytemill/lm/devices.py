@@ -17,8 +17,9 @@ import torch
 from ..errors import ConfigError
 from . import costs
 from .config import ModelConfig
+from .costs import can_fuse
 from .layers import Kernels
-from .model import TransformerLM, can_fuse
+from .model import TransformerLM
 from .settings import TrainConfig
 
 __all__ = ["Plan", "choose", "hold_freed_memory", "matmul_rate", "peak_memory"]

@@ -28,6 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ..errors import TrainingError
 from ..memory import allowed_memory
 from . import costs, devices
+from .accounting import Hardware
 from .config import ModelConfig
 from .data import Windows
 from .distributed import World
@@ -70,14 +71,20 @@ class Measured:
         return self.predicted_flops / self.seconds / self.rate
 
 
-def this_machine() -> tuple[str, float, int]:
-    """Name, operations a second of a product of matrices (measured), and memory of this machine."""
+def this_machine() -> Hardware:
+    """This machine: how fast it multiplies matrices, measured, and its memory."""
     if torch.cuda.is_available():
-        facts = torch.cuda.get_device_properties(0)
-        rate = devices.matmul_rate(torch.device("cuda"), torch.bfloat16, 1.0)
-        return facts.name, rate, facts.total_memory
-    rate = devices.matmul_rate(torch.device("cpu"), torch.float32, 1.0)
-    return _processor(), rate, allowed_memory()
+        device, facts = torch.device("cuda"), torch.cuda.get_device_properties(0)
+        name, memory = facts.name, facts.total_memory
+    else:
+        device, name, memory = torch.device("cpu"), _processor(), allowed_memory()
+    kinds = [torch.float32]
+    if devices.has_bfloat16(device)[0]:
+        kinds.append(torch.bfloat16)
+    rates = {
+        str(kind).removeprefix("torch."): devices.matmul_rate(device, kind, 1.0) for kind in kinds
+    }
+    return Hardware(name, rates, memory)
 
 
 def _processor() -> str:
@@ -91,8 +98,8 @@ def _processor() -> str:
 def counted_flops(config: ModelConfig, n_sequences: int) -> int:
     """Operations of a step as torch counts them, on the meta device: nothing is computed.
 
-    The plain way is counted. Of the others torch's counter does not see all: the attention kernel of
-    CPUs and sums into a given matrix (`addmm_`) count as nothing there.
+    The plain way is counted. Of the others torch's counter does not see all: the attention kernel
+    of CPUs and sums into a given matrix (`addmm_`) count as nothing there.
     """
     with torch.device("meta"):
         model = TransformerLM(config).use_kernels("plain")
@@ -109,8 +116,7 @@ def measured_step(config: ModelConfig, train: TrainConfig) -> Measured:
     order = {"model": config.to_json(), "train": train.to_json() | {"kernels": plan.kernels}}
     done = subprocess.run(
         [sys.executable, "-m", __name__, json.dumps(order)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
     )
     if done.returncode:

@@ -20,6 +20,7 @@ from ..errors import ConfigError
 from . import functional, fused
 from .cache import KVCache, LayerCache
 from .config import ModelConfig
+from .costs import can_fuse
 from .head import linear_cross_entropy
 from .layers import (
     CausalSelfAttention,
@@ -145,11 +146,6 @@ def norm_weight(norm: nn.Module) -> Tensor:
     """The weight of a norm that is there."""
     assert isinstance(norm, RMSNorm)
     return norm.weight
-
-
-def can_fuse(config: ModelConfig) -> bool:
-    """Whether the fused sublayers know this shape; the ablations take torch's way."""
-    return config.norm == "pre" and config.feed_forward == "swiglu" and not config.qk_norm
 
 
 class TransformerLM(nn.Module):

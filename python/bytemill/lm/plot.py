@@ -1,17 +1,22 @@
-"""Loss curves of several runs as one picture."""
+"""Pictures: loss curves of runs, shares of a model's operations."""
 
 from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError, ConfigError, MissingPackageError
+from ..formats import replacing
+from . import costs
+from .accounting import shares
+from .config import ModelConfig
 from .metrics import METRICS, read_metrics
+from .settings import MODEL_KEYS, PRESETS
 
-__all__ = ["plot_runs"]
+__all__ = ["curves", "figure", "picture_path", "plot_runs", "plot_shares", "save"]
 
 # Of the losses of single steps, which jump, a mean over about this share of the run is drawn.
 SMOOTHED = 0.02
@@ -32,15 +37,13 @@ def plot_runs(
         x: `"step"` or `"seconds"`.
         title: above it.
     """
-    target = Path(out)
-    if target.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise ConfigError(f"{out}: not a picture", "end the name in .png, .svg or .pdf")
+    target = picture_path(out)
     if x not in ("step", "seconds"):
         raise ConfigError(f"x={x!r} is unknown", "known are step and seconds")
-    curves = [(Path(run), *_curves(Path(run), x)) for run in runs]
-    figure = _figure()
-    axes = figure.add_subplot()
-    for run, training, held_out in curves:
+    found = [(Path(run), *curves(Path(run), x)) for run in runs]
+    drawn = figure()
+    axes = drawn.add_subplot()
+    for run, training, held_out in found:
         (line,) = axes.plot(*training, alpha=0.5, linewidth=1)
         label = run.name or str(run)
         if held_out[0]:
@@ -53,10 +56,25 @@ def plot_runs(
     axes.legend()
     if title:
         axes.set_title(title)
-    figure.savefig(target)
+    save(drawn, target)
 
 
-def _figure() -> Any:
+def picture_path(out: str | os.PathLike[str]) -> Path:
+    """The path, if its ending is that of a picture."""
+    target = Path(out)
+    if target.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise ConfigError(f"{out}: not a picture", "end the name in .png, .svg or .pdf")
+    return target
+
+
+def save(drawn: Any, target: Path) -> None:
+    """Writes a picture, whole or not at all."""
+    with replacing(target) as file:
+        drawn.savefig(file, format=target.suffix[1:].lower())
+
+
+def figure(width: float = 9, height: float = 5.5) -> Any:
+    """An empty picture."""
     try:
         module = importlib.import_module("matplotlib.figure")
     except ModuleNotFoundError:
@@ -64,13 +82,13 @@ def _figure() -> Any:
             "drawing needs matplotlib, which is not installed", "pip install 'bytemill[plot]'"
         ) from None
     # Without pyplot there is no window and no state that others could have changed.
-    return module.Figure(figsize=(9, 5.5), dpi=120, layout="constrained")
+    return module.Figure(figsize=(width, height), dpi=120, layout="constrained")
 
 
 Curve = tuple[list[float], list[float]]
 
 
-def _curves(run: Path, x: str) -> tuple[Curve, Curve]:
+def curves(run: Path, x: str) -> tuple[Curve, Curve]:
     """The smoothed loss of steps, and the loss of evaluations."""
     if not (run / METRICS).exists():
         raise CheckpointError(f"{run}: no {METRICS} here", "a run is what bytemill train -o makes")
@@ -91,3 +109,40 @@ def _curves(run: Path, x: str) -> tuple[Curve, Curve]:
     if not training[0]:
         raise CheckpointError(f"{run}: no step was finished yet", "wait a moment")
     return training, held_out
+
+
+def plot_shares(configs: Mapping[str, ModelConfig], out: str | os.PathLike[str]) -> None:
+    """Draws how the shares of a forward pass move: with the size, and with the context.
+
+    Args:
+        configs: models by name. With but one, GPT-2's four sizes stand beside it; the context is
+            varied for the last one.
+        out: a .png, .svg or .pdf.
+    """
+    target = picture_path(out)
+    sizes = dict(configs)
+    if len(sizes) == 1:
+        for name in ("gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl"):
+            keys = {key: value for key, value in PRESETS[name].items() if key in MODEL_KEYS}
+            sizes.setdefault(name, ModelConfig(vocab_size=50257, **keys))
+    last, config = list(configs.items())[-1]
+    drawn = figure(13, 5.5)
+    left, right = drawn.subplots(1, 2)
+    parts = [name for name, n in costs.flops_of(config, 1).items() if n]
+    bottom = [0.0] * len(sizes)
+    for part in parts:
+        heights = [100 * shares(one, one.context_length)[part] for one in sizes.values()]
+        left.bar(list(sizes), heights, bottom=bottom, label=part)
+        bottom = [low + height for low, height in zip(bottom, heights)]
+    left.set_title("by size, each at its own context")
+    left.set_ylabel("% of the operations of a forward pass")
+    left.tick_params(axis="x", rotation=30)
+    contexts = [2**power for power in range(7, 18)]
+    rows = [[100 * shares(config, n)[part] for n in contexts] for part in parts]
+    right.stackplot(contexts, *rows, labels=parts)
+    right.set_xscale("log", base=2)
+    right.axvline(config.context_length, color="black", linewidth=1, linestyle=":")
+    right.set_xlabel("context in tokens (log scale); dotted: the model's own")
+    right.set_title(f"by context: {last}")
+    right.legend(loc="lower right")
+    save(drawn, target)
