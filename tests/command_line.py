@@ -21,6 +21,7 @@ COMMANDS = (
     "compare",
     "convert",
     "train",
+    "sweep",
     "evaluate",
     "generate",
     "plot",

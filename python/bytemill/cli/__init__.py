@@ -29,6 +29,7 @@ from .evaluate import evaluate
 from .generate import generate
 from .inspect import inspect
 from .plot import plot
+from .sweep import sweep
 from .tokens import verify
 from .train import train
 from .train_tokenizer import train_tokenizer
@@ -98,6 +99,7 @@ for _command in (
     compare,
     convert,
     train,
+    sweep,
     evaluate,
     generate,
     plot,

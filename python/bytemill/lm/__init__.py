@@ -41,12 +41,15 @@ if TYPE_CHECKING:
     )
     from .model import TransformerBlock, TransformerLM
     from .optim import SGD, AdamW, Muon, clip_gradients
+    from .rate_test import RateTest, find_lr
     from .report import StepReport
     from .run import load
     from .sampling import Sampling
     from .schedule import constant_schedule, cosine_schedule, wsd_schedule
     from .scoring import Scores, evaluate
+    from .search import Sweep, Trial, sweep
     from .settings import PRESETS, TrainConfig
+    from .space import Range
     from .training import TrainResult, train
 
 _HOMES = {
@@ -76,12 +79,15 @@ _HOMES = {
     ),
     "model": ("TransformerBlock", "TransformerLM"),
     "optim": ("SGD", "AdamW", "Muon", "clip_gradients"),
+    "rate_test": ("RateTest", "find_lr"),
     "report": ("StepReport",),
     "run": ("load",),
     "sampling": ("Sampling",),
     "schedule": ("constant_schedule", "cosine_schedule", "wsd_schedule"),
+    "search": ("Sweep", "Trial", "sweep"),
     "scoring": ("Scores", "evaluate"),
     "settings": ("PRESETS", "TrainConfig"),
+    "space": ("Range",),
     "training": ("TrainResult", "train"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -102,16 +108,20 @@ __all__ = [
     "Muon",
     "Piece",
     "RMSNorm",
+    "Range",
+    "RateTest",
     "RotaryEmbedding",
     "Sampling",
     "Scores",
     "SiLUFeedForward",
     "StepReport",
+    "Sweep",
     "SwiGLU",
     "TrainConfig",
     "TrainResult",
     "TransformerBlock",
     "TransformerLM",
+    "Trial",
     "Windows",
     "account",
     "clip_gradients",
@@ -119,6 +129,7 @@ __all__ = [
     "cosine_schedule",
     "cross_entropy",
     "evaluate",
+    "find_lr",
     "generate_ids",
     "generate_text",
     "get_batch",
@@ -132,6 +143,7 @@ __all__ = [
     "silu",
     "softmax",
     "stream_text",
+    "sweep",
     "train",
     "wsd_schedule",
 ]
