@@ -2,10 +2,10 @@
 
     python examples/learning_rates.py [PICTURE]
 
-Ten steps with each of three rates. 1e1 falls slowly, 1e2 fast, 1e3 diverges. The gradient of the mean
-square of a 10 × 10 matrix W is W/50, so a step multiplies W by 1 - lr/(50√(t+1)): by 0.8 and then
-nearer and nearer to 1 with the first rate; by -1, -0.41, -0.15 and then 0 with the second, which is
-there after four steps; by -19 and so on with the third.
+Ten steps with each of three rates. 1e1 falls slowly, 1e2 fast, 1e3 diverges. The gradient of the
+mean square of a 10 × 10 matrix W is W/50, so a step multiplies W by 1 - lr/(50√(t+1)): by 0.8 and
+then nearer and nearer to 1 with the first rate; by -1, -0.41, -0.15 and then 0 with the second,
+which is there after four steps; by -19 and so on with the third.
 """
 
 from __future__ import annotations

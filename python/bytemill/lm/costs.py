@@ -222,8 +222,9 @@ def _block(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> i
     # Inputs of the products: one tensor, or with a cast one for each product.
     n_products = (3 if gated else 2) + 2 if dtype != "float32" else 2
     per_token += width * (n_products * d)
-    # Queries, keys, values (heads that share them get copies), and what attention gives.
-    per_token += width * 4 * d
+    # Queries, keys, values, and what attention gives; in the plain way, heads that share keys and
+    # values get copies.
+    per_token += width * (2 * d + 2 * (d if kernels == "plain" else _kv_width(config)))
     if config.qk_norm:
         per_token += 4 * (2 * (d + _kv_width(config)) + heads + config.n_kv)
     constant = 0
@@ -236,7 +237,7 @@ def _block(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> i
         per_token += 4 * heads
         # The kernel's result is in the order of its queries. Turned ones lie head by head, so it
         # is kept as it comes and in the order of the stream.
-        if (config.positions == "rope" or config.qk_norm) and config.n_kv == heads:
+        if config.positions == "rope" or config.qk_norm:
             per_token += width * d
         per_token += width * (4 if gated else 2) * f
     if dtype != "float32":

@@ -125,6 +125,7 @@ def plot_shares(configs: Mapping[str, ModelConfig], out: str | os.PathLike[str])
         for name in ("gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl"):
             keys = {key: value for key, value in PRESETS[name].items() if key in MODEL_KEYS}
             sizes.setdefault(name, ModelConfig(vocab_size=50257, **keys))
+    sizes = dict(sorted(sizes.items(), key=lambda item: costs.n_parameters(item[1])))
     last, config = list(configs.items())[-1]
     drawn = figure(13, 5.5)
     left, right = drawn.subplots(1, 2)

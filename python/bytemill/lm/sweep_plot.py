@@ -44,13 +44,14 @@ def plot_curves(trials: Sequence[Trial], out: Path) -> None:
     """The loss of every run that took a step; the best in front, and with a name."""
     drawn = figure(10, 6)
     axes = drawn.add_subplot()
-    firsts: list[float] = []
+    seen: list[float] = []
     for number, trial in enumerate(trials):
         try:
             training, held_out = curves(trial.run, "step")
         except CheckpointError:
             continue
-        firsts.append(training[1][0])
+        # What diverged may have gone anywhere; where it began is enough of it.
+        seen += training[1][:1] if trial.status == "diverged" else training[1] + held_out[1]
         style: dict[str, Any] = {"linewidth": 1.2, "zorder": 100 - number}
         if trial.status == "diverged":
             style |= {"linestyle": ":"}
@@ -59,9 +60,9 @@ def plot_curves(trials: Sequence[Trial], out: Path) -> None:
         (line,) = axes.plot(*training, label=label, **style)
         if held_out[0]:
             axes.plot(*held_out, "o", color=line.get_color(), markersize=3)
-    if firsts and all(map(math.isfinite, firsts)):
-        # What diverged may have gone anywhere.
-        axes.set_ylim(top=1.1 * max(firsts))
+    if seen and all(map(math.isfinite, seen)):
+        room = 0.05 * (max(seen) - min(seen)) or 0.1
+        axes.set_ylim(min(seen) - room, max(seen) + 2 * room)
     axes.set_xlabel("step")
     axes.set_ylabel("loss (nats per token); dots: held out, dotted: diverged")
     axes.grid(alpha=0.3)
