@@ -270,6 +270,6 @@ def test_a_real_step() -> None:
     found = json.loads(done.stdout)["measured"]
     assert found["flops"] == found["predicted_flops"]
     assert found["allocated"] == pytest.approx(found["predicted_memory"], rel=0.02)
-    # The process has pages of libraries and of the allocator besides, of a size that varies.
-    assert found["resident"] > 0.8 * found["predicted_memory"]
+    # The allocator has spare room, and used some before: of a size that varies.
+    assert found["resident"] > 0.5 * found["predicted_memory"]
     assert found["mfu"] > 0
