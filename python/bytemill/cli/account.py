@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import measures
+from .. import lm, measures
 from ..lm.config import ModelConfig
-from ..lm.settings import DEFAULT_PRESET, MODEL_KEYS, PRESETS, merged, read_toml
+from ..lm.settings import DEFAULT_PRESET, MODEL_KEYS, PRESETS, TrainConfig, merged, read_toml
 from . import options, streams
 from .fields import model_options
 
@@ -74,7 +74,7 @@ class _Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
               help="Draw how shares move with size and context: .png, .svg or .pdf.")  # fmt: skip
 @options.overwrite_option
 @streams.json_option
-@model_options
+@model_options(vocab_size=f"Ids.  [default: {GPT2_IDS} for gpt2-…, {OTHER_IDS} for others]")
 def account(
     run: str | None,
     preset: tuple[str, ...],
@@ -91,8 +91,6 @@ def account(
     Parameters, memory by kind and by how activations are kept, operations by component and their
     shares, the largest batch that fits, the days to train.
     """
-    from ..lm import accounting
-
     if run is not None and (preset or config):
         raise click.UsageError("RUN has its own config: leave out --preset and --config")
     if measure and len(preset) > 1:
@@ -104,7 +102,7 @@ def account(
     limit = None if memory is None else measures.parse_size(memory)
     names: list[str | None] = [*preset] or [run]
     configs = [_model(name if run is None else None, run, config, changes) for name in names]
-    accounts = [accounting.account(each, memory=limit, **given) for each in configs]
+    accounts = [lm.account(each, memory=limit, **given) for each in configs]
     labels = [name or config or DEFAULT_PRESET for name in names]
     measured = _measured(configs[0], given) if measure else None
     if picture is not None:
@@ -130,9 +128,7 @@ def _model(
     preset: str | None, run: str | None, config: str | None, changes: dict[str, Any]
 ) -> ModelConfig:
     if run is not None:
-        from ..lm.run import read_config
-
-        keys = read_config(Path(run))["model"] | changes
+        keys = lm.read_config(Path(run))["model"] | changes
     else:
         file = {} if config is None else read_toml(config)
         name = preset or file.get("preset") or DEFAULT_PRESET
@@ -142,9 +138,6 @@ def _model(
 
 
 def _measured(config: ModelConfig, given: dict[str, Any]) -> Measured:
-    from ..lm.measuring import measured_step
-    from ..lm.settings import TrainConfig
-
     train = TrainConfig(
         batch_size=given["batch_size"],
         optimizer=given["optimizer"],
@@ -152,7 +145,7 @@ def _measured(config: ModelConfig, given: dict[str, Any]) -> Measured:
         compile="off",
     )
     streams.say("measure some steps, in a process of their own")
-    return measured_step(config, train)
+    return lm.measured_step(config, train)
 
 
 # --- tables --------------------------------------------------------------------------------------

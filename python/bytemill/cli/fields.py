@@ -42,11 +42,15 @@ def config_options(function: Function) -> Function:
     return function
 
 
-def model_options(function: Function) -> Function:
-    """Adds an option for each field of the model's config; `--context` will do too."""
-    for field in reversed(_model_fields()):
-        function = _option(*field)(function)
-    return function
+def model_options(**texts: str) -> Callable[[Function], Function]:
+    """Adds an option for each field of the model's config, with another help where it is given."""
+
+    def add(function: Function) -> Function:
+        for name, hint, text, default in reversed(_model_fields()):
+            function = _option(name, hint, texts.get(name, text), default)(function)
+        return function
+
+    return add
 
 
 def listed_options(function: Function) -> Function:

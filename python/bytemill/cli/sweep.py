@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import measures
+from .. import lm, measures
+from ..errors import MissingPackageError
 from ..formats import write_atomically
 from ..lm.settings import DEFAULT_PRESET, PRESETS
 from ..lm.space import Range, parse
@@ -77,8 +78,6 @@ def sweep(
     early. The output has the runs, a table (sweep.json), pictures, and the best config
     (best.toml) for `bytemill train --config`.
     """
-    from .. import lm
-
     if resume and overwrite:
         raise click.UsageError("--resume contradicts --overwrite")
     common = {name: given.pop(name)
@@ -147,9 +146,6 @@ def _rates(
     as_json: bool,
     common: dict[str, Any],
 ) -> None:
-    from ..errors import MissingPackageError
-    from ..lm.rate_test import find_lr, plot_rates
-
     rates = values.pop("lr", Range(1e-6, 1.0))
     steps = values.pop("steps", [100])
     if not isinstance(rates, Range):
@@ -163,10 +159,12 @@ def _rates(
             options.check_file(output / name, overwrite)
     assert not isinstance(steps, Range)
     fixed = {name: value[0] for name, value in values.items() if not isinstance(value, Range)}
-    found = find_lr(tokens, low=rates.low, high=rates.high, steps=steps[0], **common, **fixed)
+    found = lm.find_lr(tokens, low=rates.low, high=rates.high, steps=steps[0], **common, **fixed)
     output.mkdir(parents=True, exist_ok=True)
     text = json.dumps(found.to_json(), indent=2) + "\n"
     write_atomically(output / "lr.json", text.encode())
+    from ..lm.rate_test import plot_rates
+
     try:
         plot_rates(found, output / "lr.png")
     except MissingPackageError as error:

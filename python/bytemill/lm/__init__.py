@@ -39,11 +39,12 @@ if TYPE_CHECKING:
         SiLUFeedForward,
         SwiGLU,
     )
+    from .measuring import Measured, measured_step, this_machine
     from .model import TransformerBlock, TransformerLM
     from .optim import SGD, AdamW, Muon, clip_gradients
     from .rate_test import RateTest, find_lr
     from .report import StepReport
-    from .run import load
+    from .run import load, read_config
     from .sampling import Sampling
     from .schedule import constant_schedule, cosine_schedule, wsd_schedule
     from .scoring import Scores, evaluate
@@ -77,11 +78,12 @@ _HOMES = {
         "SiLUFeedForward",
         "SwiGLU",
     ),
+    "measuring": ("Measured", "measured_step", "this_machine"),
     "model": ("TransformerBlock", "TransformerLM"),
     "optim": ("SGD", "AdamW", "Muon", "clip_gradients"),
     "rate_test": ("RateTest", "find_lr"),
     "report": ("StepReport",),
-    "run": ("load",),
+    "run": ("load", "read_config"),
     "sampling": ("Sampling",),
     "schedule": ("constant_schedule", "cosine_schedule", "wsd_schedule"),
     "search": ("Sweep", "Trial", "sweep"),
@@ -104,6 +106,7 @@ __all__ = [
     "Evaluation",
     "Hardware",
     "Linear",
+    "Measured",
     "ModelConfig",
     "Muon",
     "Piece",
@@ -136,14 +139,17 @@ __all__ = [
     "linear_cross_entropy",
     "load",
     "load_checkpoint",
+    "measured_step",
     "open_tokens",
     "perplexity",
+    "read_config",
     "save_checkpoint",
     "scaled_dot_product_attention",
     "silu",
     "softmax",
     "stream_text",
     "sweep",
+    "this_machine",
     "train",
     "wsd_schedule",
 ]

@@ -263,9 +263,10 @@ def _hardware(hardware: str | Hardware | None) -> Hardware | None:
     if hardware is None or isinstance(hardware, Hardware):
         return hardware
     if hardware == "this":
-        from .measuring import this_machine
+        # By way of the package, which says so where torch is missing.
+        from .. import lm
 
-        return this_machine()
+        return lm.this_machine()
     if hardware not in HARDWARE:
         raise ConfigError(
             f"hardware={hardware!r} is unknown", f"known are {', '.join(HARDWARE)} and this"
