@@ -154,13 +154,17 @@ def test_recomputed_blocks_keep_their_input() -> None:
     "changes",
     [{}, {"kernels": "torch"}, {"kernels": "plain"}, {"micro_batch_size": 2},
      {"batch_size": 1, "num_layers": 6}, {"optimizer": "muon", "num_kv_heads": 2},
-     {"kernels": "plain", "context_length": 256, "batch_size": 2}, {"optimizer": "sgd"}],
+     {"kernels": "plain", "context_length": 256, "batch_size": 2}, {"optimizer": "sgd"},
+     # Few ids and much within a block: there the most is not at the head.
+     {"vocab_size": 300, "d_ff": 512}, {"vocab_size": 300, "d_ff": 512, "kernels": "torch"},
+     {"vocab_size": 300, "num_layers": 1, "d_ff": 512, "batch_size": 16},
+     {"vocab_size": 300, "context_length": 256, "batch_size": 2, "kernels": "plain"}],
 )  # fmt: skip
 def test_the_peak_is_that_of_the_allocator(changes: dict[str, Any]) -> None:
     keys = {"context_length": 64, "batch_size": 8, "compile": "off"} | changes
-    config, train = settings.resolve(settings.merged("tiny", None, keys), 2000)
+    config, train = settings.resolve({"vocab_size": 2000} | settings.merged("tiny", None, keys), 1)
     plan = devices.choose(config, train)
-    ids = np.random.default_rng(0).integers(0, 2000, 9000).astype(np.uint16)
+    ids = np.random.default_rng(0).integers(0, config.vocab_size, 9000).astype(np.uint16)
     windows = Windows(ids, config.context_length)
     engine = Engine(config, train, windows, plan, World(0, 1, plan.device))
     measuring._step(engine, 0)

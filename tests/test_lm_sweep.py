@@ -207,6 +207,10 @@ def test_what_cannot_be(ids: Path, tmp_path: Path) -> None:
     assert "does not divide" in str(found.trials[1].message)
     with pytest.raises(bytemill.ConfigError, match="none of the runs could be begun"):
         lm.sweep(ids, tmp_path / "b", {"num_heads": [3, 5]}, **SMALL)
+    assert not (tmp_path / "b").exists()
+    with pytest.raises(FileNotFoundError):
+        lm.sweep(tmp_path / "nothing", tmp_path / "b", {"lr": [1e-3, 1e-2]}, **SMALL)
+    assert not (tmp_path / "b").exists()
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "thesis.tex").touch()
     for overwrite in (False, True):

@@ -92,17 +92,21 @@ def sweep(
         return
     fixed = {n: v[0] for n, v in values.items() if not isinstance(v, Range) and len(v) == 1}
     space = {n: v for n, v in values.items() if n not in fixed}
-    found = lm.sweep(
-        tokens,
-        output,
-        space,
-        random=random,
-        engine=engine,
-        resume=resume,
-        overwrite=overwrite,
-        **common,
-        **fixed,
-    )
+    try:
+        found = lm.sweep(
+            tokens,
+            output,
+            space,
+            random=random,
+            engine=engine,
+            resume=resume,
+            overwrite=overwrite,
+            **common,
+            **fixed,
+        )
+    except KeyboardInterrupt:
+        streams.note(ctx, f"what was done is in {output}; --resume goes on from there")
+        raise
     for note in found.notes:
         streams.note(ctx, note)
     if as_json:

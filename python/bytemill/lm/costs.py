@@ -154,13 +154,13 @@ def training_memory(
     kept = activations(config, n_sequences, kernels=kernels, dtype=dtype, recompute=recompute)
     head, inner = _working(config, n_sequences, kernels, dtype)
     # Going back, activations go as gradients come, both block by block: the most is at one end.
-    # At the very end the gradient of the embeddings comes, alone.
+    # At the very end the gradient of the embeddings comes, alone; before, half a block is there.
     there = weights if accumulate else 0
     matrix = 4 * config.vocab_size * config.d_model
     tail = _tail(config, n_sequences, kernels, dtype)
     begin = there + max(kept + head, kept - tail + matrix + inner)
     block = _block(config, n_sequences, kernels, dtype)
-    end = max(weights + _stream(config, n_sequences), weights - matrix + block + inner)
+    end = max(weights + _stream(config, n_sequences), weights - matrix + block // 2)
     peak = weights + moments + max(begin, end)
     return Memory(weights, weights, moments, kept, max(head, inner), peak)
 
@@ -168,10 +168,15 @@ def training_memory(
 def _working(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> tuple[int, int]:
     """Bytes for the moment: of the head, and of backward through a block."""
     n_tokens, ids = n_sequences * config.context_length, config.vocab_size
-    # Gradients of all inner parts, and of the stream.
-    inner = n_tokens * (4 * config.width + 4 * config.d_model) * WIDTHS[dtype]
+    # Gradients of the inner width (the fused sublayer holds on to one more), the stream's, and that
+    # of a matrix.
+    d, f, width = config.d_model, config.width, WIDTHS[dtype]
+    n_inner = 3 if kernels == "fused" else 2
+    inner = n_tokens * (n_inner * f + 2 * d) * width + 4 * d * f
     if kernels == "plain":
-        inner += 2 * n_tokens * config.num_heads * config.context_length * WIDTHS[dtype]
+        # Four times the scores, when what the feed-forward layer kept is gone.
+        scores = n_tokens * config.num_heads * config.context_length * width
+        inner = max(inner, 4 * scores - n_tokens * (5 * f + 3 * d) * width)
         # The gradient of the logits, and where the greatest is.
         return 5 * n_tokens * ids, inner
     # Logits of a chunk and their softmax, beside that of the chunk before; and what they are of.

@@ -88,11 +88,13 @@ def this_machine() -> Hardware:
 
 
 def _processor() -> str:
+    n = torch.get_num_threads()
+    threads = f"{n} thread{'s' if n > 1 else ''}"
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
-                return f"{line.partition(':')[2].strip()}, {torch.get_num_threads()} threads"
-    return f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"
+                return f"{line.partition(':')[2].strip()}, {threads}"
+    return f"{platform.processor() or platform.machine()}, {threads}"
 
 
 def counted_flops(config: ModelConfig, n_sequences: int) -> int:

@@ -156,6 +156,9 @@ def sweep(
         run = os.path.abspath(place / name_of(each))
         orders.append({**common, "run": run, "options": fixed | each, "settings": each,
                        "patience": patience})  # fmt: skip
+    if not Path(tokens).exists():
+        raise FileNotFoundError(2, "No such file or directory", str(tokens))
+    is_new = not place.exists()
     _prepare(place, resume, overwrite)
     worker = chosen(engine)
     trials: list[Trial] = []
@@ -171,6 +174,8 @@ def sweep(
                 trials.append(trial)
                 report("sweep", number, len(orders))
     if all(trial.status == "failed" for trial in trials):
+        if is_new:
+            shutil.rmtree(place)
         raise ConfigError(f"none of the runs could be begun: {trials[0].message}")
     return _finished(place, list(space), trials, common | {"fixed": fixed, "random": random})
 
