@@ -21,8 +21,11 @@ COMMANDS = (
     "compare",
     "convert",
     "train",
+    "sweep",
+    "evaluate",
     "generate",
     "plot",
+    "account",
     "demo",
 )
 

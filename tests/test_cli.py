@@ -54,6 +54,14 @@ OPTIONS = {
     + " ".join(f"--{name.replace('_', '-')}" for name in (*MODEL_KEYS, *TRAIN_KEYS)),
     "generate": "--max-tokens --temperature --top-k --top-p --min-p --repetition-penalty --stop "
     "--seed -n --samples --step --device --special --echo --no-echo -i --interactive --json",
+    "sweep": "-o --output --random --find-lr -t --tokenizer --val --token-dtype --preset --config "
+    "--resume --engine --ray-address --overwrite --quiet --json "
+    + " ".join(f"--{name.replace('_', '-')}" for name in (*MODEL_KEYS, *TRAIN_KEYS)),
+    "evaluate": "--split --stride --per-document --step --batch-size --token-dtype --device "
+    "--check --no-check --quiet --json",
+    "account": "--preset --config --batch-size --hardware --memory --tokens --mfu --dtype "
+    "--optimizer --measure --plot --overwrite --json --context "
+    + " ".join(f"--{name.replace('_', '-')}" for name in MODEL_KEYS),
     "plot": "-o --output --x --title --overwrite --quiet",
     "demo": "--out --vocab-size --seconds --quiet",
 }

@@ -146,7 +146,15 @@ WITHOUT = """
     except bytemill.MissingPackageError as error:
         assert isinstance(error, ImportError)
         print(error)
-    assert main(["train", "--help"]) == 0
+    for command in ("train", "sweep", "evaluate", "account"):
+        assert main([command, "--help"]) == 0
+    assert bytemill.lm.account(ModelConfig(300, 16, 32, 1, 2), hardware="a100").seconds
+    for command in (
+        ["account", "--measure"], ["account", "run"], ["account", "--hardware", "this"],
+        ["sweep", "tokens", "-o", "a", "--lr", "1,2"], ["sweep", "tokens", "-o", "a", "--find-lr"],
+        ["evaluate", "run", "tokens"],
+    ):
+        assert main(command) == 1
     sys.exit(main(["generate", "run", "x"]))
 """
 

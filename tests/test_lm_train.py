@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 import bytemill  # noqa: E402
 import small_lm  # noqa: E402
 from bytemill import lm  # noqa: E402
-from bytemill.lm import account, checkpoint, devices, evaluate, metrics, settings  # noqa: E402
+from bytemill.lm import checkpoint, costs, devices, evaluation, metrics, settings  # noqa: E402
 
 SMALL: dict[str, Any] = {
     "preset": "tiny", "vocab_size": 97, "context_length": 16, "d_model": 32, "num_layers": 1,
@@ -84,7 +84,7 @@ def test_a_run(ids: Path, tmp_path: Path) -> None:
     assert tokenizer is None
     assert model.config.d_model == 32
     # The model that was loaded is the one that was measured.
-    evaluator = evaluate.Evaluator(lm.open_tokens(ids)[19600:], 16, 128)
+    evaluator = evaluation.Evaluator(lm.open_tokens(ids)[19600:], 16, 128)
     world = lm_world()
     assert evaluator(model, world, devices.contextlib.nullcontext()).loss == pytest.approx(
         best["val_loss"], rel=1e-5
@@ -223,8 +223,8 @@ def test_bits_per_byte(tmp_path: Path, tokenizer: bytemill.Tokenizer) -> None:
     (tmp_path / "text.txt").write_text(text)
     tokens = tokenizer.encode_files(tmp_path / "text.txt", tmp_path / "tokens", append_eot=False)
     model = small_lm.model(vocab_size=len(tokenizer))
-    lengths = evaluate.token_lengths(tokenizer, len(tokenizer))
-    found = evaluate.Evaluator(tokens, 32, 1000, lengths, at_once=3)(
+    lengths = evaluation.token_lengths(tokenizer, len(tokenizer))
+    found = evaluation.Evaluator(tokens, 32, 1000, lengths, at_once=3)(
         model, lm_world(), devices.contextlib.nullcontext()
     )
     ids = torch.tensor(np.asarray(tokens[:]).astype(np.int64))
@@ -288,7 +288,7 @@ def test_every_preset_makes_sense(name: str) -> None:
     assert train.warmup_steps < train.steps
     assert train.last_lr < train.lr
     with torch.device("meta"):
-        assert lm.TransformerLM(model).n_parameters == account.n_parameters(model)
+        assert lm.TransformerLM(model).n_parameters == costs.n_parameters(model)
 
 
 @pytest.mark.parametrize(
@@ -304,8 +304,8 @@ def test_the_count_of_parameters_and_products(changes: dict[str, Any]) -> None:
         model = lm.TransformerLM(config).use_kernels("plain")
         with FlopCounterMode(display=False) as counter:
             model(torch.zeros(1, 32, dtype=torch.long))
-    assert model.n_parameters == account.n_parameters(config)
-    assert counter.get_total_flops() == account.forward_flops(config, 32)
+    assert model.n_parameters == costs.n_parameters(config)
+    assert counter.get_total_flops() == costs.forward_flops(config, 32)
 
 
 def test_what_cannot_be_resumed_or_replaced(ids: Path, tmp_path: Path) -> None:

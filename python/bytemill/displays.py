@@ -192,8 +192,12 @@ class _Notebook(_Written):
 # --- lines ------------------------------------------------------------------------------------
 
 
+# What phases count that do not count bytes.
+UNITS = {"merge": "merges", "evaluate": "tokens", "overlap": "tokens", "sweep": "steps"}
+
+
 def _amount(event: ProgressEvent, n: float) -> str:
-    return f"{n:,.0f}" if event.phase == "merge" else size(n)
+    return f"{n:,.0f}" if event.phase in UNITS else size(n)
 
 
 def _line(event: ProgressEvent, width: int = 0, bar: str = "") -> str:
@@ -222,7 +226,7 @@ def _line(event: ProgressEvent, width: int = 0, bar: str = "") -> str:
 
 
 def _totals(event: ProgressEvent) -> str:
-    unit = " merges" if event.phase == "merge" else ""
+    unit = f" {UNITS[event.phase]}" if event.phase in UNITS else ""
     rate = _amount(event, event.done / max(event.seconds, 1e-9))
     memory = f", memory {size(event.memory)}" if event.memory else ""
     return (

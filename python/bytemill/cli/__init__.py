@@ -19,14 +19,17 @@ import click
 from .. import __version__
 from ..errors import BytemillError
 from . import streams
+from .account import account
 from .compare import compare
 from .convert import convert
 from .count import count
 from .demo import demo
 from .encode import decode, encode
+from .evaluate import evaluate
 from .generate import generate
 from .inspect import inspect
 from .plot import plot
+from .sweep import sweep
 from .tokens import verify
 from .train import train
 from .train_tokenizer import train_tokenizer
@@ -96,8 +99,11 @@ for _command in (
     compare,
     convert,
     train,
+    sweep,
+    evaluate,
     generate,
     plot,
+    account,
     demo,
 ):
     app.add_command(_command)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any
 
 import click
 
 from .. import measures
-from ..lm.config import ModelConfig
-from ..lm.settings import DEFAULT_PRESET, PRESETS, TrainConfig
+from ..lm.settings import DEFAULT_PRESET, PRESETS
 from . import options, streams
-
-Function = TypeVar("Function", bound=Callable[..., Any])
+from .fields import config_options
 
 EXAMPLES = """\b
 examples:
@@ -25,54 +22,6 @@ examples:
   bytemill train tokens/ -o run/ --resume
   torchrun --nproc-per-node 2 -m bytemill train tokens/ -o run/
 """
-
-MODEL_HELP = {
-    "vocab_size": "Ids.  [default: as many as the tokenizer has]",
-    "context_length": "Longest sequence.",
-    "d_model": "Width of the residual stream.",
-    "num_layers": "Blocks.",
-    "num_heads": "Heads of queries.",
-    "d_ff": "Inner width of feed-forward layers.",
-    "rope_theta": "Base of the rotary frequencies.",
-    "num_kv_heads": "Heads of keys and values.  [default: as --num-heads]",
-    "norm": "RMSNorm before sublayers, behind them, or nowhere.",
-    "positions": "Rotary, or none.",
-    "feed_forward": "SwiGLU, or SiLU without a gate.",
-    "tie_embeddings": "One matrix for embedding and head.",
-    "qk_norm": "RMSNorm on queries and keys.",
-    "norm_eps": "What keeps RMSNorm from dividing by zero.",
-}
-
-
-def config_options(function: Function) -> Function:
-    """Adds an option for each field of the configs; what is not given stays None."""
-    fields: list[tuple[str, Any, str, Any]] = []
-    hints = get_type_hints(ModelConfig)
-    fields += [(name, hints[name], text, None) for name, text in MODEL_HELP.items()]
-    hints = get_type_hints(TrainConfig)
-    for field in dataclasses.fields(TrainConfig):
-        text = field.metadata["help"]
-        # The preset's word comes before that of the class.
-        default = PRESETS[DEFAULT_PRESET].get(field.name, field.default)
-        fields.append((field.name, hints[field.name], text, default))
-    for name, hint, text, default in reversed(fields):
-        function = _option(name, hint, text, default)(function)
-    return function
-
-
-def _option(name: str, hint: Any, text: str, default: Any) -> Any:
-    flag = f"--{name.replace('_', '-')}"
-    if default not in (None, "") and "[default" not in text:
-        shown = {True: "yes", False: "no"}.get(default, default) if hint is bool else default
-        text += f"  [default: {shown}]"
-    if hint is bool:
-        return click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=text)
-    kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
-    if get_origin(hint) is Literal:
-        return click.option(flag, name, type=click.Choice(get_args(hint)), help=text)
-    kind = kinds[0]
-    metavar = {int: "N", float: "X", str: "TEXT"}[kind]
-    return click.option(flag, name, type=kind, metavar=metavar, help=text)
 
 
 @click.command(short_help="Train a language model on tokens.", epilog=EXAMPLES)

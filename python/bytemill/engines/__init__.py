@@ -12,6 +12,7 @@ engines give the same bytes.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import ConfigError
@@ -44,6 +45,11 @@ class Engine(Protocol):
         report: Report,
     ) -> None:
         """Writes the tokens of a corpus into a directory; `plan` is what Rust is asked for."""
+
+    def map(
+        self, function: Callable[[Any], Any], items: list[Any], *, cpus: int = 1, gpus: int = 0
+    ) -> Iterator[Any]:
+        """What the function gives for each item, in any order; each call has so many processors."""
 
 
 def chosen(engine: str | Engine) -> Engine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
@@ -45,3 +46,8 @@ class Local:
         report: Report,
     ) -> None:
         _native.encode_files(tokenizer, corpus.inputs(entries), out, progress=report, **plan)
+
+    def map(
+        self, function: Callable[[Any], Any], items: list[Any], *, cpus: int = 1, gpus: int = 0
+    ) -> Iterator[Any]:
+        return map(function, items)

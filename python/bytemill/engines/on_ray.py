@@ -16,9 +16,9 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import _native
 from ..errors import ConfigError
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
 
 __all__ = ["PARTS", "Ray"]
+
+Item = TypeVar("Item")
 
 PARTS = ".parts"
 # So many counts are merged at a time: less reading than by twos, and still little at once.
@@ -184,6 +186,17 @@ class Ray:
             done += unit.size
             report("encode", done, total)
 
+    # --- anything -----------------------------------------------------------------------------
+
+    def map(
+        self, function: Callable[[Any], Any], items: list[Any], *, cpus: int = 1, gpus: int = 0
+    ) -> Iterator[Any]:
+        ray = self._connected()
+        task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(function)
+        numbers = range(len(items))
+        for reference, _ in _completed(ray, numbers, lambda n: task.remote(items[n])):
+            yield _got(ray, reference)
+
 
 class _Folder:
     """A temporary directory that goes with the counts that read from it."""
@@ -198,10 +211,10 @@ def _name(unit: Unit) -> str:
 
 
 def _completed(
-    ray: Any, work: list[Unit], start: Callable[[Unit], Any]
-) -> Iterator[tuple[Any, Unit]]:
+    ray: Any, work: Iterable[Item], start: Callable[[Item], Any]
+) -> Iterator[tuple[Any, Item]]:
     """Starts tasks, a few more than there are processors, and gives those that are done."""
-    running: dict[Any, Unit] = {}
+    running: dict[Any, Item] = {}
     left = iter(work)
     most = max(int(ray.cluster_resources().get("CPU", 1)) * WAITING_PER_CPU, 2)
     try:

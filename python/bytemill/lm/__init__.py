@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from ..errors import MissingPackageError
 
 if TYPE_CHECKING:
+    from .accounting import Account, Hardware, account
     from .checkpoint import load_checkpoint, save_checkpoint
     from .config import ModelConfig
     from .data import Windows, get_batch, open_tokens
     from .decode import STEPS, DecodeStep
-    from .evaluate import Evaluation
+    from .evaluation import Evaluation
     from .functional import (
         cross_entropy,
         perplexity,
@@ -38,21 +39,27 @@ if TYPE_CHECKING:
         SiLUFeedForward,
         SwiGLU,
     )
+    from .measuring import Measured, measured_step, this_machine
     from .model import TransformerBlock, TransformerLM
     from .optim import SGD, AdamW, Muon, clip_gradients
+    from .rate_test import RateTest, find_lr
     from .report import StepReport
-    from .run import load
+    from .run import load, read_config
     from .sampling import Sampling
     from .schedule import constant_schedule, cosine_schedule, wsd_schedule
+    from .scoring import Scores, evaluate
+    from .search import Sweep, Trial, sweep
     from .settings import PRESETS, TrainConfig
+    from .space import Range
     from .training import TrainResult, train
 
 _HOMES = {
+    "accounting": ("Account", "Hardware", "account"),
     "checkpoint": ("load_checkpoint", "save_checkpoint"),
     "config": ("ModelConfig",),
     "data": ("Windows", "get_batch", "open_tokens"),
     "decode": ("STEPS", "DecodeStep"),
-    "evaluate": ("Evaluation",),
+    "evaluation": ("Evaluation",),
     "functional": (
         "cross_entropy",
         "perplexity",
@@ -71,13 +78,18 @@ _HOMES = {
         "SiLUFeedForward",
         "SwiGLU",
     ),
+    "measuring": ("Measured", "measured_step", "this_machine"),
     "model": ("TransformerBlock", "TransformerLM"),
     "optim": ("SGD", "AdamW", "Muon", "clip_gradients"),
+    "rate_test": ("RateTest", "find_lr"),
     "report": ("StepReport",),
-    "run": ("load",),
+    "run": ("load", "read_config"),
     "sampling": ("Sampling",),
     "schedule": ("constant_schedule", "cosine_schedule", "wsd_schedule"),
+    "search": ("Sweep", "Trial", "sweep"),
+    "scoring": ("Scores", "evaluate"),
     "settings": ("PRESETS", "TrainConfig"),
+    "space": ("Range",),
     "training": ("TrainResult", "train"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -86,43 +98,58 @@ __all__ = [
     "PRESETS",
     "SGD",
     "STEPS",
+    "Account",
     "AdamW",
     "CausalSelfAttention",
     "DecodeStep",
     "Embedding",
     "Evaluation",
+    "Hardware",
     "Linear",
+    "Measured",
     "ModelConfig",
     "Muon",
     "Piece",
     "RMSNorm",
+    "Range",
+    "RateTest",
     "RotaryEmbedding",
     "Sampling",
+    "Scores",
     "SiLUFeedForward",
     "StepReport",
+    "Sweep",
     "SwiGLU",
     "TrainConfig",
     "TrainResult",
     "TransformerBlock",
     "TransformerLM",
+    "Trial",
     "Windows",
+    "account",
     "clip_gradients",
     "constant_schedule",
     "cosine_schedule",
     "cross_entropy",
+    "evaluate",
+    "find_lr",
     "generate_ids",
     "generate_text",
     "get_batch",
     "linear_cross_entropy",
     "load",
     "load_checkpoint",
+    "measured_step",
     "open_tokens",
     "perplexity",
+    "read_config",
     "save_checkpoint",
     "scaled_dot_product_attention",
     "silu",
     "softmax",
     "stream_text",
+    "sweep",
+    "this_machine",
     "train",
     "wsd_schedule",
 ]

@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .cache import KVCache, LayerCache
+from .costs import can_fuse
 from .layers import SwiGLU
-from .model import TransformerLM, can_fuse, norm_weight
+from .model import TransformerLM, norm_weight
 
 __all__ = ["STEPS", "DecodeStep", "ModuleStep", "TorchStep", "new_step"]
 

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from ..errors import ConfigError
-from . import account
+from . import costs
 from .config import ModelConfig
+from .costs import can_fuse
 from .layers import Kernels
-from .model import TransformerLM, can_fuse
+from .model import TransformerLM
 from .settings import TrainConfig
 
 __all__ = ["Plan", "choose", "matmul_rate", "peak_memory"]
@@ -179,7 +180,7 @@ def _compile(
         return "off", "the fused sublayers are faster than what the compiler makes"
     if not any(shutil.which(name) for name in ("g++", "clang++", "cl")):
         return "off", "no C++ compiler here"
-    seconds = train.steps * account.training_flops(model, train.batch_size) / 150e9
+    seconds = train.steps * costs.training_flops(model, train.batch_size) / 150e9
     if seconds < COMPILE_PAYS_AFTER:
         return "off", "the run is too short to earn it back"
     return "body", "the run is long enough to earn it back"

@@ -22,11 +22,9 @@ import torch
 from torch import Tensor
 
 from .._native import Passes
+from .costs import chunk_rows
 
 __all__ = ["attention_sublayer", "feed_forward_sublayer", "normed", "passes"]
-
-# Of a chunk of the widest rows between two products: several of them stay in the caches.
-CHUNK_BYTES = 4 << 20
 
 Rotation = tuple[Tensor, Tensor]
 
@@ -115,7 +113,7 @@ class _FeedForward(torch.autograd.Function):
         gate, up = x.new_empty(n_rows, d_ff), x.new_empty(n_rows, d_ff)
         out = torch.empty_like(x, memory_format=torch.contiguous_format)
         flat_out = out.view(flat.shape)
-        size = _chunk_rows(d_ff, n_rows)
+        size = chunk_rows(d_ff, n_rows)
         normed, inner = x.new_empty(size, len(weight)), x.new_empty(size, d_ff)
         for rows in _chunks(n_rows, size):
             n = len(flat[rows])
@@ -135,7 +133,7 @@ class _FeedForward(torch.autograd.Function):
         x_grad = torch.empty_like(x)
         weight_grad = torch.zeros_like(weight)
         w1_grad, w2_grad, w3_grad = map(torch.zeros_like, (w1, w2, w3))
-        size = _chunk_rows(d_ff, n_rows)
+        size = chunk_rows(d_ff, n_rows)
         up_grad, gate_grad, inner = (x.new_empty(size, d_ff) for _ in range(3))
         normed = x.new_empty(size, len(weight))
         for rows in _chunks(n_rows, size):
@@ -156,10 +154,6 @@ class _FeedForward(torch.autograd.Function):
             torch.mm(gate_grad[:n], w1, out=x_grad[rows]).addmm_(up_grad[:n], w3)
             weight_grad += _norm_backward(x_grad[rows], x[rows], weight, scale[rows], past)
         return x_grad.view(grad.shape), weight_grad, w1_grad, w2_grad, w3_grad, None
-
-
-def _chunk_rows(width: int, n_rows: int) -> int:
-    return min(n_rows, max(128, CHUNK_BYTES // (4 * width) // 64 * 64))
 
 
 def _chunks(n_rows: int, size: int) -> list[slice]:

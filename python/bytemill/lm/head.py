@@ -12,12 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import fused
+from . import costs, fused
 
-__all__ = ["CHUNK_BYTES", "linear_cross_entropy"]
-
-# The logits of a chunk stay in the second-level and third-level caches of most processors.
-CHUNK_BYTES = 4 << 20
+__all__ = ["linear_cross_entropy"]
 
 
 def linear_cross_entropy(
@@ -35,10 +32,9 @@ def linear_cross_entropy(
     if torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
         hidden, weight = hidden.to(dtype), weight.to(dtype)
-    if chunk_rows is None:
-        least = 128 if kind == "cpu" else 2048
-        chunk_rows = max(least, CHUNK_BYTES // (4 * weight.shape[0]) // 64 * 64)
     rows = hidden.reshape(-1, hidden.shape[-1])
+    if chunk_rows is None:
+        chunk_rows = costs.chunk_rows(weight.shape[0], len(rows), kind)
     return _HeadLoss.apply(rows, weight, targets.reshape(-1), chunk_rows)  # type: ignore[no-any-return]
 
 

@@ -20,6 +20,7 @@ from ..errors import ConfigError
 from . import functional, fused
 from .cache import KVCache, LayerCache
 from .config import ModelConfig
+from .costs import can_fuse
 from .head import linear_cross_entropy
 from .layers import (
     CausalSelfAttention,
@@ -135,11 +136,6 @@ def is_plain(x: Tensor) -> bool:
     return (
         x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
     )
-
-
-def can_fuse(config: ModelConfig) -> bool:
-    """Whether the fused sublayers know this shape; the ablations take torch's way."""
-    return config.norm == "pre" and config.feed_forward == "swiglu" and not config.qk_norm
 
 
 class TransformerLM(nn.Module):

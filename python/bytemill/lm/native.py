@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from .._native import LMDecoder
 from ..errors import ConfigError
+from .costs import can_fuse
 from .decode import ModuleStep
 from .layers import SwiGLU
-from .model import TransformerLM, can_fuse, norm_weight
+from .model import TransformerLM, norm_weight
 
 __all__ = ["NativeStep", "can_run"]
 

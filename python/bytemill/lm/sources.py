@@ -14,7 +14,7 @@ from ..tokenizer import Tokenizer
 from ..tokens import Tokens
 from .data import Array, TokenArray, open_tokens
 
-__all__ = ["Sources", "open_sources"]
+__all__ = ["Part", "Sources", "open_sources", "splits_of"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def open_sources(
     place = Path(tokens)
     split = None
     if place.is_dir():
-        names = _splits(place)
+        names = splits_of(place)
         split = "train" if "train" in names else None
         if val is None and "val" in names:
             val = place
@@ -71,7 +71,7 @@ def open_sources(
     held_out: Any = None
     if val is not None:
         other = Path(val)
-        named = "val" if other.is_dir() and "val" in _splits(other) else None
+        named = "val" if other.is_dir() and "val" in splits_of(other) else None
         held_out = open_tokens(other, named, token_dtype)
         if isinstance(held_out, Tokens) and fingerprint not in (None, held_out.fingerprint):
             raise TokensError(
@@ -108,7 +108,8 @@ class Part:
         return self.tokens[slice(self.start + start, self.start + stop, step)]
 
 
-def _splits(directory: Path) -> list[str]:
+def splits_of(directory: Path) -> list[str]:
+    """The names of the splits of a directory of tokens."""
     entries = json.loads(_native.open_manifest(directory))["splits"]
     return [entry["name"] for entry in entries]
 

@@ -23,13 +23,13 @@ from .. import __version__
 from ..errors import BytemillError, ConfigError, TrainingError
 from ..measures import duration, size
 from ..memory import allowed_memory
-from . import account, checkpoint, devices, settings
+from . import checkpoint, costs, devices, settings
 from .config import ModelConfig
 from .data import Windows
 from .devices import Plan
 from .distributed import World, joined, local_rank, ranks_of_environment
 from .engine import Engine
-from .evaluate import Evaluation, Evaluator, token_lengths
+from .evaluation import Evaluation, Evaluator, token_lengths
 from .generate import generate_text
 from .metrics import Metrics
 from .report import Report, ReportOption, StepReport
@@ -248,13 +248,14 @@ class _Session:
         self.engine.compile(self.step, self.report)
         rate = devices.matmul_rate(self.plan.device, self.plan.dtype)
         self.rate = rate
-        parameters = account.n_parameters(model)
-        memory = account.training_memory(
+        parameters = costs.n_parameters(model)
+        memory = costs.training_memory(
             model,
             self.engine.micro,
-            fused=self.plan.kernels == "fused",
-            moments=1 if config.optimizer == "muon" else 0 if config.optimizer == "sgd" else 2,
-            width=4 if self.plan.dtype == torch.float32 else 2,
+            kernels=self.plan.kernels,
+            dtype=str(self.plan.dtype).removeprefix("torch."),
+            optimizer=config.optimizer,
+            accumulate=self.engine.micro < len(self.engine.rows),
         )
         seconds = self.engine.trial(self.step) * (config.steps - self.step)
         ranks = "" if self.world.size == 1 else f", {self.world.size} ranks ({config.parallel})"
@@ -269,14 +270,14 @@ class _Session:
         )
         self.report.event(
             "predicted",
-            f"expect  {size(memory.total)} for training (weights {size(memory.weights)}, "
+            f"expect  {size(memory.peak)} for training (weights {size(memory.weights)}, "
             f"activations {size(memory.activations)}), about {duration(seconds)}",
-            memory=memory.total,
+            memory=memory.peak,
             seconds=seconds,
             parameters=parameters,
         )
         allowed = allowed_memory()
-        if self.plan.device.type == "cpu" and memory.total * self.world.size > 0.9 * allowed:
+        if self.plan.device.type == "cpu" and memory.peak * self.world.size > 0.9 * allowed:
             self.report.say(
                 f"note: that is more than fits into the {size(allowed)} allowed here; "
                 "a smaller --micro-batch-size needs less"
@@ -289,7 +290,7 @@ class _Session:
         began = time.perf_counter()
         first, loss, evaluation = self.step, math.nan, None
         n_tokens = config.batch_size * self.model.config.context_length
-        flops = account.training_flops(self.model.config, config.batch_size)
+        flops = costs.training_flops(self.model.config, config.batch_size)
         clock = Clock()
         while self.step < config.steps:
             clock.begin()

@@ -17,9 +17,14 @@ DIVERGED_FOR = 50
 
 
 class Watch:
-    """Tells when a loss has left for good."""
+    """Tells when a loss has left for good.
 
-    def __init__(self) -> None:
+    Args:
+        patience: steps that it may be far above its best.
+    """
+
+    def __init__(self, patience: int = DIVERGED_FOR) -> None:
+        self.patience = patience
         self.mean: float | None = None
         self.lowest = math.inf
         self.above = 0
@@ -30,7 +35,7 @@ class Watch:
         self.mean = loss if self.mean is None else 0.9 * self.mean + 0.1 * loss
         self.lowest = min(self.lowest, self.mean)
         self.above = self.above + 1 if self.mean > self.lowest + DIVERGED_BY else 0
-        if self.above < DIVERGED_FOR:
+        if self.above < self.patience:
             return None
         return (
             f"the loss diverges: about {self.mean:.2f} for {self.above} steps, "

@@ -1,0 +1,278 @@
+"""`bytemill account`: what a model costs, before it is made; and after, beside the prediction."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .. import lm, measures
+from ..lm.config import ModelConfig
+from ..lm.settings import DEFAULT_PRESET, MODEL_KEYS, PRESETS, TrainConfig, merged, read_toml
+from . import options, streams
+from .fields import model_options
+
+if TYPE_CHECKING:
+    from ..lm.accounting import Account
+    from ..lm.measuring import Measured
+
+EXAMPLES = """\b
+examples:
+  bytemill account --preset gpt2-xl
+  bytemill account --preset gpt2-xl --context 16384 --hardware a100 --tokens 100e9
+  bytemill account --preset gpt2-small --preset gpt2-medium --preset gpt2-xl
+  bytemill account --preset gpt2-xl --plot shares.png
+  bytemill account --preset laptop --batch-size 32 --hardware this --measure
+  bytemill account run/ --json
+"""
+
+GPT2_IDS = 50257
+OTHER_IDS = 10000
+
+
+class _Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A whole number, also as 1e9."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        try:
+            number = float(str(value).replace("_", "").replace(",", ""))
+            if number != number or number < 1 or number == float("inf"):
+                raise ValueError
+        except ValueError:
+            self.fail(f"{value!r} is not a number such as 100e9", param, ctx)
+        return int(number)
+
+
+@click.command(short_help="What a model costs: parameters, memory, time.", epilog=EXAMPLES)
+@click.argument("run", required=False, metavar="[RUN]")
+@click.option("--preset", multiple=True, metavar="NAME",
+              help=f"Shape by name: {', '.join(PRESETS)}; several are put side by side.  "
+              f"[default: {DEFAULT_PRESET}]")  # fmt: skip
+@click.option("--config", metavar="FILE", help="TOML file as for bytemill train.")
+@click.option("--batch-size", type=click.IntRange(min=1), default=1, show_default=True,
+              metavar="N", help="Sequences at a time.")  # fmt: skip
+@click.option("--hardware", metavar="NAME",
+              help="What computes: a100, h100, or this (measures this machine).")  # fmt: skip
+@click.option("--memory", metavar="SIZE", help="Memory that there is, such as 80GB.  "
+              "[default: the hardware's]")  # fmt: skip
+@click.option("--tokens", type=_Number(), metavar="N",
+              help="Tokens to train on.  [default: the compute-optimal number]")  # fmt: skip
+@click.option("--mfu", type=click.FloatRange(0, 1, min_open=True), default=0.4, show_default=True,
+              metavar="X", help="Share of the hardware's peak that is reached.")  # fmt: skip
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]),
+              help="Arithmetic of the products.  [default: bfloat16 on a GPU]")  # fmt: skip
+@click.option("--optimizer", type=click.Choice(["adamw", "muon", "sgd"]), default="adamw",
+              show_default=True, help="What it remembers takes memory.")  # fmt: skip
+@click.option("--measure", is_flag=True,
+              help="Also do some real steps here, and show both side by side.")  # fmt: skip
+@click.option("--plot", "picture", type=click.Path(path_type=Path), metavar="FILE",
+              help="Draw how shares move with size and context: .png, .svg or .pdf.")  # fmt: skip
+@options.overwrite_option
+@streams.json_option
+@model_options(vocab_size=f"Ids.  [default: {GPT2_IDS} for gpt2-…, {OTHER_IDS} for others]")
+def account(
+    run: str | None,
+    preset: tuple[str, ...],
+    config: str | None,
+    measure: bool,
+    picture: Path | None,
+    overwrite: bool,
+    as_json: bool,
+    memory: str | None,
+    **given: Any,
+) -> None:
+    """Reckon what a model costs: of presets, of a config, or of RUN's model.
+
+    Parameters, memory by kind and by how activations are kept, operations by component and their
+    shares, the largest batch that fits, the days to train.
+    """
+    if run is not None and (preset or config):
+        raise click.UsageError("RUN has its own config: leave out --preset and --config")
+    if measure and len(preset) > 1:
+        raise click.UsageError("--measure is for one model: give one --preset")
+    if picture is not None:
+        options.check_file(picture, overwrite)
+    fields = {key: given.pop(key) for key in MODEL_KEYS}
+    changes = {key: value for key, value in fields.items() if value is not None}
+    limit = None if memory is None else measures.parse_size(memory)
+    names: list[str | None] = [*preset] or [run]
+    configs = [_model(name if run is None else None, run, config, changes) for name in names]
+    accounts = [lm.account(each, memory=limit, **given) for each in configs]
+    labels = [name or config or DEFAULT_PRESET for name in names]
+    measured = _measured(configs[0], given) if measure else None
+    if picture is not None:
+        from ..lm.plot import plot_shares
+
+        plot_shares(dict(zip(labels, configs)), picture)
+        if not as_json:
+            streams.say(f"saved   {picture}")
+    if as_json:
+        found = [one.to_json() | {"name": name} for one, name in zip(accounts, labels)]
+        if measured is not None:
+            found[0]["measured"] = dataclasses.asdict(measured) | {"mfu": measured.mfu}
+        streams.put_json(found[0] if len(found) == 1 else found)
+    elif len(accounts) > 1:
+        streams.put(_side_by_side(accounts, labels))
+    else:
+        streams.put(_sheet(accounts[0], labels[0]))
+        if measured is not None:
+            streams.put(_compared(measured))
+
+
+def _model(
+    preset: str | None, run: str | None, config: str | None, changes: dict[str, Any]
+) -> ModelConfig:
+    if run is not None:
+        keys = lm.read_config(Path(run))["model"] | changes
+    else:
+        file = {} if config is None else read_toml(config)
+        name = preset or file.get("preset") or DEFAULT_PRESET
+        ids = GPT2_IDS if name.startswith("gpt2") else OTHER_IDS
+        keys = {"vocab_size": ids} | merged(preset, file, changes)
+    return ModelConfig(**{key: value for key, value in keys.items() if key in MODEL_KEYS})
+
+
+def _measured(config: ModelConfig, given: dict[str, Any]) -> Measured:
+    train = TrainConfig(
+        batch_size=given["batch_size"],
+        optimizer=given["optimizer"],
+        dtype=given["dtype"] or "auto",
+        compile="off",
+    )
+    streams.say("measure some steps, in a process of their own")
+    return lm.measured_step(config, train)
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def _sheet(found: Account, name: str) -> Iterator[str]:
+    config = found.config
+    yield (
+        f"{name}: {found.n_parameters:,} parameters, {config.num_layers} layers of "
+        f"{config.d_model}, {config.num_heads} heads, d_ff {config.width}, "
+        f"context {config.context_length:,}, {config.vocab_size:,} ids\n\n"
+    )
+    with_head, without = found.shares(), found.shares(head=False)
+    order = ("embeddings", "attention projections", "attention scores", "feed-forward", "norms",
+             "output head")  # fmt: skip
+    rows = [
+        [
+            part,
+            _count(found.parameters.get(part)),
+            _count(found.forward.get(part)),
+            _percent(with_head.get(part)),
+            _percent(without.get(part)),
+        ]
+        for part in order
+    ]
+    without_head = found.forward_flops - found.forward["output head"]
+    rows.append(
+        ["all", _count(found.n_parameters), _count(found.forward_flops), "100.00%", "100.00%"]
+    )
+    rows.append(["all but the head", "", _count(without_head), "", ""])
+    head = ["component", "parameters", "forward FLOPs", "share", "without head"]
+    yield streams.table("lrrrr", head, rows)
+    batch = "1 sequence" if found.batch_size == 1 else f"{found.batch_size:,} sequences"
+    yield (
+        f"\nan update on {batch}: {found.training:.4g} FLOPs, "
+        f"{found.recomputed:.4g} if blocks are recomputed\n\n"
+    )
+    yield from _memory(found, batch)
+    yield from _time(found)
+
+
+def _memory(found: Account, batch: str) -> Iterator[str]:
+    first = next(iter(found.memory.values()))
+    yield (
+        f"weights {_bytes(first.weights)}, gradients {_bytes(first.gradients)}, "
+        f"{found.optimizer}'s state {_bytes(first.moments)}\n"
+        f"KV cache of one sequence {_bytes(found.kv_cache)}; with weights in {found.dtype} "
+        f"{_bytes(found.inference)}\n\n"
+    )
+    head = [f"training on {batch}, {found.dtype}", "activations", "sum", "peak"]
+    rows = [
+        [way, *map(measures.size, (memory.activations, memory.total, memory.peak))]
+        for way, memory in found.memory.items()
+    ]
+    if found.limit is not None:
+        head.append(f"largest batch in {measures.size(found.limit)}")
+        for row, most in zip(rows, found.largest_batch.values()):
+            row.append(f"{most:,}" if most else "none")
+    yield streams.table("l" + "r" * (len(head) - 1), head, rows)
+
+
+def _time(found: Account) -> Iterator[str]:
+    yield f"\noptimal {found.optimal_tokens:,} tokens: about 20 a parameter\n"
+    yield f"train   {found.tokens:,} tokens: {found.total_flops:.4g} FLOPs\n"
+    if found.hardware is not None and found.seconds is not None:
+        rate = found.hardware.flops[found.dtype]
+        yield (
+            f"time    {_span(found.seconds)} on {found.hardware.name} at {found.mfu:.0%} of "
+            f"{rate:.4g} FLOP/s in {found.dtype}\n"
+        )
+
+
+def _side_by_side(accounts: list[Account], labels: list[str]) -> Iterator[str]:
+    parts = [name for name in accounts[0].forward if accounts[0].forward[name]]
+    head = ["", "parameters", "forward FLOPs", *parts]
+    rows = [
+        [label, _count(one.n_parameters), _count(one.forward_flops),
+         *(_percent(one.shares()[part]) for part in parts)]
+        for one, label in zip(accounts, labels)
+    ]  # fmt: skip
+    yield streams.table("l" + "r" * (len(head) - 1), head, rows)
+    yield "\nwithout the output head:\n"
+    parts.remove("output head")
+    rows = [
+        [label, _count(one.forward_flops - one.forward["output head"]),
+         *(_percent(one.shares(head=False)[part]) for part in parts)]
+        for one, label in zip(accounts, labels)
+    ]  # fmt: skip
+    head = ["", "forward FLOPs", *parts]
+    yield streams.table("l" + "r" * (len(head) - 1), head, rows)
+    if any(one.seconds for one in accounts):
+        yield "\n"
+        rows = [
+            [label, f"{one.tokens:,}", _span(one.seconds or 0.0)]
+            for one, label in zip(accounts, labels)
+        ]
+        yield streams.table("lrr", ["", "tokens", "time to train"], rows)
+
+
+def _compared(measured: Measured) -> Iterator[str]:
+    rows = [
+        ["FLOPs of an update", _count(measured.predicted_flops), _count(measured.flops),
+         "torch's counter, meta device"],
+        ["peak memory", _count(measured.predicted_memory), _count(measured.allocated),
+         f"torch's allocator, kernels {measured.kernels}"],
+        ["", "", _count(measured.resident), "growth of the process"],
+    ]  # fmt: skip
+    yield "\n" + streams.table(
+        "lrrl", ["a real step", "predicted", "measured", "measured by"], rows
+    )
+    yield (
+        f"\nstep    {measures.duration(measured.seconds)}: {measured.mfu:.0%} of the "
+        f"{measured.rate:.4g} FLOP/s of a large product\n"
+    )
+
+
+def _count(n: int | None) -> str:
+    return "" if n is None else f"{n:,}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.2%}"
+
+
+def _bytes(n: int) -> str:
+    return f"{measures.size(n)} ({n / 2**30:.2f} GiB)" if n >= 10**9 else measures.size(n)
+
+
+def _span(seconds: float) -> str:
+    return measures.duration(seconds) if seconds < 86400 else f"{seconds / 86400:,.1f} days"

@@ -1,0 +1,109 @@
+"""`bytemill evaluate`: how well a run's model foretells tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import click
+
+from . import options, streams
+
+EXAMPLES = """\b
+examples:
+  bytemill evaluate run/ tokens/
+  bytemill evaluate run/ test-tokens/ --stride 16 --json
+  bytemill evaluate run/ val.bin --per-document --step last
+"""
+
+
+@click.command(short_help="Loss, perplexity, bits per byte of a model.", epilog=EXAMPLES)
+@click.argument("run", metavar="RUN")
+@click.argument("tokens", metavar="TOKENS")
+@click.option("--split", metavar="NAME",
+              help="Of TOKENS with several.  "
+              "[default: val, or what the run held out, or all]")  # fmt: skip
+@click.option("--stride", type=click.IntRange(min=1), metavar="N",
+              help="Tokens that a window scores: the fewer, the more context each has.  "
+              "[default: half the context]")  # fmt: skip
+@click.option("--per-document", is_flag=True,
+              help="Each document by itself, and a table of them.")  # fmt: skip
+@click.option("--step", default="best", show_default=True, metavar="NAME",
+              help="Which checkpoint: best, last, or a number.")  # fmt: skip
+@click.option("--batch-size", type=click.IntRange(min=1), default=16, show_default=True,
+              metavar="N", help="Windows at a time.")  # fmt: skip
+@click.option("--token-dtype", type=click.Choice(["uint16", "uint32", "int32"]), default="uint16",
+              show_default=True, help="Type of raw ids (.bin).")  # fmt: skip
+@click.option("--device", type=click.Choice(["cpu", "cuda", "mps"]),
+              help="Where to compute.  [default: a GPU, or the CPU]")  # fmt: skip
+@click.option("--check/--no-check", default=True, show_default=True,
+              help="Look for documents that the run was trained on.")  # fmt: skip
+@options.quiet_option
+@streams.json_option
+@click.pass_context
+def evaluate(
+    ctx: click.Context,
+    /,
+    run: str,
+    tokens: str,
+    step: str,
+    per_document: bool,
+    quiet: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Evaluate the model of RUN on TOKENS: a directory that `bytemill encode -o` made, a .npy,
+    or raw ids.
+
+    Every token is foretold once, behind at least the context less --stride tokens where there are
+    so many. What looks like a mistake is said: another tokenizer, documents that were trained on,
+    a loss that is worse than guessing.
+    """
+    from .. import lm
+
+    if step not in ("best", "last") and not step.isdecimal():
+        raise click.UsageError(f"--step {step}: best, last or a number of steps")
+    found = lm.evaluate(
+        run,
+        tokens,
+        step=step,
+        per_document=per_document,
+        progress=options.progress(quiet, as_json),
+        **given,
+    )
+    if as_json:
+        fields = dataclasses.asdict(found)
+        streams.put_json(fields.pop("evaluation") | fields)
+        return
+    for warning in found.warnings:
+        streams.note(ctx, warning)
+    if found.documents is not None:
+        rows = [
+            [
+                str(document.number),
+                f"{document.evaluation.n_tokens:,}",
+                f"{document.evaluation.loss:.4f}",
+                _perplexity(document.evaluation.perplexity),
+                _bits(document.evaluation.bits_per_byte),
+            ]
+            for document in found.documents
+        ]
+        head = ["document", "tokens", "loss", "perplexity", "bits per byte"]
+        streams.put([streams.table("rrrrr", head, rows), "\n"])
+    whole = found.evaluation
+    rows = [
+        ["tokens", f"{whole.n_tokens:,} of {found.tokens}"],
+        ["loss", f"{whole.loss:.4f} nats per token"],
+        ["perplexity", _perplexity(whole.perplexity)],
+        ["bits per byte", _bits(whole.bits_per_byte)],
+        ["context", f"{found.context_length}, of which a window scores {found.stride}"],
+    ]
+    streams.put([streams.table("ll", rows[0], rows[1:])])
+
+
+def _perplexity(value: float) -> str:
+    return f"{value:.2f}" if value < 1e6 else f"{value:.3g}"
+
+
+def _bits(value: float | None) -> str:
+    return "not known: no tokenizer" if value is None else f"{value:.4f}"

@@ -1,0 +1,99 @@
+"""Options made from the fields of the model's and the run's config."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import click
+
+from ..lm.config import ModelConfig
+from ..lm.settings import DEFAULT_PRESET, PRESETS, TrainConfig
+
+__all__ = ["config_options", "listed_options", "model_options"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+# Name, type, help, default.
+Field = tuple[str, Any, str, Any]
+
+MODEL_HELP = {
+    "vocab_size": "Ids.  [default: as many as the tokenizer has]",
+    "context_length": "Longest sequence.",
+    "d_model": "Width of the residual stream.",
+    "num_layers": "Blocks.",
+    "num_heads": "Heads of queries.",
+    "d_ff": "Inner width of feed-forward layers.",
+    "rope_theta": "Base of the rotary frequencies.",
+    "num_kv_heads": "Heads of keys and values.  [default: as --num-heads]",
+    "norm": "RMSNorm before sublayers, behind them, or nowhere.",
+    "positions": "Rotary, or none.",
+    "feed_forward": "SwiGLU, or SiLU without a gate.",
+    "tie_embeddings": "One matrix for embedding and head.",
+    "qk_norm": "RMSNorm on queries and keys.",
+    "norm_eps": "What keeps RMSNorm from dividing by zero.",
+}
+
+
+def config_options(function: Function) -> Function:
+    """Adds an option for each field of the configs; what is not given stays None."""
+    for field in reversed(_model_fields() + _train_fields()):
+        function = _option(*field)(function)
+    return function
+
+
+def model_options(**texts: str) -> Callable[[Function], Function]:
+    """Adds an option for each field of the model's config, with another help where it is given."""
+
+    def add(function: Function) -> Function:
+        for name, hint, text, default in reversed(_model_fields()):
+            function = _option(name, hint, texts.get(name, text), default)(function)
+        return function
+
+    return add
+
+
+def listed_options(function: Function) -> Function:
+    """The same as `config_options`, but each takes a text: a value, several, or a range."""
+    for name, hint, text, default in reversed(_model_fields() + _train_fields()):
+        flag, text = f"--{name.replace('_', '-')}", _with_default(hint, text, default)
+        function = click.option(flag, name, metavar="LIST", help=text)(function)
+    return function
+
+
+def _model_fields() -> list[Field]:
+    hints = get_type_hints(ModelConfig)
+    return [(name, hints[name], text, None) for name, text in MODEL_HELP.items()]
+
+
+def _train_fields() -> list[Field]:
+    hints = get_type_hints(TrainConfig)
+    # The preset's word comes before that of the class.
+    preset = PRESETS[DEFAULT_PRESET]
+    return [
+        (field.name, hints[field.name], field.metadata["help"],
+         preset.get(field.name, field.default))
+        for field in dataclasses.fields(TrainConfig)
+    ]  # fmt: skip
+
+
+def _with_default(hint: Any, text: str, default: Any) -> str:
+    if default in (None, "") or "[default" in text:
+        return text
+    shown = {True: "yes", False: "no"}.get(default, default) if hint is bool else default
+    return f"{text}  [default: {shown}]"
+
+
+def _option(name: str, hint: Any, text: str, default: Any) -> Any:
+    flags = [f"--{name.replace('_', '-')}"]
+    if name == "context_length":
+        flags.insert(0, "--context")
+    text = _with_default(hint, text, default)
+    if hint is bool:
+        return click.option(f"{flags[0]}/--no-{flags[0][2:]}", name, default=None, help=text)
+    kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
+    if get_origin(hint) is Literal:
+        return click.option(*flags, name, type=click.Choice(get_args(hint)), help=text)
+    kind = kinds[0]
+    metavar = {int: "N", float: "X", str: "TEXT"}[kind]
+    return click.option(*flags, name, type=kind, metavar=metavar, help=text)

@@ -1,0 +1,186 @@
+"""`bytemill sweep`: many runs that differ in some settings, and which was best."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .. import lm, measures
+from ..errors import MissingPackageError
+from ..formats import write_atomically
+from ..lm.settings import DEFAULT_PRESET, PRESETS
+from ..lm.space import Range, parse
+from . import options, streams
+from .fields import listed_options
+
+if TYPE_CHECKING:
+    from ..lm.search import Sweep
+
+EXAMPLES = """\b
+examples:
+  bytemill sweep tokens/ -o sweep/ --lr 1e-3,3e-3,1e-2 --batch-size 16,32 --steps 200
+  bytemill sweep tokens/ -o sweep/ --random 20 --lr 1e-4..1e-1 --optimizer adamw,muon
+  bytemill sweep tokens/ -o sweep/ --lr 1e-3,3e-3 --engine ray --threads 2
+  bytemill sweep tokens/ -o rates/ --find-lr --lr 1e-6..1
+  bytemill train tokens/ -o run/ --config sweep/best.toml --steps 5000
+
+A LIST is one value, the same for all runs; several, such as 1e-4,3e-4; or with --random a range,
+such as 1e-4..1e-2, from which logarithms are drawn evenly.
+"""
+
+
+@click.command(short_help="Try settings, and find the best.", epilog=EXAMPLES)
+@click.argument("tokens", metavar="TOKENS")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path),
+              help="Directory for the runs, tables and pictures.")  # fmt: skip
+@click.option("--random", type=click.IntRange(min=1), metavar="N",
+              help="So many random draws, by --seed, instead of every combination.")  # fmt: skip
+@click.option("--find-lr", is_flag=True,
+              help="A learning-rate range test instead: --lr A..B [default: 1e-6..1], "
+              "--steps N [default: 100].")  # fmt: skip
+@click.option("-t", "--tokenizer", metavar="FILE",
+              help="Tokenizer of the tokens.  [default: as for bytemill train]")  # fmt: skip
+@click.option("--val", metavar="TOKENS",
+              help="Tokens to evaluate on.  [default: as for bytemill train]")  # fmt: skip
+@click.option("--token-dtype", type=click.Choice(["uint16", "uint32", "int32"]), default="uint16",
+              show_default=True, help="Type of raw ids (.bin).")  # fmt: skip
+@click.option("--preset", metavar="NAME",
+              help=f"Shape by name: {', '.join(PRESETS)}.  "
+              f"[default: {DEFAULT_PRESET}]")  # fmt: skip
+@click.option("--config", metavar="FILE", help="TOML file, as for bytemill train.")
+@click.option("--resume", is_flag=True, help="Keep runs that are over, and go on with the others.")
+@options.engine_options
+@options.overwrite_option
+@options.quiet_option
+@streams.json_option
+@listed_options
+@click.pass_context
+def sweep(
+    ctx: click.Context,
+    /,
+    tokens: str,
+    output: Path,
+    random: int | None,
+    find_lr: bool,
+    resume: bool,
+    overwrite: bool,
+    quiet: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Train a model on TOKENS for each setting, and find the best.
+
+    Every option of `bytemill train` may be given several values. Runs that diverge are stopped
+    early. The output has the runs, a table (sweep.json), pictures, and the best config
+    (best.toml) for `bytemill train --config`.
+    """
+    if resume and overwrite:
+        raise click.UsageError("--resume contradicts --overwrite")
+    common = {name: given.pop(name)
+              for name in ("tokenizer", "val", "token_dtype", "preset", "config")}  # fmt: skip
+    common["progress"] = options.progress(quiet, as_json)
+    engine = options.engine_of(given)
+    values = {name: parse(name, text) for name, text in given.items() if text is not None}
+    if find_lr:
+        if resume or random is not None:
+            raise click.UsageError("--find-lr is one short run: without --random and --resume")
+        _rates(tokens, output, values, overwrite, as_json, common)
+        return
+    fixed = {n: v[0] for n, v in values.items() if not isinstance(v, Range) and len(v) == 1}
+    space = {n: v for n, v in values.items() if n not in fixed}
+    try:
+        found = lm.sweep(
+            tokens,
+            output,
+            space,
+            random=random,
+            engine=engine,
+            resume=resume,
+            overwrite=overwrite,
+            **common,
+            **fixed,
+        )
+    except KeyboardInterrupt:
+        streams.note(ctx, f"what was done is in {output}; --resume goes on from there")
+        raise
+    for note in found.notes:
+        streams.note(ctx, note)
+    if as_json:
+        streams.put_json(json.loads((output / "sweep.json").read_text()))
+        return
+    streams.put([_table(found)])
+    if found.best is not None and not quiet:
+        best = shlex.quote(str(output / "best.toml"))
+        streams.say(f"best    {found.best.run}")
+        streams.say(f"next    bytemill train {shlex.quote(tokens)} -o run/ --config {best}")
+
+
+def _table(found: Sweep) -> str:
+    head = [*found.fields, "loss", "held out", "bits per byte", "steps", "time", ""]
+    rows = [
+        [
+            *(str(trial.settings[field]) for field in found.fields),
+            *(
+                # Of a run that diverged, these numbers mean nothing.
+                _number(value if trial.status == "done" else None)
+                for value in (trial.loss, trial.val_loss, trial.val_bits_per_byte)
+            ),
+            f"{trial.step:,}",
+            measures.duration(trial.seconds),
+            trial.status if trial.message is None else f"{trial.status}: {trial.message}",
+        ]
+        for trial in found.trials
+    ]
+    return streams.table("r" * (len(head) - 1) + "l", head, rows)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _rates(
+    tokens: str,
+    output: Path,
+    values: dict[str, list[Any] | Range],
+    overwrite: bool,
+    as_json: bool,
+    common: dict[str, Any],
+) -> None:
+    rates = values.pop("lr", Range(1e-6, 1.0))
+    steps = values.pop("steps", [100])
+    if not isinstance(rates, Range):
+        raise click.UsageError("--find-lr goes through a range: --lr 1e-6..1")
+    several = [n for n, v in [*values.items(), ("steps", steps)]
+               if isinstance(v, Range) or len(v) > 1]  # fmt: skip
+    if several:
+        raise click.UsageError(f"--find-lr is one run: one value for --{several[0]}")
+    for name in ("lr.json", "lr.png"):
+        if output.is_dir():
+            options.check_file(output / name, overwrite)
+    assert not isinstance(steps, Range)
+    fixed = {name: value[0] for name, value in values.items() if not isinstance(value, Range)}
+    found = lm.find_lr(tokens, low=rates.low, high=rates.high, steps=steps[0], **common, **fixed)
+    output.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(found.to_json(), indent=2) + "\n"
+    write_atomically(output / "lr.json", text.encode())
+    from ..lm.plot import plot_rates
+
+    try:
+        plot_rates(found, output / "lr.png")
+    except MissingPackageError as error:
+        streams.say(f"note: no picture: {error.hint}")
+    if as_json:
+        streams.put_json(found.to_json())
+        return
+    rows = [
+        ["suggestion", f"{found.suggestion:g}"],
+        ["steepest", f"{found.steepest:.2g}"],
+        ["lowest loss", f"{min(found.smoothed):.3f} at {found.lowest:.2g}"],
+        ["last", f"{found.smoothed[-1]:.3f} at {found.rates[-1]:.2g}"],
+    ]
+    streams.put([streams.table("ll", rows[0], rows[1:])])
+    streams.say(f"saved   {output / 'lr.json'}, {output / 'lr.png'}")

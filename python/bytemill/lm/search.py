@@ -1,0 +1,338 @@
+"""Many runs that differ in some settings, and which of them was best.
+
+    sweep/
+      lr=0.001,batch_size=16/   a run, and outcome.json when it is over
+      sweep.json                what was tried, and what came of it
+      best.toml                 the best config, for `bytemill train --config`
+      settings.png curves.png   final loss against each setting; all loss curves
+
+A run that is over is kept, one that was interrupted goes on: everything that must survive is in the
+directory of its run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..engines import Engine, Local, chosen
+from ..errors import BytemillError, ConfigError, MissingPackageError, TrainingError
+from ..formats import write_atomically
+from ..progress import ProgressOption, reporter
+from . import settings
+from .metrics import read_metrics
+from .plot import plot_curves, plot_settings
+from .report import StepReport
+from .run import CONFIG, read_config
+from .space import Range, name_of, trials_of
+from .training import train
+from .watching import Watch
+
+__all__ = ["Sweep", "Trial", "sweep"]
+
+SUMMARY = "sweep.json"
+OUTCOME = "outcome.json"
+BEST = "best.toml"
+# How a run was computed says nothing about what is best, and may not be so elsewhere.
+NOT_IN_BEST = ("vocab_size", "device", "dtype", "kernels", "compile", "threads", "parallel",
+               "tensorboard", "wandb")  # fmt: skip
+# The loss of single steps jumps; of a run without evaluation, the mean of its last share counts.
+LAST_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run of a sweep.
+
+    Attributes:
+        settings: in which it differs from the others.
+        run: its directory.
+        status: `"done"`, `"diverged"` (stopped early), or `"failed"` (could not be begun).
+        step: updates done.
+        loss: of its last steps, on what they were trained on.
+        val_loss: held out, at the end; None if nothing was.
+        val_bits_per_byte: likewise.
+        seconds: of its steps.
+        message: why it ended, if not done.
+    """
+
+    settings: dict[str, Any]
+    run: Path
+    status: str
+    step: int = 0
+    loss: float | None = None
+    val_loss: float | None = None
+    val_bits_per_byte: float | None = None
+    seconds: float = 0.0
+    message: str | None = None
+
+    @property
+    def score(self) -> float:
+        """What is compared, the less the better: held-out loss, or that of the last steps."""
+        found = self.loss if self.val_loss is None else self.val_loss
+        if self.status != "done" or found is None or not math.isfinite(found):
+            return math.inf
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"run": self.run.name}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep came to.
+
+    Attributes:
+        out: its directory.
+        fields: the settings that were varied.
+        trials: the best first.
+        notes: what else there is to say.
+    """
+
+    out: Path
+    fields: list[str]
+    trials: list[Trial]
+    notes: list[str]
+
+    @property
+    def best(self) -> Trial | None:
+        """The run with the lowest loss; None if none was finished."""
+        return self.trials[0] if math.isfinite(self.trials[0].score) else None
+
+
+def sweep(
+    tokens: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    space: Mapping[str, Sequence[Any] | Range],
+    *,
+    random: int | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
+    val: str | os.PathLike[str] | None = None,
+    token_dtype: str = "uint16",
+    preset: str | None = None,
+    config: str | os.PathLike[str] | None = None,
+    engine: str | Engine = "local",
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: ProgressOption = None,
+    **fixed: Any,
+) -> Sweep:
+    """Trains a model for each setting, and finds the best.
+
+    Args:
+        tokens: as for `train`.
+        out: directory for the runs and what came of them.
+        space: for each field of the configs that varies, its values, or a `Range` to draw from.
+        random: so many random draws; None for every combination. They depend on `seed`.
+        tokenizer: as for `train`; so are `val`, `token_dtype`, `preset` and `config`.
+        engine: `"local"` trains one after another here, `"ray"` on a cluster whose machines
+            share the file system; each run there has `threads` processors (1 if not said).
+        resume: keep what is there, and go on.
+        overwrite: replace the sweep that is there.
+        progress: None shows it on a terminal, False not.
+        fixed: fields that are the same for all.
+    """
+    place = Path(out)
+    seed = fixed.get("seed", 0)
+    found = trials_of(space, random, int(seed))
+    common: dict[str, Any] = {
+        "tokens": os.path.abspath(tokens),
+        "tokenizer": None if tokenizer is None else os.path.abspath(tokenizer),
+        "val": None if val is None else os.path.abspath(val),
+        "token_dtype": token_dtype,
+        "preset": preset,
+        "config": {} if config is None else settings.read_toml(config),
+    }
+    orders: list[dict[str, Any]] = []
+    for each in found:
+        keys = settings.merged(preset, common["config"], fixed | each)
+        patience = _patience(int(keys.get("steps", settings.TrainConfig.steps)))
+        run = os.path.abspath(place / name_of(each))
+        orders.append({**common, "run": run, "options": fixed | each, "settings": each,
+                       "patience": patience})  # fmt: skip
+    if not Path(tokens).exists():
+        raise FileNotFoundError(2, "No such file or directory", str(tokens))
+    is_new = not place.exists()
+    _prepare(place, resume, overwrite)
+    worker = chosen(engine)
+    trials: list[Trial] = []
+    with reporter(progress) as report:
+        if isinstance(worker, Local):
+            trials = _one_after_another(orders, report)
+        else:
+            cpus = int(fixed.get("threads") or 1)
+            gpus = 1 if fixed.get("device") == "cuda" else 0
+            for order in orders:
+                order["options"] = {"threads": cpus} | dict(order["options"])
+            for number, trial in enumerate(worker.map(_trial, orders, cpus=cpus, gpus=gpus), 1):
+                trials.append(trial)
+                report("sweep", number, len(orders))
+    if all(trial.status == "failed" for trial in trials):
+        if is_new:
+            shutil.rmtree(place)
+        raise ConfigError(f"none of the runs could be begun: {trials[0].message}")
+    return _finished(place, list(space), trials, common | {"fixed": fixed, "random": random})
+
+
+def _patience(steps: int) -> int:
+    # A run of a sweep is short, and one that diverges should not take its time.
+    return min(50, max(5, steps // 20))
+
+
+def _prepare(place: Path, resume: bool, overwrite: bool) -> None:
+    if resume and overwrite:
+        raise ConfigError("resume contradicts overwrite", "give one of them")
+    if place.exists() and any(place.iterdir()):
+        known = (place / SUMMARY).exists()
+        if not known:
+            raise ConfigError(
+                f"{place}: the directory is not empty, and not a sweep", "give it one of its own"
+            )
+        if overwrite:
+            shutil.rmtree(place)
+        elif not resume:
+            raise ConfigError(
+                f"{place}: there is a sweep already",
+                "resume=True (--resume) goes on with it, overwrite=True (--overwrite) replaces it",
+            )
+    place.mkdir(parents=True, exist_ok=True)
+    if not (place / SUMMARY).exists():
+        write_atomically(place / SUMMARY, b'{"kind": "bytemill sweep", "trials": []}\n')
+
+
+def _one_after_another(orders: list[dict[str, Any]], report: Callable[..., None]) -> list[Trial]:
+    steps = [
+        settings.merged(o["preset"], o["config"], o["options"]).get("steps", 1000) for o in orders
+    ]
+    total, done, trials = sum(steps), 0, []
+    for order, n_steps in zip(orders, steps):
+        before = done
+        trials.append(
+            _trial(order, lambda step, before=before: report("sweep", before + step, total))  # type: ignore[misc]
+        )
+        done += n_steps
+        report("sweep", done, total)
+    return trials
+
+
+# --- one run -------------------------------------------------------------------------------------
+
+
+def _trial(order: dict[str, Any], told: Callable[[int], None] | None = None) -> Trial:
+    """Trains a run, or goes on with it; tells what came of it. On a cluster, this is a task."""
+    run = Path(order["run"])
+    keys = {k: v for k, v in order.items() if k not in ("run", "settings", "patience")}
+    keys["options"] = {k: v for k, v in keys["options"].items() if k != "threads"}
+    kept = _outcome(run, keys)
+    if kept is not None:
+        return Trial(**kept | {"run": run})
+    watch = Watch(order["patience"])
+
+    def watched(step: StepReport) -> None:
+        problem = watch(step.loss)
+        if problem is not None:
+            raise TrainingError(f"step {step.step}: {problem}")
+        if told is not None:
+            told(step.step)
+
+    quiet = {"sample_every": 0, "tensorboard": False} | order["options"]
+    status, message = "done", None
+    try:
+        train(
+            order["tokens"],
+            run,
+            tokenizer=order["tokenizer"],
+            val=order["val"],
+            token_dtype=order["token_dtype"],
+            preset=order["preset"],
+            config=order["config"],
+            resume=True,
+            progress=watched,
+            **quiet,
+        )
+    except TrainingError as error:
+        status, message = "diverged", error.message
+    except MissingPackageError:
+        raise
+    except BytemillError as error:
+        # A combination that cannot be is no reason to leave out the others.
+        return Trial(order["settings"], run, "failed", message=error.message)
+    trial = Trial(order["settings"], run, status, message=message, **_measures(run))
+    text = json.dumps({"keys": keys, "trial": trial.to_json()}, indent=2) + "\n"
+    write_atomically(run / OUTCOME, text.encode())
+    return trial
+
+
+def _outcome(run: Path, keys: dict[str, Any]) -> dict[str, Any] | None:
+    """What came of a run that is over."""
+    try:
+        found = json.loads((run / OUTCOME).read_text())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    before, now = found["keys"], json.loads(json.dumps(keys))
+    if before != now:
+        old, new = before.pop("options") | before, now.pop("options") | now
+        differ = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+        raise ConfigError(
+            f"{run}: it was trained with another {', '.join(differ)}",
+            "overwrite=True (--overwrite) begins anew; or name another directory",
+        )
+    trial: dict[str, Any] = found["trial"]
+    return trial
+
+
+def _measures(run: Path) -> dict[str, Any]:
+    rows = list(read_metrics(run)) if (run / "metrics.jsonl").exists() else []
+    losses = [row["loss"] for row in rows if "loss" in row]
+    held_out = [row for row in rows if "val_loss" in row]
+    last = losses[-max(1, round(LAST_SHARE * len(losses))) :]
+    return {
+        "step": max((row["step"] for row in rows), default=0),
+        "loss": sum(last) / len(last) if last else None,
+        "val_loss": held_out[-1]["val_loss"] if held_out else None,
+        "val_bits_per_byte": held_out[-1].get("val_bits_per_byte") if held_out else None,
+        "seconds": sum(row.get("seconds", 0.0) for row in rows),
+    }
+
+
+# --- all of them ---------------------------------------------------------------------------------
+
+
+def _finished(place: Path, fields: list[str], trials: list[Trial], facts: dict[str, Any]) -> Sweep:
+    """Writes what came of all runs."""
+    ordered = sorted(trials, key=lambda trial: trial.score)
+    notes: list[str] = []
+    try:
+        plot_settings(ordered, fields, place / "settings.png")
+        plot_curves(ordered, place / "curves.png")
+    except MissingPackageError as error:
+        notes.append(f"no pictures: {error.hint}")
+    result = Sweep(place, fields, ordered, notes)
+    summary = {"kind": "bytemill sweep", "best": None} | facts
+    if result.best is not None:
+        write_atomically(place / BEST, _toml(result.best).encode())
+        summary["best"] = result.best.run.name
+    else:
+        notes.append("no run was finished: try lower learning rates")
+    summary["trials"] = [trial.to_json() for trial in ordered]
+    write_atomically(place / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
+    return result
+
+
+def _toml(best: Trial) -> str:
+    """The config of a run as TOML; what was left open stays open."""
+    stored = read_config(best.run)
+    text = f"# The best of a sweep ({best.run.name}): loss {best.score:.4f}, see {CONFIG} there.\n"
+    for table in ("model", "train"):
+        text += f"\n[{table}]\n"
+        for key, value in stored[table].items():
+            if value is not None and key not in NOT_IN_BEST:
+                # JSON's numbers, strings and booleans are TOML's too.
+                text += f"{key} = {json.dumps(value)}\n"
+    return text

@@ -1,0 +1,155 @@
+"""The usual mistakes of an evaluation, looked for: another tokenizer, text that was trained on, a
+loss that no sound set-up gives."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BytemillError, TokensError
+from ..progress import Report
+from ..tokenizer import Tokenizer
+from ..tokens import Tokens
+from .data import TokenArray, open_tokens
+from .sources import Part, splits_of
+
+__all__ = ["check_tokenizer", "document_ends", "of_loss", "overlap"]
+
+# Shorter documents are alike by chance.
+LEAST_TOKENS = 16
+# Losses below this are of text known by heart, or of a target that the input gives away.
+TOO_GOOD = 0.1
+
+
+def check_tokenizer(
+    facts: dict[str, Any], tokenizer: Tokenizer | None, ids: TokenArray, name: str
+) -> None:
+    """Raises if the tokens are of another tokenizer than the run's."""
+    inner = ids.tokens if isinstance(ids, Part) else ids
+    if not isinstance(inner, Tokens):
+        return  # raw ids do not tell
+    trained = facts.get("tokens", {})
+    own = tokenizer.fingerprint if tokenizer is not None else trained.get("fingerprint")
+    if own not in (None, inner.fingerprint):
+        raise TokensError(
+            f"{name}: made with the tokenizer {inner.fingerprint[:12]}…, "
+            f"but the model was trained with {own[:12]}…",
+            "encode the text again with the tokenizer.json of the run",
+        )
+
+
+def of_loss(loss: float, vocab_size: int) -> list[str]:
+    """What a loss tells of the set-up."""
+    guessing = math.log(vocab_size)
+    if not math.isfinite(loss):
+        return [
+            f"the loss is {loss}: the weights are not sound; take an earlier checkpoint (--step)"
+        ]
+    if loss > guessing:
+        return [
+            f"the loss is above ln({vocab_size:,}) = {guessing:.2f}, that of blind guessing: the "
+            "tokens are likely of another tokenizer or another dtype, or the run has diverged"
+        ]
+    if loss > 0.97 * guessing:
+        return [
+            f"the loss is nearly ln({vocab_size:,}) = {guessing:.2f}, that of blind guessing: the "
+            "model has hardly been trained, or the tokens are of another tokenizer"
+        ]
+    if loss < TOO_GOOD:
+        return [
+            f"the loss is below {TOO_GOOD}: text that was trained on, or that repeats itself, "
+            "gives such losses"
+        ]
+    return []
+
+
+# --- overlap -------------------------------------------------------------------------------------
+
+
+def document_ends(ids: TokenArray, end_id: int | None) -> npt.NDArray[np.int64]:
+    """Where documents end, the last at the end of the tokens.
+
+    Raw ids are cut behind each end-of-text, if it is known.
+    """
+    if isinstance(ids, Part):
+        ends = document_ends(ids.tokens, end_id)
+        ends = ends[(ends > ids.start) & (ends <= ids.stop)] - ids.start
+    elif isinstance(ids, Tokens):
+        ends = ids.documents.ends.astype(np.int64)
+    elif end_id is not None:
+        ends = np.flatnonzero(np.asarray(ids[:]) == end_id) + 1
+    else:
+        ends = np.empty(0, np.int64)
+    if len(ids) and (len(ends) == 0 or ends[-1] != len(ids)):
+        ends = np.append(ends, len(ids))
+    return ends
+
+
+def overlap(
+    facts: dict[str, Any], ids: TokenArray, end_id: int | None, report: Report
+) -> list[str]:
+    """Tells of documents of `ids` that the run was trained on, word for word."""
+    trained = facts.get("tokens", {})
+    place = Path(trained.get("path") or "")
+    if not trained.get("path") or not place.exists():
+        return ["whether the run was trained on these documents is not known: its tokens are gone"]
+    try:
+        names = splits_of(place) if place.is_dir() else []
+        train: Any = open_tokens(place, "train" if "train" in names else None, trained["dtype"])
+    except (BytemillError, OSError, KeyError):
+        return [
+            "whether the run was trained on these documents is not known: its tokens are damaged"
+        ]
+    if isinstance(ids, Part) and _same(ids.tokens, train):
+        train = Part(train, 0, ids.start)
+    elif _same(ids, train):
+        held_out = trained.get("val") is None and trained.get("held_out")
+        most = "most of them are" if held_out else "they are"
+        return [f"these are the tokens that the run was trained on ({most}): not an evaluation"]
+    ends = document_ends(ids, end_id)
+    own = _hashes(ids, ends, None, report)
+    lengths = np.unique(np.diff(ends, prepend=0))
+    theirs = set(_hashes(train, document_ends(train, end_id), lengths, report).values())
+    both = [n for n, key in own.items() if key in theirs]
+    if not both:
+        return []
+    n_tokens = int(np.diff(ends, prepend=0)[both].sum())
+    return [
+        f"{len(both):,} of {len(own):,} documents ({n_tokens / len(ids):.1%} of the tokens) are "
+        f"also in what the run was trained on, such as document {both[0]}: its loss is too good"
+    ]
+
+
+def _same(a: TokenArray, b: TokenArray) -> bool:
+    if isinstance(a, Tokens) and isinstance(b, Tokens):
+        return os.path.abspath(a.path) == os.path.abspath(b.path) and a.split == b.split
+    names = [getattr(array, "filename", None) for array in (a, b)]
+    return names[0] is not None and names[0] == names[1]
+
+
+def _hashes(
+    ids: TokenArray,
+    ends: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64] | None,
+    report: Report,
+) -> dict[int, bytes]:
+    """A hash of each document that is long enough and, if some are given, of such a length."""
+    found = np.diff(ends, prepend=0)
+    wanted = found >= LEAST_TOKENS
+    if lengths is not None:
+        # Equal documents are equally long: few of a large corpus need be read.
+        wanted &= np.isin(found, lengths)
+    hashes: dict[int, bytes] = {}
+    for number in np.flatnonzero(wanted).tolist():
+        end = int(ends[number])
+        data = np.asarray(ids[end - int(found[number]) : end]).astype("<u4")
+        hashes[number] = hashlib.blake2b(data.tobytes(), digest_size=16).digest()
+        if number % 256 == 0:
+            report("overlap", end, len(ids))
+    return hashes
