@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .data import Windows, get_batch, open_tokens
     from .decode import STEPS, DecodeStep
     from .evaluate import Evaluation
+    from .exporting import Export, export_run
     from .functional import (
         cross_entropy,
         perplexity,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     )
     from .generate import Piece, generate_ids, generate_text, stream_text
     from .head import linear_cross_entropy
+    from .importing import Import, import_run
     from .layers import (
         CausalSelfAttention,
         Embedding,
@@ -53,6 +55,7 @@ _HOMES = {
     "data": ("Windows", "get_batch", "open_tokens"),
     "decode": ("STEPS", "DecodeStep"),
     "evaluate": ("Evaluation",),
+    "exporting": ("Export", "export_run"),
     "functional": (
         "cross_entropy",
         "perplexity",
@@ -62,6 +65,7 @@ _HOMES = {
     ),
     "generate": ("Piece", "generate_ids", "generate_text", "stream_text"),
     "head": ("linear_cross_entropy",),
+    "importing": ("Import", "import_run"),
     "layers": (
         "CausalSelfAttention",
         "Embedding",
@@ -91,6 +95,8 @@ __all__ = [
     "DecodeStep",
     "Embedding",
     "Evaluation",
+    "Export",
+    "Import",
     "Linear",
     "ModelConfig",
     "Muon",
@@ -110,9 +116,11 @@ __all__ = [
     "constant_schedule",
     "cosine_schedule",
     "cross_entropy",
+    "export_run",
     "generate_ids",
     "generate_text",
     "get_batch",
+    "import_run",
     "linear_cross_entropy",
     "load",
     "load_checkpoint",

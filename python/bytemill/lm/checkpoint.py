@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, overload
 
@@ -30,6 +30,7 @@ from ..formats import replacing
 from .config import ModelConfig
 from .model import TransformerLM
 from .optim import Optimizers
+from .tensors import Deferred, raw_bytes, write_safetensors
 
 __all__ = [
     "load_checkpoint",
@@ -159,13 +160,8 @@ def _checksum_of(tensors: Mapping[str, Tensor]) -> int:
     crc = 0
     for name in sorted(tensors):
         crc = zlib.crc32(name.encode(), crc)
-        crc = zlib.crc32(_bytes(tensors[name]), crc)
+        crc = zlib.crc32(raw_bytes(tensors[name]), crc)
     return crc
-
-
-def _bytes(tensor: Tensor) -> memoryview:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
 
 
 # --- a step directory --------------------------------------------------------------------------
@@ -174,11 +170,16 @@ def _bytes(tensor: Tensor) -> memoryview:
 def write_step(
     run: Path,
     iteration: int,
-    weights: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor] | Mapping[str, Deferred],
     moments: Mapping[str, Tensor] | None,
     facts: Mapping[str, Any],
+    tell: Callable[[int], None] = lambda n_bytes: None,
 ) -> Path:
-    """Puts a step directory into a run: under another name, flushed, then renamed."""
+    """Puts a step directory into a run: under another name, flushed, then renamed.
+
+    Weights may be such as are read or made only when they are written; `tell` gets the size of
+    each of those.
+    """
     final = run / f"step-{iteration:08}"
     temporary = run / f".{final.name}.{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)
@@ -188,7 +189,7 @@ def write_step(
         for name, tensors in ((WEIGHTS, weights), (MOMENTS, moments)):
             if tensors is None:
                 continue
-            safetensors.torch.save_file(dict(tensors), temporary / name)
+            _save(temporary / name, tensors, tell)
             sums[name] = {"bytes": (temporary / name).stat().st_size}
             sums[name]["crc32"] = _file_checksum(temporary / name)
             sync(temporary / name)
@@ -212,6 +213,20 @@ def write_step(
     return final
 
 
+def _save(
+    path: Path,
+    tensors: Mapping[str, Tensor] | Mapping[str, Deferred],
+    tell: Callable[[int], None],
+) -> None:
+    made = {name: t for name, t in tensors.items() if isinstance(t, Tensor)}
+    deferred = {name: t for name, t in tensors.items() if isinstance(t, Deferred)}
+    if deferred:
+        with open(path, "wb") as file:
+            write_safetensors(file, deferred, tell)
+    else:
+        safetensors.torch.save_file(made, path)
+
+
 def read_step(directory: Path) -> dict[str, Any]:
     """What a step directory says of itself."""
     try:
@@ -233,14 +248,20 @@ def read_step(directory: Path) -> dict[str, Any]:
 _OLDER = "an earlier step of the run may still be whole: name its directory"
 
 
-def read_tensors(directory: Path, name: str, facts: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a file in a step directory, after its checksum was compared."""
+def checked_file(directory: Path, name: str, facts: Mapping[str, Any]) -> Path:
+    """A file of a step directory, after its checksum was compared."""
     path = directory / name
     expected = facts.get("files", {}).get(name)
     if expected is None or not path.exists():
         raise CheckpointError(f"{path}: missing", _OLDER)
     if path.stat().st_size != expected["bytes"] or _file_checksum(path) != expected["crc32"]:
         raise CheckpointError(f"{path}: damaged: size or checksum is not what was written", _OLDER)
+    return path
+
+
+def read_tensors(directory: Path, name: str, facts: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors of a file in a step directory, after its checksum was compared."""
+    path = checked_file(directory, name, facts)
     try:
         return safetensors.torch.load_file(path)
     except safetensors.SafetensorError as error:
