@@ -22,6 +22,8 @@ COMMANDS = (
     "convert",
     "train",
     "generate",
+    "export",
+    "import",
     "plot",
     "demo",
 )

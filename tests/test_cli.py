@@ -48,11 +48,13 @@ OPTIONS = {
     "--overwrite --json",
     "compare": "--corpus --limit --differences --special --pattern --special-token --json --quiet",
     "convert": "--to -o --output --pattern --special-token --overwrite --quiet --json",
-    "train": "-o --output -t --tokenizer --val --token-dtype --preset --config --resume "
-    "--overwrite --quiet --json "
+    "train": "-o --output -t --tokenizer --val --token-dtype --preset --config "
+    "--start-from --resume --overwrite --quiet --json "
     + " ".join(f"--{name.replace('_', '-')}" for name in (*MODEL_KEYS, *TRAIN_KEYS)),
     "generate": "--max-tokens --temperature --top-k --top-p --min-p --repetition-penalty --stop "
     "--seed -n --samples --step --device --special --echo --no-echo -i --interactive --json",
+    "export": "--to -o --output --dtype --step --pre-tokenizer --overwrite --quiet --json",
+    "import": "-o --output --tokenizer --no-tokenizer --overwrite --quiet --json",
     "plot": "-o --output --x --title --overwrite --quiet",
     "demo": "--out --vocab-size --seconds --quiet",
 }

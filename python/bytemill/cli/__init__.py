@@ -24,6 +24,7 @@ from .convert import convert
 from .count import count
 from .demo import demo
 from .encode import decode, encode
+from .export import export, import_
 from .generate import generate
 from .inspect import inspect
 from .plot import plot
@@ -97,6 +98,8 @@ for _command in (
     convert,
     train,
     generate,
+    export,
+    import_,
     plot,
     demo,
 ):

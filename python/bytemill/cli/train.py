@@ -108,6 +108,11 @@ def _option(name: str, hint: Any, text: str, default: Any) -> Any:
     metavar="FILE",
     help="TOML file with any of the options below, such as d_model = 256; options go over it.",
 )
+@click.option(
+    "--start-from",
+    metavar="RUN",
+    help="Begin with the weights of this run, trained or imported, and its shape (fine-tuning).",
+)
 @click.option("--resume", is_flag=True, help="Go on with the run, if there is one.")
 @options.overwrite_option
 @options.quiet_option
@@ -121,6 +126,7 @@ def train(
     token_dtype: str,
     preset: str | None,
     config: str | None,
+    start_from: str | None,
     resume: bool,
     overwrite: bool,
     quiet: bool,
@@ -146,6 +152,7 @@ def train(
         token_dtype=token_dtype,
         preset=preset,
         config=config,
+        start_from=start_from,
         resume=resume,
         overwrite=overwrite,
         progress=False if quiet else "json" if as_json else None,

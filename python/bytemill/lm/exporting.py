@@ -145,7 +145,7 @@ def export_run(
 
 def _check_target(target: Path, to: Target, overwrite: bool) -> None:
     if to == "huggingface":
-        check_place(target, overwrite, "config.json", "an exported model")
+        check_place(target, overwrite, "generation_config.json", "an exported model")
         return
     if target.suffix != ".gguf":
         raise ConfigError(f"{target}: a GGUF file's name ends in .gguf", "such as model.gguf")

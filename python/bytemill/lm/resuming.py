@@ -30,7 +30,13 @@ def stored_config(run: Path, resume: bool, overwrite: bool) -> dict[str, Any] | 
     if not run.is_dir():
         raise NotADirectoryError(20, "Not a directory", str(run))
     if resume and (run / CONFIG).exists():
-        return read_config(run)
+        stored = read_config(run)
+        if "train" not in stored:
+            raise ConfigError(
+                f"{run}: was imported, not trained here, so there is nothing to resume",
+                f"begin another run with its weights: start_from (--start-from {run})",
+            )
+        return stored
     if not overwrite and any(run.iterdir()):
         if (run / CONFIG).exists():
             raise ConfigError(
