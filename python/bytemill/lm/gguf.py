@@ -103,15 +103,13 @@ def _tokens(tokenizer: Tokenizer, vocab_size: int) -> tuple[list[str], list[int]
         texts[id], kinds[id] = text, NORMAL
     for text, id in tokenizer.special_tokens.items():
         texts[id], kinds[id] = text, CONTROL
-    taken = set(texts)
     for id, kind in enumerate(kinds):
         if kind == UNUSED:
             texts[id] = f"[PAD{id}]"
-    if len(set(texts)) < vocab_size or "" in texts:
-        twice = next(t for t in texts if texts.count(t) > 1 or not t)
+    if len(set(texts)) < vocab_size:
         raise ConfigError(
-            f"two tokens would both be written as {twice!r}, and llama.cpp knows tokens by that",
-            "rename the special token" if twice in taken else None,
+            "a token reads like [PAD…], which stands for ids that the tokenizer does not use",
+            "rename the special token: llama.cpp knows tokens by their text",
         )
     merges = [m if isinstance(m, str) else " ".join(m) for m in said["model"]["merges"]]
     return texts, kinds, merges
