@@ -181,14 +181,15 @@ def _write_words(
             "bos_token_id": end, "eos_token_id": end, "pad_token_id": end,
         },
     }  # fmt: skip
+    if tokenizer is not None:
+        tokenizer.save(directory / "tokenizer.json")
+        ending = None if end is None else tokenizer.token_bytes(end).decode()
+        files["tokenizer_config.json"] = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": ending,
+            "eos_token": ending,
+            "model_max_length": config.context_length,
+            "clean_up_tokenization_spaces": False,
+        }
     for name, fields in files.items():
         (directory / name).write_text(json.dumps(fields, indent=2) + "\n")
-    if tokenizer is None:
-        return
-    from ..compat.huggingface import PreTrainedTokenizerFast
-
-    ending = None if end is None else tokenizer.token_bytes(end).decode()
-    fast = PreTrainedTokenizerFast(
-        tokenizer, bos_token=ending, eos_token=ending, model_max_length=config.context_length
-    )
-    fast.save_pretrained(directory)
