@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,8 @@ def with_pattern(tokenizer: Tokenizer, pattern: Any, **options: Any) -> Tokenize
 
 
 def test_names_of_patterns(tokenizer: Tokenizer, small: Tokenizer, tmp_path: Path) -> None:
-    names = {p: pre_tokenizer(with_pattern(tokenizer, list(p))) for p in PRE_TOKENIZERS}
+    with pytest.warns(UserWarning, match="nearly as o200k"):
+        names = {p: pre_tokenizer(with_pattern(tokenizer, list(p))) for p in PRE_TOKENIZERS}
     assert names == PRE_TOKENIZERS
     for pattern in ("cl100k", r"\w+|\W+"):
         with pytest.raises(ConfigError, match="has no name for the split pattern"):
@@ -129,6 +131,15 @@ def test_two_tokens_of_one_text_are_refused(tmp_path: Path) -> None:
 
 
 # --- llama.cpp ----------------------------------------------------------------------------------
+
+
+def text_of(theirs: Any, ids: list[int]) -> bytes:
+    """llama.cpp's text of ids. (The package's own function fails on tokens of over 32 bytes.)"""
+    package = pytest.importorskip("llama_cpp")
+    vocab = package.llama_model_get_vocab(theirs.model)
+    buffer = (ctypes.c_char * 4096)()
+    sizes = (package.llama_token_to_piece(vocab, id, buffer, 4096, 0, False) for id in ids)
+    return b"".join(buffer.raw[:n] for n in sizes)
 
 
 def llama_cpp(path: Path, **options: Any) -> Any:
@@ -181,13 +192,13 @@ def test_llama_cpp_gives_the_same_ids(
     small_lm.run(tmp_path / "run", ours)
     lm.export_run(tmp_path / "run", tmp_path / "m.gguf", to="gguf")
     theirs = llama_cpp(tmp_path / "m.gguf", vocab_only=True)
-    texts = [text.encode() for text in documents[:20]] + [b"one <|endoftext|> two"]
+    texts = [text[:20_000].encode() for text in documents[:8]] + [b"one <|endoftext|> two"]
     texts += PROBE.partition(b"\xff")[0].splitlines(keepends=True)
     for text in texts:
         assert theirs.tokenize(text, add_bos=False, special=True) == ours.encode(text), text[:80]
         plain = theirs.tokenize(text, add_bos=False, special=False)
         assert plain == ours.encode(text, "none"), text[:80]
-        assert theirs.detokenize(plain) == text
+        assert text_of(theirs, plain) == text
 
 
 def test_llama_cpp_ends_where_ours_ends(small: Tokenizer, tmp_path: Path) -> None:

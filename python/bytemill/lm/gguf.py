@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import struct
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
@@ -74,6 +75,12 @@ def pre_tokenizer(tokenizer: Tokenizer) -> str:
             f"llama.cpp has no name for the split pattern {shown[:60]}",
             f"known are {', '.join(' then '.join(known) for known in PRE_TOKENIZERS)}; "
             "--pre-tokenizer names another of llama.cpp's at your own risk",
+        )
+    if name == "gpt-4o":
+        warnings.warn(
+            "llama.cpp cuts only nearly as o200k does: words with combining marks, or with capitals "
+            "beyond ASCII, may get other ids there",
+            stacklevel=2,
         )
     # A name also says whether a piece that is a token is taken as it is, whatever the merges say.
     # That matters only where merges would not have led to the token.
