@@ -78,8 +78,8 @@ def pre_tokenizer(tokenizer: Tokenizer) -> str:
         )
     if name == "gpt-4o":
         warnings.warn(
-            "llama.cpp cuts only nearly as o200k does: words with combining marks, or with capitals "
-            "beyond ASCII, may get other ids there",
+            "llama.cpp cuts only nearly as o200k does: words with combining marks, or with "
+            "capitals beyond ASCII, may get other ids there",
             stacklevel=2,
         )
     # A name also says whether a piece that is a token is taken as it is, whatever the merges say.
