@@ -16,7 +16,14 @@ from torch import Tensor
 from ..errors import CheckpointError, ConfigError
 from .config import ModelConfig
 
-__all__ = ["Architecture", "architecture", "config_fields", "read_fields", "tensor_names"]
+__all__ = [
+    "Architecture",
+    "architecture",
+    "config_fields",
+    "read_fields",
+    "tensor_names",
+    "tensor_shape",
+]
 
 Architecture: TypeAlias = Literal["llama", "qwen3"]
 CLASSES: dict[Architecture, str] = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
@@ -76,6 +83,26 @@ def tensor_names(config: ModelConfig) -> dict[str, str]:
     """Our names of all weights → those of transformers."""
     top = {o: t for o, t in TOP.items() if o != "head.weight" or not config.tie_embeddings}
     return top | block_names(IN_BLOCK, config, "model.layers")
+
+
+def tensor_shape(config: ModelConfig, name: str) -> tuple[int, ...]:
+    """The shape of the weight of that name of ours, the same in transformers."""
+    # A model on the meta device would tell too, but the first one takes torch seconds of importing.
+    width, keys = config.d_model, config.n_kv * config.d_head
+    shapes: dict[str, tuple[int, ...]] = {
+        "embedding": (config.vocab_size, width),
+        "head": (config.vocab_size, width),
+        "query": (width, width),
+        "key": (keys, width),
+        "value": (keys, width),
+        "output": (width, width),
+        "query_norm": (config.d_head,),
+        "key_norm": (config.d_head,),
+        "w1": (config.width, width),
+        "w3": (config.width, width),
+        "w2": (width, config.width),
+    }
+    return shapes.get(name.split(".")[-2], (width,))
 
 
 def is_turned(name: str) -> bool:

@@ -21,7 +21,6 @@ from . import huggingface
 from .account import n_parameters
 from .checkpoint import write_step
 from .config import ModelConfig
-from .model import TransformerLM
 from .placing import check_place, placing
 from .run import CONFIG, TOKENIZER, read_config, write_config
 from .tensors import Deferred, converted, open_tensors
@@ -171,8 +170,6 @@ def _weights(source: Path) -> Iterator[dict[str, Deferred]]:
 def _ours(config: ModelConfig, weights: dict[str, Deferred], name: str) -> dict[str, Deferred]:
     """The weights by our names, each as our model has it."""
     names = huggingface.tensor_names(config)
-    with torch.device("meta"):
-        shapes = {n: tuple(p.shape) for n, p in TransformerLM(config).named_parameters()}
     allowed = set(names.values()) | ({"lm_head.weight"} if config.tie_embeddings else set())
     for theirs in weights:
         if theirs not in allowed and not huggingface.IGNORED.fullmatch(theirs):
@@ -183,9 +180,10 @@ def _ours(config: ModelConfig, weights: dict[str, Deferred], name: str) -> dict[
     for ours, theirs in names.items():
         if theirs not in weights:
             raise CheckpointError(f"{name}: {theirs} is missing", "is a file or a shard missing?")
-        if weights[theirs].shape != shapes[ours]:
+        expected = huggingface.tensor_shape(config, ours)
+        if weights[theirs].shape != expected:
             raise CheckpointError(
-                f"{name}: {theirs} is {weights[theirs].shape}, and by config.json {shapes[ours]}"
+                f"{name}: {theirs} is {weights[theirs].shape}, and by config.json {expected}"
             )
     neighbours = huggingface.to_neighbours(config)
     same: Callable[[Tensor], Tensor] = lambda w: w  # noqa: E731
