@@ -89,15 +89,8 @@ def export_run(
     opened = open_run(run, step)
     config = ModelConfig.from_json(opened.facts["model"])
     kind = huggingface.architecture(config)
-    tokenizer, end = opened.tokenizer, None
-    if tokenizer is not None:
-        if tokenizer.max_id >= config.vocab_size:
-            raise ConfigError(
-                f"the tokenizer has ids up to {tokenizer.max_id}, the model {config.vocab_size}",
-                "put the tokenizer that the model was trained with into the run",
-            )
-        ending = end_of_text(tokenizer, None, append_eot=False)
-        end = None if ending is None else tokenizer.special_tokens[ending]
+    tokenizer = opened.tokenizer
+    end = None if tokenizer is None else _end(tokenizer, config)
     pairs: dict[str, Any] = {}
     if to == "gguf":
         if tokenizer is None:
@@ -155,6 +148,17 @@ def _check_target(target: Path, to: Target, overwrite: bool) -> None:
         raise FileExistsError(17, "File exists", str(target))
     if not target.absolute().parent.is_dir():
         raise FileNotFoundError(2, "No such file or directory", str(target.parent))
+
+
+def _end(tokenizer: Tokenizer, config: ModelConfig) -> int | None:
+    """The id that ends texts, where there is one."""
+    if tokenizer.max_id >= config.vocab_size:
+        raise ConfigError(
+            f"the tokenizer has ids up to {tokenizer.max_id}, the model {config.vocab_size}",
+            "put the tokenizer that the model was trained with into the run",
+        )
+    text = end_of_text(tokenizer, None, append_eot=False)
+    return None if text is None else tokenizer.special_tokens[text]
 
 
 def _for_transformers(
