@@ -24,6 +24,8 @@ COMMANDS = (
     "sweep",
     "evaluate",
     "generate",
+    "export",
+    "import",
     "plot",
     "account",
     "demo",
@@ -60,10 +62,17 @@ class _Stream(io.TextIOWrapper):
         return self._terminal
 
 
-def run(*arguments: object, stdin: bytes = b"", terminal: bool = False) -> Result:
-    """The command line with these arguments, on streams of its own (a terminal's, if so said)."""
+def run(
+    *arguments: object, stdin: bytes = b"", terminal: bool = False, together: bool = False
+) -> Result:
+    """The command line with these arguments, on streams of its own (a terminal's, if so said).
+
+    If `together`, what goes to stderr is in stdout, where it was said.
+    """
     kept = sys.stdin, sys.stdout, sys.stderr
     streams = _Stream(stdin), _Stream(terminal=terminal), _Stream(terminal=terminal)
+    if together:
+        streams = streams[0], streams[1], streams[1]
     sys.stdin, sys.stdout, sys.stderr = streams
     try:
         code = main([str(argument) for argument in arguments])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from bytemill import Tokenizer  # noqa: E402
 from bytemill.lm import ModelConfig, TransformerLM  # noqa: E402
+from bytemill.lm.checkpoint import weights_of, write_step  # noqa: E402
+from bytemill.lm.run import write_config  # noqa: E402
 
 # Models as small as these only lose by a second thread, and most of all on a busy machine.
 torch.set_num_threads(1)
@@ -36,6 +40,21 @@ def model(seed: int = 0, dtype: Any = None, **changes: Any) -> TransformerLM:
         for parameter in made.parameters():
             if parameter.dim() == 1:
                 parameter.uniform_(0.5, 1.5)
+    return made
+
+
+def run(place: Path, tokenizer: Tokenizer | None = None, **changes: Any) -> TransformerLM:
+    """A run with that model at step 7, as if it had been trained; gives the model."""
+    if tokenizer is not None:
+        changes = {"vocab_size": tokenizer.max_id + 1} | changes
+    made = model(**changes).eval()
+    fields = {"model": made.config.to_json()}
+    place.mkdir()
+    write_config(place, fields)
+    if tokenizer is not None:
+        tokenizer.save(place / "tokenizer.json")
+    fingerprint = None if tokenizer is None else tokenizer.fingerprint
+    write_step(place, 7, weights_of(made), None, fields | {"tokenizer": fingerprint})
     return made
 
 

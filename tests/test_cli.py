@@ -49,8 +49,8 @@ OPTIONS = {
     "compare": "--corpus --limit --differences --longest --extrapolate --html --special --pattern "
     "--special-token --overwrite --json --quiet",
     "convert": "--to -o --output --pattern --special-token --overwrite --quiet --json",
-    "train": "-o --output -t --tokenizer --val --token-dtype --preset --config --resume "
-    "--overwrite --quiet --json "
+    "train": "-o --output -t --tokenizer --val --token-dtype --preset --config "
+    "--start-from --resume --overwrite --quiet --json "
     + " ".join(f"--{name.replace('_', '-')}" for name in (*MODEL_KEYS, *TRAIN_KEYS)),
     "generate": "--max-tokens --temperature --top-k --top-p --min-p --repetition-penalty --stop "
     "--seed -n --samples --step --device --special --echo --no-echo -i --interactive --json",
@@ -62,6 +62,8 @@ OPTIONS = {
     "account": "--preset --config --batch-size --hardware --memory --tokens --mfu --dtype "
     "--optimizer --measure --plot --overwrite --json --context "
     + " ".join(f"--{name.replace('_', '-')}" for name in MODEL_KEYS),
+    "export": "--to -o --output --dtype --step --pre-tokenizer --overwrite --quiet --json",
+    "import": "-o --output --tokenizer --no-tokenizer --overwrite --quiet --json",
     "plot": "-o --output --x --title --overwrite --quiet",
     "demo": "--out --vocab-size --seconds --quiet",
 }

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 import bytemill  # noqa: E402
 import small_lm  # noqa: E402
 from bytemill import lm  # noqa: E402
-from bytemill.lm import checkpoint, optim  # noqa: E402
+from bytemill.lm import checkpoint, optim, placing  # noqa: E402
 
 OPTIMIZERS = {
     "torch": lambda m: torch.optim.AdamW(m.parameters(), lr=0.01),
@@ -185,9 +185,9 @@ def test_a_failure_while_writing_leaves_the_step_before(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    for place in ("sync", "_file_checksum"):
+    for module, name in ((placing, "sync"), (checkpoint, "_file_checksum")):
         with monkeypatch.context() as patch:
-            patch.setattr(checkpoint, place, full)
+            patch.setattr(module, name, full)
             with pytest.raises(OSError, match="No space"):
                 written(tmp_path, 2, small_lm.model(seed=3))
         assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]

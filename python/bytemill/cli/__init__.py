@@ -26,6 +26,7 @@ from .count import count
 from .demo import demo
 from .encode import decode, encode
 from .evaluate import evaluate
+from .export import export, import_
 from .generate import generate
 from .inspect import inspect
 from .plot import plot
@@ -102,6 +103,8 @@ for _command in (
     sweep,
     evaluate,
     generate,
+    export,
+    import_,
     plot,
     account,
     demo,

@@ -57,6 +57,11 @@ examples:
     metavar="FILE",
     help="TOML file with any of the options below, such as d_model = 256; options go over it.",
 )
+@click.option(
+    "--start-from",
+    metavar="RUN",
+    help="Begin with the weights of this run, trained or imported, and its shape (fine-tuning).",
+)
 @click.option("--resume", is_flag=True, help="Go on with the run, if there is one.")
 @options.overwrite_option
 @options.quiet_option
@@ -70,6 +75,7 @@ def train(
     token_dtype: str,
     preset: str | None,
     config: str | None,
+    start_from: str | None,
     resume: bool,
     overwrite: bool,
     quiet: bool,
@@ -95,6 +101,7 @@ def train(
         token_dtype=token_dtype,
         preset=preset,
         config=config,
+        start_from=start_from,
         resume=resume,
         overwrite=overwrite,
         progress=False if quiet else "json" if as_json else None,

@@ -432,6 +432,9 @@ class PreTrainedTokenizerFast(NamedTokens):
         config = self._config | self.special_tokens_map
         config |= {name: getattr(self, name) for name in SAVED}
         config |= {"tokenizer_class": "PreTrainedTokenizerFast"}
+        if not self.extra_special_tokens:
+            # transformers 4 reads a mapping there, and fails on a list, be it empty.
+            del config["extra_special_tokens"]
         directory = Path(save_directory)
         directory.mkdir(parents=True, exist_ok=True)
         files = {"tokenizer_config.json": config, "tokenizer.json": said}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .data import Windows, get_batch, open_tokens
     from .decode import STEPS, DecodeStep
     from .evaluation import Evaluation
+    from .exporting import Export, export_run
     from .functional import (
         cross_entropy,
         perplexity,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     )
     from .generate import Piece, generate_ids, generate_text, stream_text
     from .head import linear_cross_entropy
+    from .importing import Import, import_run
     from .layers import (
         CausalSelfAttention,
         Embedding,
@@ -60,6 +62,7 @@ _HOMES = {
     "data": ("Windows", "get_batch", "open_tokens"),
     "decode": ("STEPS", "DecodeStep"),
     "evaluation": ("Evaluation",),
+    "exporting": ("Export", "export_run"),
     "functional": (
         "cross_entropy",
         "perplexity",
@@ -69,6 +72,7 @@ _HOMES = {
     ),
     "generate": ("Piece", "generate_ids", "generate_text", "stream_text"),
     "head": ("linear_cross_entropy",),
+    "importing": ("Import", "import_run"),
     "layers": (
         "CausalSelfAttention",
         "Embedding",
@@ -104,7 +108,9 @@ __all__ = [
     "DecodeStep",
     "Embedding",
     "Evaluation",
+    "Export",
     "Hardware",
+    "Import",
     "Linear",
     "Measured",
     "ModelConfig",
@@ -132,10 +138,12 @@ __all__ = [
     "cosine_schedule",
     "cross_entropy",
     "evaluate",
+    "export_run",
     "find_lr",
     "generate_ids",
     "generate_text",
     "get_batch",
+    "import_run",
     "linear_cross_entropy",
     "load",
     "load_checkpoint",

@@ -8,14 +8,13 @@ another name, flushed, and renamed, so a kill at any moment leaves what was ther
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
 import re
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, overload
 
@@ -30,6 +29,8 @@ from ..formats import replacing
 from .config import ModelConfig
 from .model import TransformerLM
 from .optim import Optimizers
+from .placing import placing
+from .tensors import Deferred, raw_bytes, write_safetensors
 
 __all__ = [
     "load_checkpoint",
@@ -159,13 +160,8 @@ def _checksum_of(tensors: Mapping[str, Tensor]) -> int:
     crc = 0
     for name in sorted(tensors):
         crc = zlib.crc32(name.encode(), crc)
-        crc = zlib.crc32(_bytes(tensors[name]), crc)
+        crc = zlib.crc32(raw_bytes(tensors[name]), crc)
     return crc
-
-
-def _bytes(tensor: Tensor) -> memoryview:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
 
 
 # --- a step directory --------------------------------------------------------------------------
@@ -174,42 +170,43 @@ def _bytes(tensor: Tensor) -> memoryview:
 def write_step(
     run: Path,
     iteration: int,
-    weights: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor] | Mapping[str, Deferred],
     moments: Mapping[str, Tensor] | None,
     facts: Mapping[str, Any],
+    tell: Callable[[int], None] = lambda n_bytes: None,
 ) -> Path:
-    """Puts a step directory into a run: under another name, flushed, then renamed."""
+    """Puts a step directory into a run: under another name, flushed, then renamed.
+
+    Weights may be such as are read or made only when they are written; `tell` gets the size of
+    each of those.
+    """
     final = run / f"step-{iteration:08}"
-    temporary = run / f".{final.name}.{os.getpid()}"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
+    with placing(final) as directory:
         sums = {}
         for name, tensors in ((WEIGHTS, weights), (MOMENTS, moments)):
             if tensors is None:
                 continue
-            safetensors.torch.save_file(dict(tensors), temporary / name)
-            sums[name] = {"bytes": (temporary / name).stat().st_size}
-            sums[name]["crc32"] = _file_checksum(temporary / name)
-            sync(temporary / name)
+            _save(directory / name, tensors, tell)
+            sums[name] = {"bytes": (directory / name).stat().st_size}
+            sums[name]["crc32"] = _file_checksum(directory / name)
         state = {"kind": "bytemill checkpoint", "version": VERSION, "iteration": iteration}
         text = json.dumps(state | dict(facts) | {"files": sums}, indent=2) + "\n"
-        (temporary / STATE).write_text(text)
-        sync(temporary / STATE)
-        sync(temporary)
-        if final.exists():
-            # The same step again, after a resume from an earlier one: no rename replaces a
-            # directory that is not empty.
-            aside = run / f".{final.name}.old"
-            shutil.rmtree(aside, ignore_errors=True)
-            final.rename(aside)
-        temporary.rename(final)
-        sync(run)
-        shutil.rmtree(run / f".{final.name}.old", ignore_errors=True)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+        (directory / STATE).write_text(text)
     return final
+
+
+def _save(
+    path: Path,
+    tensors: Mapping[str, Tensor] | Mapping[str, Deferred],
+    tell: Callable[[int], None],
+) -> None:
+    made = {name: t for name, t in tensors.items() if isinstance(t, Tensor)}
+    deferred = {name: t for name, t in tensors.items() if isinstance(t, Deferred)}
+    if deferred:
+        with open(path, "wb") as file:
+            write_safetensors(file, deferred, tell)
+    else:
+        safetensors.torch.save_file(made, path)
 
 
 def read_step(directory: Path) -> dict[str, Any]:
@@ -233,14 +230,20 @@ def read_step(directory: Path) -> dict[str, Any]:
 _OLDER = "an earlier step of the run may still be whole: name its directory"
 
 
-def read_tensors(directory: Path, name: str, facts: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a file in a step directory, after its checksum was compared."""
+def checked_file(directory: Path, name: str, facts: Mapping[str, Any]) -> Path:
+    """A file of a step directory, after its checksum was compared."""
     path = directory / name
     expected = facts.get("files", {}).get(name)
     if expected is None or not path.exists():
         raise CheckpointError(f"{path}: missing", _OLDER)
     if path.stat().st_size != expected["bytes"] or _file_checksum(path) != expected["crc32"]:
         raise CheckpointError(f"{path}: damaged: size or checksum is not what was written", _OLDER)
+    return path
+
+
+def read_tensors(directory: Path, name: str, facts: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors of a file in a step directory, after its checksum was compared."""
+    path = checked_file(directory, name, facts)
     try:
         return safetensors.torch.load_file(path)
     except safetensors.SafetensorError as error:
@@ -276,17 +279,6 @@ def _file_checksum(path: Path) -> int:
         while block := file.read(BLOCK):
             crc = zlib.crc32(block, crc)
     return crc
-
-
-def sync(path: Path) -> None:
-    """Sees to it that a file or directory is on disk."""
-    # Windows cannot open directories; there the rename itself must do.
-    with contextlib.suppress(PermissionError):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 # --- what is in a model and an optimizer -------------------------------------------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import CheckpointError
 from ..formats import write_atomically
@@ -25,7 +25,16 @@ from .model import TransformerLM
 if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
 
-__all__ = ["best_step", "find_step", "load", "read_config", "write_best", "write_config"]
+__all__ = [
+    "OpenRun",
+    "best_step",
+    "find_step",
+    "load",
+    "open_run",
+    "read_config",
+    "write_best",
+    "write_config",
+]
 
 CONFIG = "config.json"
 BEST = "best.json"
@@ -89,16 +98,16 @@ def find_step(run: Path, which: str | int = "best") -> Path:
     return place
 
 
-def load(
-    run: str | os.PathLike[str], *, step: str | int = "best", device: str | None = None
-) -> tuple[TransformerLM, Tokenizer | None]:
-    """The model of a run, ready to generate, and its tokenizer.
+class OpenRun(NamedTuple):
+    """A checkpoint of a run that was found, before anything large is read."""
 
-    Args:
-        run: the directory, or one step in it.
-        step: `"best"` by evaluation (else the last), `"last"`, or a number.
-        device: where to put it.
-    """
+    step: Path
+    facts: dict[str, Any]
+    tokenizer: Tokenizer | None
+
+
+def open_run(run: str | os.PathLike[str], step: str | int = "best") -> OpenRun:
+    """Finds a checkpoint, as `load` does, and the tokenizer that belongs to it."""
     from ..tokenizer import Tokenizer
 
     place = Path(run)
@@ -109,11 +118,6 @@ def load(
         read_config(place)
         chosen = find_step(place, step)
     facts = read_step(chosen)
-    model = TransformerLM(ModelConfig.from_json(facts["model"]))
-    fill_model(model, read_tensors(chosen, WEIGHTS, facts), str(chosen))
-    if device is not None:
-        model.to(device)
-    model.eval()
     path = place / TOKENIZER
     tokenizer = Tokenizer.load(path) if path.exists() else None
     if tokenizer is not None and facts.get("tokenizer") not in (None, tokenizer.fingerprint):
@@ -121,4 +125,23 @@ def load(
             f"{path}: not the tokenizer that the model was trained with",
             "put back the one with fingerprint " + str(facts["tokenizer"])[:12] + "…",
         )
+    return OpenRun(chosen, facts, tokenizer)
+
+
+def load(
+    run: str | os.PathLike[str], *, step: str | int = "best", device: str | None = None
+) -> tuple[TransformerLM, Tokenizer | None]:
+    """The model of a run, ready to generate, and its tokenizer.
+
+    Args:
+        run: the directory, or one step in it.
+        step: `"best"` by evaluation (else the last), `"last"`, or a number.
+        device: where to put it.
+    """
+    chosen, facts, tokenizer = open_run(run, step)
+    model = TransformerLM(ModelConfig.from_json(facts["model"]))
+    fill_model(model, read_tensors(chosen, WEIGHTS, facts), str(chosen))
+    if device is not None:
+        model.to(device)
+    model.eval()
     return model, tokenizer

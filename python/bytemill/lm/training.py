@@ -33,7 +33,15 @@ from .evaluation import Evaluation, Evaluator, token_lengths
 from .generate import generate_text
 from .metrics import Metrics
 from .report import Report, ReportOption, StepReport
-from .resuming import check_same_tokens, own_tokenizer, resumed_keys, stored_config
+from .resuming import (
+    check_same_tokens,
+    check_start_tokens,
+    find_start,
+    own_tokenizer,
+    resumed_keys,
+    start_keys,
+    stored_config,
+)
 from .run import CONFIG, TOKENIZER, best_step, write_best, write_config
 from .schedule import learning_rate
 from .settings import TrainConfig
@@ -76,6 +84,7 @@ def train(
     token_dtype: str = "uint16",
     preset: str | None = None,
     config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    start_from: str | os.PathLike[str] | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: ReportOption = None,
@@ -91,6 +100,7 @@ def train(
         token_dtype: of raw ids.
         preset: a shape by name; see `bytemill.lm.settings.PRESETS`.
         config: a TOML file, or its keys.
+        start_from: a run with whose weights and shape to begin (fine-tuning); None to draw weights.
         resume: go on with the run in `out`, if there is one.
         overwrite: replace the run in `out`.
         progress: None shows it on stderr; False not; a function gets each `StepReport`.
@@ -103,14 +113,20 @@ def train(
     report = Report(progress if rank == 0 else False)
     file = settings.read_toml(config) if isinstance(config, (str, os.PathLike)) else config
     stored = stored_config(run, resume, overwrite)
-    keys = (
-        settings.merged(preset, file, options)
-        if stored is None
-        else resumed_keys(stored, preset, dict(file or {}) | options)
-    )
+    start = find_start(start_from, stored, run)
+    if stored is not None:
+        keys = resumed_keys(stored, preset, dict(file or {}) | options)
+    else:
+        keys = settings.merged(preset, file, options)
+        if start is not None:
+            keys |= start_keys(start, dict(file or {}) | options)
+    if tokenizer is None and stored is not None:
+        tokenizer = own_tokenizer(run)
+    elif tokenizer is None and start is not None:
+        tokenizer = own_tokenizer(start.parent)
     sources = open_sources(
         tokens,
-        tokenizer=tokenizer if tokenizer is not None or stored is None else own_tokenizer(run),
+        tokenizer=tokenizer,
         val=val,
         val_fraction=keys.get("val_fraction", TrainConfig.val_fraction),
         vocab_size=keys.get("vocab_size"),
@@ -119,13 +135,15 @@ def train(
     model_config, train_config = settings.resolve(keys, sources.vocab_size)
     if stored is not None:
         check_same_tokens(stored, sources)
+    elif start is not None:
+        check_start_tokens(start, sources)
     if train_config.threads is not None:
         torch.set_num_threads(train_config.threads)
     plan = devices.choose(model_config, train_config, local_rank())
     try:
         with joined(plan.device) as world:
             session = _Session(
-                run, sources, model_config, train_config, plan, world, report, overwrite
+                run, sources, model_config, train_config, plan, world, report, overwrite, start
             )
             return session.go(new=stored is None)
     finally:
@@ -148,8 +166,9 @@ class _Session:
         world: World,
         report: Report,
         overwrite: bool,
+        start: Path | None,
     ) -> None:
-        self.run, self.sources, self.config = run, sources, config
+        self.run, self.sources, self.config, self.start = run, sources, config, start
         self.plan, self.world, self.report = plan, world, report
         self.overwrite = overwrite
         self.windows = Windows(
@@ -184,6 +203,8 @@ class _Session:
         return Evaluator(held_out, context, n_windows, lengths, at_once, vocab_size)
 
     def go(self, new: bool) -> TrainResult:
+        if self.start is not None and (new or not checkpoint.step_directories(self.run)):
+            checkpoint.load_checkpoint(self.start, self.model)
         if self.world.first:
             self._prepare(new)
         self.world.wait()
@@ -224,6 +245,7 @@ class _Session:
                 "train": self.config.to_json(),
                 "tokens": self.sources.facts,
                 "plan": self.plan.to_json(),
+                "start_from": None if self.start is None else str(self.start),
             },
         )
 

@@ -1,0 +1,157 @@
+"""`bytemill export` and `bytemill import`: runs to other programs and from them."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from ..measures import size
+from . import options, streams
+
+EXPORT_EXAMPLES = """\b
+examples:
+  bytemill export run/ -o model/
+  bytemill export run/ --to huggingface --dtype bf16 -o model/
+  bytemill export run/ --to gguf -o model.gguf
+"""
+IMPORT_EXAMPLES = """\b
+examples:
+  bytemill import SmolLM2-135M/ -o run/
+  bytemill generate run/ "Once upon a time"
+  bytemill train tokens/ -o tuned/ --start-from run/ --lr 1e-5
+"""
+
+
+@click.command(short_help="A model for transformers or llama.cpp.", epilog=EXPORT_EXAMPLES)
+@click.argument("run", metavar="RUN")
+@click.option(
+    "--to",
+    "target",
+    type=click.Choice(["huggingface", "gguf"]),
+    default="huggingface",
+    show_default=True,
+    help="For transformers and all that read its directories, or for llama.cpp.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Where it goes: a directory for huggingface, a file (.gguf) for gguf.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["f32", "f16", "bf16"]),
+    default="f32",
+    show_default=True,
+    help="Type of the weights; with less than f32 they are rounded.",
+)
+@click.option("--step", default="best", show_default=True, metavar="NAME",
+              help="Which checkpoint: best, last, or a number.")  # fmt: skip
+@click.option(
+    "--pre-tokenizer",
+    metavar="NAME",
+    help="For gguf: llama.cpp's name for the split pattern.  [default: found by the pattern]",
+)
+@options.overwrite_option
+@options.quiet_option
+@streams.json_option
+def export(
+    run: str,
+    target: str,
+    output: Path,
+    dtype: str,
+    step: str,
+    pre_tokenizer: str | None,
+    overwrite: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Write the model of RUN, with its tokenizer, for other programs.
+
+    The numbers that the others compute are ours up to rounding. A model or a tokenizer that they
+    cannot express is refused, with the reason.
+    """
+    from .. import lm
+
+    if step not in ("best", "last") and not step.isdecimal():
+        raise click.UsageError(f"--step {step}: best, last or a number of steps")
+    done = lm.export_run(
+        run,
+        output,
+        to=target,  # type: ignore[arg-type]
+        step=step,
+        dtype=dtype,  # type: ignore[arg-type]
+        pre_tokenizer=pre_tokenizer,
+        overwrite=overwrite,
+        progress=options.progress(quiet, as_json),
+    )
+    if as_json:
+        streams.put_json(
+            {
+                "path": str(done.path),
+                "to": done.to,
+                "architecture": done.architecture,
+                "step": done.step,
+                "bytes": done.n_bytes,
+                "tokenizer": done.tokenizer,
+                "pre_tokenizer": done.pre_tokenizer,
+            }
+        )
+    elif not quiet:
+        named = "" if done.pre_tokenizer is None else f", pre-tokenizer {done.pre_tokenizer}"
+        streams.say(
+            f"saved   {output}: {done.architecture}, step {done.step:,}, "
+            f"{size(done.n_bytes)} of weights ({dtype}){named}"
+        )
+        if not done.tokenizer:
+            streams.say("note: the run has no tokenizer, so none went along")
+
+
+@click.command("import", short_help="A run of a model of transformers.", epilog=IMPORT_EXAMPLES)
+@click.argument("directory", metavar="DIRECTORY")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="Directory for the run."
+)
+@click.option(
+    "--tokenizer/--no-tokenizer",
+    default=True,
+    show_default=True,
+    help="Take its tokenizer.json along; texts cannot be read or written without.",
+)
+@options.overwrite_option
+@options.quiet_option
+@streams.json_option
+def import_(
+    directory: str, output: Path, tokenizer: bool, overwrite: bool, quiet: bool, as_json: bool
+) -> None:
+    """Make a run of DIRECTORY: a Llama or Qwen3 model as transformers saves it, with config.json,
+    safetensors and tokenizer.json.
+
+    Nothing is downloaded and nothing is unpickled. A model that ours cannot compute exactly is
+    refused, with the reason.
+    """
+    from .. import lm
+
+    done = lm.import_run(
+        directory,
+        output,
+        tokenizer=tokenizer,
+        overwrite=overwrite,
+        progress=options.progress(quiet, as_json),
+    )
+    if as_json:
+        streams.put_json(
+            {
+                "run": str(done.run),
+                "architecture": done.architecture,
+                "parameters": done.parameters,
+                "tokenizer": done.tokenizer,
+            }
+        )
+    elif not quiet:
+        streams.say(f"saved   {output}: {done.architecture}, {done.parameters:,} parameters")
+        if done.tokenizer:
+            streams.say(f"next    bytemill generate {shlex.quote(str(output))} 'Once upon a time'")

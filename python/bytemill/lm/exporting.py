@@ -1,0 +1,199 @@
+"""A run → what other programs read: a directory for transformers, a file for llama.cpp."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+import torch
+
+from ..encoding import end_of_text
+from ..errors import ConfigError
+from ..formats import replacing
+from ..progress import ProgressOption, reporter
+from ..tokenizer import Tokenizer
+from . import gguf, huggingface
+from .checkpoint import WEIGHTS, checked_file
+from .config import ModelConfig
+from .placing import check_place, placing
+from .run import open_run
+from .tensors import Deferred, converted, open_tensors, write_safetensors
+
+__all__ = ["Export", "Target", "export_run"]
+
+Target: TypeAlias = Literal["huggingface", "gguf"]
+WeightType: TypeAlias = Literal["f32", "f16", "bf16"]
+TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Export:
+    """What `export_run` did.
+
+    Attributes:
+        path: what was written.
+        to: for whom.
+        architecture: theirs that is ours: `"llama"` or `"qwen3"`.
+        step: which checkpoint of the run.
+        n_bytes: size of the weights.
+        tokenizer: whether the tokenizer went along.
+        pre_tokenizer: llama.cpp's name for the tokenizer's pattern; None for transformers.
+    """
+
+    path: Path
+    to: Target
+    architecture: str
+    step: int
+    n_bytes: int
+    tokenizer: bool
+    pre_tokenizer: str | None
+
+
+def export_run(
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    to: Target = "huggingface",
+    step: str | int = "best",
+    dtype: WeightType = "f32",
+    pre_tokenizer: str | None = None,
+    overwrite: bool = False,
+    progress: ProgressOption = None,
+) -> Export:
+    """Writes the model of a run for other programs, one tensor at a time.
+
+    What the target cannot compute exactly is refused, with the reason.
+
+    Args:
+        run: the directory, or one step in it.
+        out: a directory for `huggingface`; a file, `….gguf`, for `gguf`. It appears whole or not
+            at all.
+        to: `"huggingface"` for transformers and all that read its directories, `"gguf"` for
+            llama.cpp.
+        step: which checkpoint, as in [`load`][bytemill.lm.load].
+        dtype: of the weights that are written.
+        pre_tokenizer: for `gguf`, llama.cpp's name of a pattern; None finds it.
+        overwrite: replace an earlier export.
+        progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
+    """
+    for name, value, known in (("to", to, get_args(Target)), ("dtype", dtype, tuple(TYPES))):
+        if value not in known:
+            raise ConfigError(f"{name}={value!r} cannot be", f"use one of {', '.join(known)}")
+    if pre_tokenizer is not None and to != "gguf":
+        raise ConfigError("pre_tokenizer is for gguf only", "leave it out")
+    target = Path(out)
+    _check_target(target, to, overwrite)
+    opened = open_run(run, step)
+    config = ModelConfig.from_json(opened.facts["model"])
+    kind = huggingface.architecture(config)
+    tokenizer = opened.tokenizer
+    end = None if tokenizer is None else _end(tokenizer, config)
+    pairs: dict[str, Any] = {}
+    if to == "gguf":
+        if tokenizer is None:
+            raise ConfigError(
+                f"{run}: the run has no tokenizer, and a GGUF file must have one",
+                "put the tokenizer.json that the tokens were made with into it",
+            )
+        pre_tokenizer = pre_tokenizer or gguf.pre_tokenizer(tokenizer)
+        name = Path(run).resolve().name
+        pairs = gguf.metadata(
+            config, tokenizer, name=name, pre=pre_tokenizer, end=end, dtype=TYPES[dtype]
+        )
+    path = checked_file(opened.step, WEIGHTS, opened.facts)
+    with open_tensors(path) as weights, reporter(progress) as report:
+        renamed = (
+            _for_transformers(config, weights, TYPES[dtype])
+            if to == "huggingface"
+            else gguf.model_tensors(config, weights, TYPES[dtype])
+        )
+        total, done = sum(tensor.n_bytes for tensor in renamed.values()), 0
+
+        def tell(n_bytes: int) -> None:
+            nonlocal done
+            done += n_bytes
+            report("export", done, total)
+
+        if to == "gguf":
+            with replacing(target) as file:
+                gguf.write_gguf(file, pairs, renamed, tell)
+        else:
+            with placing(target) as directory:
+                with open(directory / "model.safetensors", "wb") as file:
+                    write_safetensors(file, renamed, tell)
+                _write_words(directory, config, tokenizer, end, dtype)
+    return Export(
+        target,
+        to,
+        kind,
+        int(opened.facts["iteration"]),
+        total,
+        tokenizer is not None,
+        pre_tokenizer,
+    )
+
+
+def _check_target(target: Path, to: Target, overwrite: bool) -> None:
+    if to == "huggingface":
+        check_place(target, overwrite, "generation_config.json", "an exported model")
+        return
+    if target.suffix != ".gguf":
+        raise ConfigError(f"{target}: a GGUF file's name ends in .gguf", "such as model.gguf")
+    if target.is_dir():
+        raise IsADirectoryError(21, "Is a directory", str(target))
+    if target.exists() and not overwrite:
+        raise FileExistsError(17, "File exists", str(target))
+    if not target.absolute().parent.is_dir():
+        raise FileNotFoundError(2, "No such file or directory", str(target.parent))
+
+
+def _end(tokenizer: Tokenizer, config: ModelConfig) -> int | None:
+    """The id that ends texts, where there is one."""
+    if tokenizer.max_id >= config.vocab_size:
+        raise ConfigError(
+            f"the tokenizer has ids up to {tokenizer.max_id}, the model {config.vocab_size}",
+            "put the tokenizer that the model was trained with into the run",
+        )
+    text = end_of_text(tokenizer, None, append_eot=False)
+    return None if text is None else tokenizer.special_tokens[text]
+
+
+def _for_transformers(
+    config: ModelConfig, weights: dict[str, Deferred], dtype: torch.dtype
+) -> dict[str, Deferred]:
+    halves = huggingface.to_halves(config)
+    return {
+        theirs: converted(
+            weights[ours], dtype, halves if huggingface.is_turned(ours) else lambda w: w
+        )
+        for ours, theirs in huggingface.tensor_names(config).items()
+    }
+
+
+def _write_words(
+    directory: Path, config: ModelConfig, tokenizer: Tokenizer | None, end: int | None, dtype: str
+) -> None:
+    """All but the weights."""
+    kind = str(TYPES[dtype]).removeprefix("torch.")
+    files: dict[str, dict[str, Any]] = {
+        "config.json": huggingface.config_fields(config, end, kind),
+        # Said here and not in config.json, where it would keep the row from being trained.
+        "generation_config.json": {
+            "bos_token_id": end, "eos_token_id": end, "pad_token_id": end,
+        },
+    }  # fmt: skip
+    if tokenizer is not None:
+        tokenizer.save(directory / "tokenizer.json")
+        ending = None if end is None else tokenizer.token_bytes(end).decode()
+        files["tokenizer_config.json"] = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": ending,
+            "eos_token": ending,
+            "model_max_length": config.context_length,
+            "clean_up_tokenization_spaces": False,
+        }
+    for name, fields in files.items():
+        (directory / name).write_text(json.dumps(fields, indent=2) + "\n")
