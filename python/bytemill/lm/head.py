@@ -36,7 +36,7 @@ def linear_cross_entropy(
         dtype = torch.get_autocast_dtype(kind)
         hidden, weight = hidden.to(dtype), weight.to(dtype)
     if chunk_rows is None:
-        least = 128 if kind == "cpu" else 2048
+        least = 256 if kind == "cpu" else 2048
         chunk_rows = max(least, CHUNK_BYTES // (4 * weight.shape[0]) // 64 * 64)
     rows = hidden.reshape(-1, hidden.shape[-1])
     return _HeadLoss.apply(rows, weight, targets.reshape(-1), chunk_rows)  # type: ignore[no-any-return]
