@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bytemill
@@ -187,7 +187,7 @@ def large(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("large")
     text = (data / "a.txt").read_text("utf-8")
     for number in range(4):
-        (folder / f"{number}.txt").write_text(text * 12, "utf-8")
+        (folder / f"{number}.txt").write_text(text * 8, "utf-8")
     return folder
 
 
@@ -314,6 +314,7 @@ bytemill.Tokenizer.load(tokenizer).encode_files(corpus, out, **options)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_driver(
     cluster: None, large: Path, tmp_path: Path, tokenizer: bytemill.Tokenizer
 ) -> None:
@@ -440,6 +441,7 @@ def test_what_only_this_process_can_read(
 
 
 @given(st.integers(1, 100), st.data())
+@settings(max_examples=30)
 def test_trees(n: int, choice: st.DataObject) -> None:
     names = [f"unit {number}" for number in range(n)]
     tree, sums = Tree(names), dict.fromkeys(names, 1)

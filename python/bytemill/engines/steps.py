@@ -50,10 +50,13 @@ def count_in_steps(
     total = sum(source.size for source in sources)
     done = total - sum(source.size for source in left)
 
+    # What comes by stdin, or is given by others, has no size beforehand.
+    known = all(source.size or source.reader is None for source in sources)
+
     def report_batch(phase: str, n: int, of: int | None) -> None:
         # Ours is the progress of all batches; what a batch gathers is not worth a line.
         if phase == "count":
-            report(phase, done + n, total)
+            report(phase, done + n, total if known else None)
 
     def limit(some: _native.Counts) -> None:
         found = resolve_limit(memory_limit)

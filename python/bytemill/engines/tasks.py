@@ -143,6 +143,8 @@ def encode(tokenizer: Tokenizer, place: Place, unit: Unit, plan: dict[str, Any])
         "shuffle": False,
         "seed": 0,
         "threads": 1,
+        # It is whole or made anew: no journal is needed on the way.
+        "journal_every": 1 << 62,
     }
     part = place.part(unit.number)
     if not os.path.exists(part):
