@@ -365,6 +365,13 @@ def test_counting_goes_on(cluster: None, data: Path, tmp_path: Path) -> None:
     assert not partial.exists()
 
 
+def test_a_source_that_is_there_twice(cluster: None, data: Path, tmp_path: Path) -> None:
+    again = Corpus([data / "a.txt"] * 9)
+    count_to_file(again, tmp_path / "a.counts", engine=engine())
+    count_to_file(again, tmp_path / "b.counts")
+    assert (tmp_path / "a.counts").read_bytes() == (tmp_path / "b.counts").read_bytes()
+
+
 # --- limits, and what cannot be -------------------------------------------------------------------
 
 

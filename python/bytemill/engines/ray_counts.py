@@ -8,13 +8,14 @@ outlive this process. What this process sees of them is their names.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..measures import parse_size, size
 from . import tasks
-from .running import RETRIES, completed, finished, forget, got, stop
+from .running import RETRIES, complete, finished, forget, got, stop
 from .tree import Node, Tree
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Counting:
 
     def run(self, work: list[Unit], report: Report) -> Any:
         """Gives the sum: a path, or a reference to a counts file."""
-        tree = Tree([unit.name(self._fingerprint) for unit in work])
+        tree = Tree(self._names(work))
         # What is known of every node that is there and not yet in a sum.
         results: dict[Node, Any] = {}
         merging: dict[Any, Node] = {}
@@ -94,22 +95,26 @@ class Counting:
                 node = merging.pop(reference)
                 finish(node, self._result(reference, tree.name(node)))
 
+        def finish_unit(reference: Any, item: tuple[int, Unit]) -> None:
+            nonlocal done
+            number, unit = item
+            done += unit.size
+            report("count", done, n_bytes)
+            finish((0, number), self._result(reference, tree.name((0, number))))
+            finish_merged(0)
+
         left = dict(enumerate(work))
         for node in tree.there(self._is_there):
             for number in tree.units(node):
                 done += left.pop(number).size
             finish(node, self._target(tree.name(node)))
         try:
-            started = completed(
+            complete(
                 self._ray,
                 left.items(),
                 lambda item: self._start(self._count, tree.name((0, item[0])), item[1]),
+                finish_unit,
             )
-            for reference, (number, unit) in started:
-                done += unit.size
-                report("count", done, n_bytes)
-                finish((0, number), self._result(reference, tree.name((0, number))))
-                finish_merged(0)
             while tree.root not in results:
                 finish_merged(1)
                 report("gather", 0, None)
@@ -118,6 +123,15 @@ class Counting:
             forget(self._ray, self._given.values())
             raise
         return results[tree.root]
+
+    def _names(self, work: list[Unit]) -> list[str]:
+        names, seen = [], Counter[str]()
+        for unit in work:
+            name = unit.name(self._fingerprint)
+            # A source may be there twice, and what is counted of it is removed once it is in a sum.
+            names.append(f"{name}-{seen[name]}")
+            seen[name] += 1
+        return names
 
     def _start(self, task: Any, name: str, *work: Any) -> Any:
         given, done = task.remote(self._means, self._target(name), *work)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import tasks
 from .recipes import Recipe, bucket_bits, recipes
-from .running import RETRIES, completed, got
+from .running import RETRIES, complete, got
 
 if TYPE_CHECKING:
     from ..progress import Report
@@ -66,15 +66,19 @@ class Encoding:
         encode, shared = self._task(tasks.encode), self._ray.put(tokenizer)
         found: dict[int, tasks.Facts] = {}
         total, done = sum(unit.size for unit in self._units), 0
-        started = completed(
-            self._ray,
-            self._units,
-            lambda unit: encode.remote(shared, self._place, unit, self._plan),
-        )
-        for reference, unit in started:
+
+        def finish(reference: Any, unit: Unit) -> None:
+            nonlocal done
             found[unit.number] = got(self._ray, reference)
             done += unit.size
             self._report("encode", done, total)
+
+        complete(
+            self._ray,
+            self._units,
+            lambda unit: encode.remote(shared, self._place, unit, self._plan),
+            finish,
+        )
         self._facts = [found[unit.number] for unit in self._units]
 
     def _shares(self, bits: int) -> list[list[tuple[int, int]]]:
@@ -87,12 +91,9 @@ class Encoding:
         n_shares = 1 << bits if shuffle else len(self._units)
         shares = [[(0, 0)] * n_shares for _ in range(n_splits)]
         total, done = sum(facts[0] for facts in self._facts), 0
-        started = completed(
-            self._ray,
-            self._units,
-            lambda unit: deal.remote(self._place, unit.number, self._before[unit.number], bits),
-        )
-        for reference, unit in started:
+
+        def finish(reference: Any, unit: Unit) -> None:
+            nonlocal done
             for split, dealt in enumerate(got(self._ray, reference)):
                 for bucket, (tokens, documents) in enumerate(dealt):
                     place = bucket if shuffle else unit.number
@@ -100,6 +101,13 @@ class Encoding:
                     shares[split][place] = (old[0] + tokens, old[1] + documents)
             done += self._facts[unit.number][0]
             self._report("shuffle", done * self._width, total * self._width)
+
+        complete(
+            self._ray,
+            self._units,
+            lambda unit: deal.remote(self._place, unit.number, self._before[unit.number], bits),
+            finish,
+        )
         return shares
 
     def _assemble(self, work: list[Recipe], bits: int) -> None:
@@ -116,7 +124,9 @@ class Encoding:
             return assemble.remote(self._place, *number, parts, buckets, recipe.before)
 
         total, done = sum(recipe.tokens for recipe in work), 0
-        for reference, recipe in completed(self._ray, work, start):
+
+        def finish(reference: Any, recipe: Recipe) -> None:
+            nonlocal done
             got(self._ray, reference)
             done += recipe.tokens
             self._report("write", done * self._width, total * self._width)
@@ -125,6 +135,8 @@ class Encoding:
                 for number in self._parts_of(recipe):
                     if needed[number] == 0:
                         self._empty(number)
+
+        complete(self._ray, work, start, finish)
 
     def _parts_of(self, recipe: Recipe) -> range:
         # A bucket of shuffled documents is in every part.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-__all__ = ["RETRIES", "completed", "finished", "forget", "got", "stop"]
+__all__ = ["RETRIES", "complete", "finished", "forget", "got", "stop"]
 
 Work = TypeVar("Work")
 
@@ -18,10 +18,13 @@ PATIENCE = 30
 WAITING_PER_CPU = 4
 
 
-def completed(
-    ray: Any, work: Iterable[Work], start: Callable[[Work], Any]
-) -> Iterator[tuple[Any, Work]]:
-    """Starts tasks, a few more than there are processors, and gives those that are done."""
+def complete(
+    ray: Any,
+    work: Iterable[Work],
+    start: Callable[[Work], Any],
+    each: Callable[[Any, Work], None],
+) -> None:
+    """Starts tasks, a few more than there are processors; `each` gets those that are done."""
     running: dict[Any, Work] = {}
     left = iter(work)
     most = max(int(ray.cluster_resources().get("CPU", 1)) * WAITING_PER_CPU, 2)
@@ -34,10 +37,11 @@ def completed(
                 if item is not None:
                     running[start(item)] = item
             for reference in finished(ray, running, 1):
-                yield reference, running.pop(reference)
-    finally:
+                each(reference, running.pop(reference))
+    except BaseException:
         # Ctrl-C, or a task that failed: the others need not go on.
         stop(ray, list(running))
+        raise
 
 
 def finished(ray: Any, running: dict[Any, Any], at_least: int) -> list[Any]:
