@@ -137,7 +137,7 @@ def test_tokens_are_those_of_the_local_engine(
 def test_errors_come_as_themselves(
     cluster: None, data: Path, tmp_path: Path, tokenizer: bytemill.Tokenizer
 ) -> None:
-    with pytest.raises(bytemill.CorpusError, match=r"b\.jsonl: line 2501 .*: not JSON") as caught:
+    with pytest.raises(bytemill.CorpusError, match=r"jsonl(\.gz)?: line .*: not JSON") as caught:
         bytemill.count_corpus(data, engine=engine())
     assert caught.value.hint
     out = tmp_path / "out"
@@ -244,13 +244,13 @@ def stopping(phase: str, after: int) -> Callable[[bytemill.ProgressEvent], None]
 
 
 @pytest.mark.parametrize(
-    ("options", "phase", "after"),
+    ("options", "phase"),
     [
-        ({"shard_tokens": 20_000}, "encode", 200_000),
-        ({"shard_tokens": 20_000}, "write", 200_000),
-        ({"shard_tokens": 20_000, "val_fraction": 0.2}, "write", 600_000),
-        ({"shard_tokens": 20_000, "shuffle": True}, "shuffle", 200_000),
-        ({"shard_tokens": 20_000, "shuffle": True, "val_fraction": 0.3}, "write", 200_000),
+        ({"shard_tokens": 20_000}, "encode"),
+        ({"shard_tokens": 20_000}, "write"),
+        ({"shard_tokens": 20_000, "val_fraction": 0.2}, "write"),
+        ({"shard_tokens": 20_000, "shuffle": True}, "shuffle"),
+        ({"shard_tokens": 20_000, "shuffle": True, "val_fraction": 0.3}, "write"),
     ],
 )
 def test_encoding_goes_on(
@@ -260,9 +260,12 @@ def test_encoding_goes_on(
     tokenizer: bytemill.Tokenizer,
     options: Any,
     phase: str,
-    after: int,
 ) -> None:
     out, encode = tmp_path / "ray", tokenizer.encode_files
+    encode(corpus(data), tmp_path / "local", **options)
+    n_bytes = sum(path.stat().st_size for path in (tmp_path / "local").glob("*[0-9].npy"))
+    # Of shards, so many that what some parts lie in must be whole.
+    after = n_bytes * 3 // 4 if phase == "write" else 200_000
     with pytest.raises(Stopped):
         encode(corpus(data), out, engine=engine(), progress=stopping(phase, after), **options)
     partial = out / ".partial"
@@ -280,7 +283,6 @@ def test_encoding_goes_on(
             assert not path.exists() or path.stat().st_mtime_ns == made
 
     encode(corpus(data), out, engine=engine(), resume=True, progress=watch, **options)
-    encode(corpus(data), tmp_path / "local", **options)
     assert content(out) == content(tmp_path / "local")
     encode(corpus(data), out, engine=engine(), resume=True, **options)
 
