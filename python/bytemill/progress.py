@@ -31,7 +31,7 @@ class ProgressEvent:
     Attributes:
         phase: `"count"` and then `"merge"` when a tokenizer is learnt, `"gather"` in between when
             counts are merged from disk, `"compare"`; `"encode"`, with `"shuffle"` behind it if
-            documents are shuffled, and `"verify"` for tokens on disk.
+            documents are shuffled and `"write"` on a cluster, and `"verify"` for tokens on disk.
         done: merges in the phase `merge`, bytes in the others.
         total: the same for the whole phase; None if it is not known.
         seconds: since the phase began.

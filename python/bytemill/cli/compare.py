@@ -78,7 +78,7 @@ def compare(
         loaded[name] = options.load_mixed(path, pattern, special_token)
     from ..comparison import compare as compare_tokenizers
 
-    with options.corpus_of([last, *corpus], reading) as source:
+    with options.corpus_of([last, *corpus], reading, passes=2) as source:
         found = compare_tokenizers(
             loaded,
             source,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
 from ..corpus import batches
+from .steps import BATCH_BYTES, count_in_steps
 
 if TYPE_CHECKING:
     from ..corpus import Corpus
@@ -22,9 +24,23 @@ BATCH_SIZE = 8 << 20
 
 
 class Local:
-    """Does the work in this process."""
+    """Does the work in this process.
 
-    def count(self, counts: _native.Counts, corpus: Corpus, report: Report) -> object:
+    Args:
+        batch_size: work that may be resumed is saved after so many bytes.
+    """
+
+    def __init__(self, batch_size: int = BATCH_BYTES) -> None:
+        self._batch_size = batch_size
+
+    def count(
+        self,
+        counts: _native.Counts,
+        corpus: Corpus,
+        memory_limit: int | str | None,
+        spill_dir: str | os.PathLike[str] | None,
+        report: Report,
+    ) -> object:
         texts = corpus.texts
         if texts is None:
             counts.add_files(corpus.inputs(), report)
@@ -34,6 +50,20 @@ class Local:
             counts.add_texts(batch)
             report("count", counts.bytes_read, None)
         return None
+
+    def count_to(
+        self,
+        counts: _native.Counts,
+        corpus: Corpus,
+        entries: list[Entry],
+        directory: Path,
+        threads: int | None,
+        memory_limit: int | str | None,
+        report: Report,
+    ) -> Path:
+        return count_in_steps(
+            counts, corpus, entries, directory, threads, memory_limit, report, self._batch_size
+        )
 
     def encode(
         self,
