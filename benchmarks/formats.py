@@ -3,6 +3,7 @@
     python benchmarks/formats.py CORPUS.txt            rates of formats
     python benchmarks/formats.py --ray CORPUS.txt      Ray on this machine
     python benchmarks/formats.py --memory CORPUS.txt   0.1, 1 and 10 GB of it, peak memory
+                                                       (--sizes 10MB,100MB for others)
     python benchmarks/formats.py --files 100000        counting many small files
 
 Every measurement is a process of its own, the best of some; shares are of plain text with the same
@@ -25,12 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import bytemill
+from bytemill.measures import parse_size
 
 EOT = "<|endoftext|>"
 DOCUMENT = 3000
 
 WORK = """
-import json, resource, shutil, sys, time
+import json, shutil, sys, time
 import bytemill
 from bytemill import Corpus
 what, path, tokenizer, engine, threads = sys.argv[1:]
@@ -48,7 +50,9 @@ else:
     n = len(loaded.encode_files(corpus, path + ".tokens", overwrite=True, **options))
 seconds = time.perf_counter() - began
 shutil.rmtree(path + ".tokens", ignore_errors=True)
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+# Not getrusage: its peak is also that of the process that started this one.
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+peak = int(status["VmHWM"].split()[0]) * 1024
 print(json.dumps({"seconds": seconds, "n": n, "peak": peak}))
 """
 
@@ -58,17 +62,10 @@ def measured(
 ) -> dict[str, Any]:
     best: dict[str, Any] = {}
     for _ in range(repeat):
-        command = [
-            sys.executable,
-            "-c",
-            WORK,
-            what,
-            str(path),
-            str(tokenizer),
-            engine,
-            str(threads),
-        ]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        given = [what, str(path), str(tokenizer), engine, str(threads)]
+        done = subprocess.run([sys.executable, "-c", WORK, *given], capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(done.stderr)
         result = json.loads(done.stdout.splitlines()[-1])
         if not best or result["seconds"] < best["seconds"]:
             best = result
@@ -156,15 +153,19 @@ def ray(corpus: Path, folder: Path, threads: int) -> list[dict[str, Any]]:
             for engine in ("local", "ray")
         }
         rows.append({"what": what, **seconds, "overhead": seconds["ray"] / seconds["local"] - 1})
-        print(f"{what:8} local {seconds['local']:.2f} s, ray {seconds['ray']:.2f} s", flush=True)
+        print(
+            f"{what:8} local {seconds['local']:.2f} s, ray {seconds['ray']:.2f} s "
+            f"({rows[-1]['overhead']:+.0%})",
+            flush=True,
+        )
     return rows
 
 
-def memory(corpus: Path, folder: Path, threads: int) -> list[dict[str, Any]]:
+def memory(corpus: Path, folder: Path, threads: int, sizes: list[int]) -> list[dict[str, Any]]:
     tokenizer = folder / "tokenizer.json"
     bytemill.train_tokenizer(corpus, vocab_size=32_000, progress=False).save(tokenizer)
     data, rows = corpus.read_bytes(), []
-    for size in (10**8, 10**9, 10**10):
+    for size in sizes:
         path = folder / "large.txt"
         with open(path, "wb") as file:
             while file.tell() < size:
@@ -172,7 +173,7 @@ def memory(corpus: Path, folder: Path, threads: int) -> list[dict[str, Any]]:
         for what in ("count", "encode"):
             peak = measured(what, path, tokenizer, threads=threads, repeat=1)["peak"]
             rows.append({"what": what, "bytes": size, "peak": peak})
-            print(f"{what:8} {size / 1e9:5.1f} GB  peak {peak / 1e6:.0f} MB", flush=True)
+            print(f"{what:8} {size / 1e9:6.2f} GB  peak {peak / 1e6:.0f} MB", flush=True)
     return rows
 
 
@@ -193,6 +194,7 @@ def main() -> None:
     parser.add_argument("corpus", nargs="?", type=Path)
     parser.add_argument("--ray", action="store_true")
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--sizes", default="100MB,1GB,10GB")
     parser.add_argument("--files", type=int)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path)
@@ -203,8 +205,11 @@ def main() -> None:
         folder = Path(name)
         if arguments.files is not None:
             rows = files(arguments.files, folder, arguments.threads)
+        elif arguments.memory:
+            sizes = [parse_size(size) for size in arguments.sizes.split(",")]
+            rows = memory(arguments.corpus, folder, arguments.threads, sizes)
         else:
-            run = ray if arguments.ray else memory if arguments.memory else rates
+            run = ray if arguments.ray else rates
             rows = run(arguments.corpus, folder, arguments.threads)
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=2) + "\n")

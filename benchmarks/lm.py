@@ -1,7 +1,8 @@
 """The language model beside others: training steps, generation, memory.
 
     python benchmarks/lm.py --shape laptop --what train
-    python benchmarks/lm.py --shape ts --what compiled generate memory --json results.json
+    python benchmarks/lm.py --shape ts --what compiled generate memory --json benchmarks/lm.json
+    python benchmarks/lm.py --what --json benchmarks/lm.json --readme README.md
 
 All contenders live in one process and take turns, round after round, so that whatever else the
 machine does meets all of them; best and median are told. Memory is the exception: each contender
@@ -16,16 +17,18 @@ Llama, litgpt and ours have the same number of parameters and count the same pro
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
-import math
 import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -268,6 +271,37 @@ def generate_bench(shape: dict[str, int], rounds: int) -> list[dict[str, Any]]:
     return table(turns(runs, rounds), lambda seconds: NEW / seconds, "tokens/s")
 
 
+# --- data --------------------------------------------------------------------------------------
+
+
+def data_bench(shape: dict[str, int], rounds: int) -> list[dict[str, Any]]:
+    """A step, and beside it what finding its batch in a file of ids takes."""
+    model = Ours(shape, "fused")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ids.npy"
+        ids = np.random.default_rng(0).integers(0, shape["vocab_size"], 50_000_000)
+        np.save(path, ids.astype(np.uint16))
+        windows = lm.Windows(np.load(path, mmap_mode="r"), shape["context_length"])
+        steps = iter(range(10**9))
+        batch = windows.batch(next(steps), BATCH)
+        times = turns(
+            {
+                "step": lambda: model.step(*batch),
+                "batch": lambda: windows.batch(next(steps), BATCH),
+            },
+            rounds,
+        )
+    best = {name: min(found) for name, found in times.items()}
+    return [
+        {
+            "name": name,
+            "best_ms": round(1e3 * seconds, 3),
+            "share": round(seconds / best["step"], 5),
+        }
+        for name, seconds in best.items()
+    ]
+
+
 # --- memory ------------------------------------------------------------------------------------
 
 
@@ -334,11 +368,12 @@ def say(text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--shape", choices=SHAPES, default="laptop")
-    parser.add_argument("--what", nargs="+", default=["train", "generate"],
-                        choices=["train", "compiled", "generate", "memory"])  # fmt: skip
+    parser.add_argument("--what", nargs="*", default=["train", "generate"],
+                        choices=["train", "compiled", "generate", "data", "memory"])  # fmt: skip
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", help="file for the results")
+    parser.add_argument("--json", type=Path, help="file for the results, which are added to it")
+    parser.add_argument("--readme", type=Path, help="README to put the results of --json in")
     parser.add_argument("--peak-of", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -347,13 +382,11 @@ def main() -> None:
     if arguments.peak_of:
         print(peak_of(shape, arguments.peak_of))
         return
-    results: dict[str, Any] = {
-        "machine": platform.processor() or platform.machine(),
-        "torch": torch.__version__,
+    machine = {
+        "processor": processor(),
+        "torch": torch.__version__.partition("+")[0],
         "threads": arguments.threads,
-        "shape": arguments.shape,
-        "matmul_gflops": round(devices.matmul_rate(torch.device("cpu"), torch.float32) / 1e9),
-        "floor_of_loss": round(math.log(shape["vocab_size"]), 3),
+        "date": time.strftime("%Y-%m-%d"),
     }
     for what in arguments.what:
         say(f"{what}, {arguments.shape}")
@@ -361,14 +394,64 @@ def main() -> None:
             rows = train_bench(shape, arguments.rounds, what == "compiled")
         elif what == "generate":
             rows = generate_bench(shape, arguments.rounds)
+        elif what == "data":
+            rows = data_bench(shape, arguments.rounds)
         else:
             rows = memory_bench(arguments.shape)
-        results[what] = rows
         show(f"{what}, {arguments.shape}, {arguments.threads} threads", rows)
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(results, file, indent=2)
-            file.write("\n")
+        if arguments.json:
+            kept = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
+            kept[f"{what}, {arguments.shape}"] = {"machine": machine, "rows": rows}
+            arguments.json.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    if arguments.readme:
+        write_readme(arguments.readme, json.loads(arguments.json.read_text()))
+
+
+def processor() -> str:
+    """What the processor is called."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+TASKS = {
+    "train": ("training step, nothing compiled", "best_ms", "ms"),
+    "compiled": ("training step, the others compiled", "best_ms", "ms"),
+    "generate": ("200 tokens behind 32, one sample", "best_ms", "ms"),
+    "memory": ("peak memory of training", "peak_mb", "MB"),
+    "data": ("finding a batch", "best_ms", "ms"),
+}
+
+
+def write_readme(path: Path, kept: dict[str, Any]) -> None:
+    """Puts the figures between the marks in a README."""
+    lines = ["| task | | best | median | × bytemill |", "|---|---|--:|--:|--:|"]
+    machines = set()
+    for key, result in kept.items():
+        what, _, shape = key.partition(", ")
+        words, field, unit = TASKS[what]
+        machine = result["machine"]
+        machines.add(
+            f"{machine['processor']}, {machine['threads']} threads, torch {machine['torch']}, "
+            f"{machine['date']}"
+        )
+        first = result["rows"][0][field]
+        for row in result["rows"]:
+            task = f"{words}, `{shape}`" if row is result["rows"][0] else ""
+            median = f"{row['median_ms']:,.0f} {unit}" if "median_ms" in row else ""
+            value = f"{row[field]:,.0f}" if row[field] >= 10 else f"{row[field]:.2f}"
+            lines.append(
+                f"| {task} | {row['name']} | {value} {unit} | {median} | {row[field] / first:.2f} |"
+            )
+    text = path.read_text(encoding="utf-8")
+    before, start, rest = text.partition("<!-- model figures -->\n")
+    _, end, after = rest.partition("<!-- end of model figures -->")
+    if not (start and end):
+        raise SystemExit(f"{path} has no marks for the figures")
+    figures = "\n".join([*lines, "", "; ".join(sorted(machines)) + "."]) + "\n"
+    path.write_text(before + start + figures + end + after, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,85 +1,97 @@
-"""What the tree reduction of counts costs: many counts files, merged eight to one.
+"""What the tree reduction of counts costs: many counts files, merged eight to one as on a cluster.
 
-    python benchmarks/reduction.py [N_FILES] [UNIT_MB]
+    python benchmarks/reduction.py [--files 64] [--unit-size 16MB] [--exponent 1.15] [--json FILE]
 
-Each file has the counts of a unit of text whose words follow Zipf's law with an exponent of 1.25,
-by which the number of different words grows about with the 0.8th power of the text.
-Printed is for every level: files, their sizes, time of one merge, memory.
+Each file has the counts of a unit of text whose words follow Zipf's law with a tail that never ends
+(`zipf.py`), so that the number of different pieces grows with the text. Printed is for every level:
+files, their sizes, and of its merges the time and the peak memory of a process that does one.
 """
 
 from __future__ import annotations
 
-import resource
-import sys
+import argparse
+import json
+import multiprocessing
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-
+import zipf
 from bytemill import _native
-from bytemill.engines.on_ray import FAN_IN
+from bytemill.engines.tasks import Means, merge
+from bytemill.engines.tree import FAN_IN
+from bytemill.measures import parse_size, size
 
-EXPONENT = 1.25
-
-
-def words(seed: int, n_bytes: int) -> Iterator[bytes]:
-    """Text of words drawn by Zipf's law, in parts of about a megabyte."""
-    chance = np.random.default_rng(seed)
-    made = 0
-    while made < n_bytes:
-        part = " ".join(np.base_repr(n, 36).lower() for n in chance.zipf(EXPONENT, 200_000) % 2**48)
-        made += len(part)
-        yield part.encode()
+PATTERN, SPECIALS = ["gpt2"], ["<|endoftext|>"]
 
 
-def count(seed: int, n_bytes: int, path: Path) -> None:
-    counts = _native.Counts(["gpt2"], ["<|endoftext|>"], 1)
-    for part in words(seed, n_bytes):
-        counts.add_texts([part])
-    counts.save(path)
+def count(folder: str, seed: int, n_bytes: int, exponent: float) -> str:
+    """Makes a unit of text and counts it."""
+    text, target = Path(folder, f"{seed}.txt"), Path(folder, f"0-{seed}.counts")
+    with open(text, "wb") as file:
+        zipf.write(file, n_bytes, exponent, seed)
+    counts = _native.Counts(PATTERN, SPECIALS, 1)
+    counts.add_files([str(text)])
+    counts.save(target)
     counts.clear()
+    text.unlink()
+    return str(target)
 
 
-def merge(paths: list[Path], target: Path) -> None:
-    total = _native.Counts(["gpt2"], ["<|endoftext|>"], 1)
-    total.set_limit(1 << 30, 1 << 30, target.parent)
-    for path in paths:
-        total.merge(_native.Counts.open(path, 1))
-    total.save(target)
-    total.clear()
+def merged(target: str, parts: list[str]) -> tuple[float, int]:
+    """Seconds and peak memory of a merge."""
+    began = time.perf_counter()
+    merge(Means(PATTERN, SPECIALS, None, 1, None), target, *parts)
+    seconds = time.perf_counter() - began
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return seconds, int(status["VmHWM"].split()[0]) * 1024
 
 
-def main(n_files: int = 64, unit_mb: int = 16) -> None:
-    with tempfile.TemporaryDirectory(prefix="bytemill-") as name:
-        folder = Path(name)
-        paths = [folder / f"0-{number}.counts" for number in range(n_files)]
-        for number, path in enumerate(paths):
-            count(number, unit_mb * 10**6, path)
-        level = 0
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--files", type=int, default=64)
+    parser.add_argument("--unit-size", default="16MB")
+    parser.add_argument("--exponent", type=float, default=1.15)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    unit_size = parse_size(arguments.unit_size)
+    levels: list[dict[str, Any]] = []
+    # A process for every piece of work, or the peaks would be those of the work before.
+    context = multiprocessing.get_context("spawn")
+    with (
+        tempfile.TemporaryDirectory(prefix="bytemill-") as folder,
+        context.Pool(1, maxtasksperchild=1) as pool,
+    ):
+        paths = [
+            pool.apply(count, (folder, seed, unit_size, arguments.exponent))
+            for seed in range(arguments.files)
+        ]
         while True:
-            sizes = [path.stat().st_size for path in paths]
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            sizes = [Path(path).stat().st_size for path in paths]
+            level: dict[str, Any] = {"files": len(paths), "bytes": sum(sizes), "most": max(sizes)}
+            levels.append(level)
             print(
-                f"level {level}: {len(paths):5} files, {sum(sizes) / 1e6:9.1f} MB in all, "
-                f"{max(sizes) / 1e6:8.1f} MB the largest, peak memory {memory:.0f} MB"
+                f"level {len(levels) - 1}: {len(paths):5} files, {size(sum(sizes)):>8} in all, "
+                f"{size(max(sizes)):>8} the largest",
+                flush=True,
             )
             if len(paths) == 1:
-                return
-            level += 1
-            merged = []
-            began = time.perf_counter()
-            for start in range(0, len(paths), FAN_IN):
-                group = paths[start : start + FAN_IN]
-                merged.append(folder / f"{level}-{start // FAN_IN}.counts")
-                merge(group, merged[-1])
-                for path in group:
-                    path.unlink()
-            passed = time.perf_counter() - began
-            print(f"         {len(merged)} merges, {passed / len(merged):.2f} s each")
-            paths = merged
+                break
+            groups = [paths[i : i + FAN_IN] for i in range(0, len(paths), FAN_IN)]
+            targets = [f"{folder}/{len(levels)}-{n}.counts" for n in range(len(groups))]
+            costs = [pool.apply(merged, work) for work in zip(targets, groups)]
+            level["seconds"] = [seconds for seconds, _ in costs]
+            level["peak"] = max(peak for _, peak in costs)
+            print(
+                f"         {len(costs)} merges, {sum(level['seconds']) / len(costs):.2f} s each, "
+                f"peak memory {size(level['peak'])}",
+                flush=True,
+            )
+            paths = targets
+    if arguments.json:
+        arguments.json.write_text(json.dumps(levels, indent=2) + "\n")
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main()

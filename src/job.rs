@@ -3,6 +3,7 @@
 //! Workers add to counters, the caller's thread reads them now and then (for a progress line) and
 //! may ask for an end; nothing here blocks.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use crate::error::{Error, Result};
@@ -42,7 +43,7 @@ impl Phase {
 /// The shared state of a long job.
 #[derive(Debug)]
 pub struct Job {
-    stop: AtomicBool,
+    stop: Arc<AtomicBool>,
     phase: AtomicU8,
     done: AtomicU64,
     total: AtomicU64,
@@ -52,7 +53,7 @@ impl Job {
     /// A job that begins with `phase`, of which `total` is to be done (0: not known).
     pub fn new(phase: Phase, total: u64) -> Self {
         Job {
-            stop: AtomicBool::new(false),
+            stop: Arc::new(AtomicBool::new(false)),
             phase: AtomicU8::new(phase as u8),
             done: AtomicU64::new(0),
             total: AtomicU64::new(total),
@@ -91,6 +92,11 @@ impl Job {
     /// An error once [`Job::stop`] was called; workers call this every few milliseconds.
     pub fn check(&self) -> Result<()> {
         if self.stop.load(Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// True once [`Job::stop`] was called, for whoever outlives the job.
+    pub fn stopped(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
     }
 
     /// The phase, what is done of it, and of how much (None: not known).

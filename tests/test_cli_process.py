@@ -88,17 +88,23 @@ def test_ctrl_c_leaves_nothing_behind(corpus: Path, tmp_path: Path, as_json: boo
 
 
 @POSIX
-def test_ctrl_c_while_waiting_for_input(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["train-tokenizer - -o a.json", "encode - -t {} -o tokens"])
+def test_ctrl_c_while_waiting_for_input(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     environment = os.environ | {"TMPDIR": str(tmp_path)}
-    process = start("train-tokenizer", "-", "-o", tmp_path / "a.json", env=environment)
+    process = start(*command.format(saved).split(), "--json", env=environment)
     assert process.stdin is not None
+    assert process.stderr is not None
     process.stdin.write(b"some text")
     process.stdin.flush()
-    time.sleep(1.0)
+    # It has begun, and waits for more.
+    assert b"progress" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
-    assert (process.returncode, err) == (130, b"interrupted\n")
-    assert list(tmp_path.iterdir()) == []
+    assert (process.returncode, err.splitlines()[-1]) == (130, b'{"event": "interrupted"}')
+    assert [path.name for path in tmp_path.iterdir()] in ([], ["tokens"])
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])

@@ -24,6 +24,7 @@ import bytemill
 import generated
 import reference
 from bytemill import Corpus, _native
+from bytemill.counting import count_to_file
 from command_line import ok, run
 
 EOT = "<|endoftext|>"
@@ -159,22 +160,37 @@ def test_rows(texts: list[str], separator: str, packing: str) -> None:
 
 
 @given(
-    st.text(st.sampled_from('ab,"\n\r é'), max_size=60).map(lambda text: "text,x\n" + text),
+    st.text(st.sampled_from('ab,"\n\r é;'), max_size=60),
+    st.sampled_from(["text,x\n", "x,text\r\n", '"te""xt","text"\r', "text\n"]),
     st.integers(1, 40),
 )
-def test_any_rows_as_the_csv_module_reads_them(data: str, chunk_size: int) -> None:
-    try:
-        read = list(csv.DictReader(io.StringIO(data, newline="")))
-    except csv.Error:  # a carriage return where the module does not want one
-        return
+@example('"never closed\na,b', "text,x\n", 1)
+@example('a,"b""', "x,text\n", 3)
+@example('"a"b"c,d"\n', "text,x\n", 2)
+def test_any_rows_as_the_csv_module_reads_them(data: str, names: str, chunk_size: int) -> None:
+    def read(text: str) -> list[list[str]]:
+        return [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+
+    head, *rows = read(names + data)
+    column = head.index("text")
+    skipped = {}
+    # A quotation mark that is never closed takes all that follows: that row we leave out.
+    if read(names + data + "\nbehind")[-1:] != [["behind"]]:
+        rows.pop()
+        skipped["invalid_csv"] = 1
+    if missing := sum(len(row) <= column for row in rows):
+        skipped["missing_field"] = missing
+    expected = [row[column] for row in rows if len(row) > column]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.csv")
-        path.write_bytes(data.encode())
+        path.write_bytes((names + data).encode())
         inputs = Corpus(path, on_error="skip").inputs()
         found = [t.decode() for _, _, some in inputs.texts([], [10**9], chunk_size) for t in some]
-    expected = [row["text"] for row in read]
-    # A quotation mark that is never closed takes the rest, which we do not.
-    assert found == expected or (found == expected[:-1] and data.count('"') > 0)
+        counts = _native.Counts(["gpt2"], [], 2)
+        counts.add_files(inputs, None, chunk_size)
+    assert found == expected
+    assert counts.skipped == skipped
+    assert dict(counts.items()) == reference.count([t.encode() for t in expected], [], "gpt2")
 
 
 @given(
@@ -402,6 +418,94 @@ def test_options_of_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
        "--input-format", "jsonl.gz", stdin=Path("a.data").read_bytes())  # fmt: skip
     ok("count", "-", "-o", "d.counts", stdin=gzip.compress(b"some text"))
     assert bytemill.Counts.load("d.counts").bytes_read == 9
+
+
+def test_stdin_is_read_as_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every format that can be read from front to back, without a file in between."""
+    monkeypatch.chdir(tmp_path)
+    texts = [f"text {n}, with 'quotes' and a line\n" * 20 for n in range(60)]
+    TOKENIZER.save("t.json")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a temporary file")
+
+    contents = {"txt": "".join(texts).encode(), "jsonl": jsonl(texts), "csv": rows(texts, ","),
+                "tar": tar(texts)}  # fmt: skip
+    for name, content in contents.items():
+        for packing, pack in PACKINGS.items():
+            data = pack(content)
+            Path("a." + name + packing).write_bytes(data)
+            format = ["--input-format", ("text" if name == "txt" else name) + packing]
+            if name == "txt":
+                format = []  # known by its first bytes
+            ok("count", "a." + name + packing, "-o", "a.counts", "-q", "--overwrite")
+            with monkeypatch.context() as patched:
+                patched.setattr(tempfile, "TemporaryDirectory", refuse)
+                patched.setattr(tempfile, "NamedTemporaryFile", refuse)
+                ok("count", "-", "-o", "b.counts", "-q", "--overwrite", *format, stdin=data)
+                if packing in ("", ".zst"):
+                    ok("encode", "-", "-t", "t.json", "-o", "b", "-q", "--overwrite", *format,
+                       stdin=data)  # fmt: skip
+            assert Path("b.counts").read_bytes() == Path("a.counts").read_bytes(), format
+            if packing not in ("", ".zst"):
+                continue
+            ok("encode", "a." + name + packing, "-t", "t.json", "-o", "a", "-q", "--overwrite")
+            for file in ("shard-00000.npy", "shard-00000.docs.npy"):
+                assert Path("b", file).read_bytes() == Path("a", file).read_bytes(), format
+            assert bytemill.Tokens("b").manifest["sources"][0]["path"] == "stdin"
+            assert bytemill.verify_tokens("b", progress=False) == []
+    ok("train-tokenizer", "-", "-o", "u.json", "--vocab-size", 300, "-q", stdin=contents["txt"])
+    ok("train-tokenizer", "a.txt", "-o", "v.json", "--vocab-size", 300, "-q")
+    assert Path("u.json").read_bytes() == Path("v.json").read_bytes()
+    # What has its directory at the end goes by way of a file.
+    packed, table = zipped(texts, zipfile.ZIP_DEFLATED), columns(texts, "parquet", 50)
+    for name, data in (("zip", packed), ("parquet", table)):
+        Path("a." + name).write_bytes(data)
+        ok("count", "a." + name, "-o", "a.counts", "-q", "--overwrite")
+        ok("count", "-", "--input-format", name, "-o", "b.counts", "-q", "--overwrite", stdin=data)
+        assert Path("b.counts").read_bytes() == Path("a.counts").read_bytes()
+
+
+def test_stdin_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def send(data: bytes) -> None:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    send(b"one two two")
+    assert dict(bytemill.count_corpus("-")) == {b"one": 1, b" two": 2}
+    send(b"")
+    with pytest.raises(bytemill.CorpusError, match="stdin holds no text"):
+        bytemill.count_corpus("-")
+    send(b"PAR1")
+    with pytest.raises(bytemill.CorpusError, match="read from its end"):
+        bytemill.count_corpus(Corpus("-", input_format="parquet"))
+    send(b"one two")
+    inputs = Corpus(["-"]).inputs()
+    _native.Counts(["gpt2"], [], 1).add_files(inputs)
+    with pytest.raises(bytemill.ConfigError, match="cannot be read again"):
+        _native.Counts(["gpt2"], [], 1).add_files(inputs)
+    for resume in (
+        lambda: TOKENIZER.encode_files("-", tmp_path / "out", resume=True),
+        lambda: count_to_file(["-"], tmp_path / "a.counts", resume=True),
+    ):
+        with pytest.raises(bytemill.ConfigError, match="stdin cannot be read again"):
+            resume()
+    broken = io.BytesIO(gzip.compress(b"some text" * 100)[:-10])
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(broken))
+    with pytest.raises(bytemill.CorpusError, match=r"stdin: after .* bytes, unpacked"):
+        bytemill.count_corpus("-")
+
+
+def test_records_do_not_go_to_stdout(tmp_path: Path) -> None:
+    TOKENIZER.save(tmp_path / "t.json")
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(jsonl(["the cat"]))
+    result = run("encode", "-t", tmp_path / "t.json", path)
+    assert (result.code, "jsonl goes into a directory" in result.said) == (2, True)
+    command = ["encode", "-t", tmp_path / "t.json", path, "--input-format", "text"]
+    ids = list(map(int, ok(*command).text.split()))
+    assert TOKENIZER.decode_bytes(ids) == path.read_bytes()
+    result = run(*command, "--text-field", "body")
+    assert (result.code, "--text-field is for -o" in result.said) == (2, True)
 
 
 def test_a_corpus_says_how_it_is_read(tmp_path: Path) -> None:

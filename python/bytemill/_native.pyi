@@ -267,7 +267,46 @@ def encode_files(
     progress: ProgressCallback | None = None,
     chunk_size: int | None = None,
     journal_every: int | None = None,
-    parts: Sequence[str | PathLike[str]] | None = None,
+) -> None: ...
+
+@final
+class Assembly:
+    """A directory of tokens that several processes make, for the one that directs them."""
+
+    @staticmethod
+    def begin(
+        core: Core,
+        paths: Sequence[str] | Inputs,
+        out: str | PathLike[str],
+        *,
+        format: str,
+        dtype: str | None,
+        shard_tokens: int,
+        end_of_text: str | None,
+        append_eot: bool,
+        val_fraction: float | None,
+        shuffle: bool,
+        seed: int,
+        existing: str,
+    ) -> Assembly | None: ...
+    @property
+    def id(self) -> str: ...
+    def commit(self, n_shards: Sequence[int], skipped: dict[str, int]) -> None: ...
+    def release(self) -> None: ...
+
+def part_facts(part: str | PathLike[str], /) -> tuple[int, int, dict[str, int]]: ...
+def deal_part(
+    partial: str | PathLike[str], id: str, part: str | PathLike[str], first: int, bits: int, /
+) -> list[list[tuple[int, int]]]: ...
+def assemble_shard(
+    partial: str | PathLike[str],
+    id: str,
+    split: int,
+    number: int,
+    parts: Sequence[tuple[str, int]],
+    buckets: tuple[int, int, int] | None,
+    before: tuple[int, int],
+    /,
 ) -> None: ...
 def open_manifest(directory: str | PathLike[str], /) -> str: ...
 def verify_tokens(

@@ -18,7 +18,7 @@ from .measures import parse_size
 if TYPE_CHECKING:
     from .places import Entry
 
-__all__ = ["Corpus", "CorpusLike", "batches", "refuse_no_text", "resolve", "skips"]
+__all__ = ["Corpus", "CorpusLike", "batches", "has_stdin", "refuse_no_text", "resolve", "skips"]
 
 Path: TypeAlias = "str | os.PathLike[str]"
 CorpusLike: TypeAlias = "Corpus | Path | Sequence[Path] | Iterable[str | bytes] | Any"
@@ -33,8 +33,8 @@ class Corpus:
 
     Args:
         places: a path, a glob (`**` for any depth), a directory (every file below it), a URL that
-            `fsspec` knows, a list of these; a Hugging Face `datasets` object; an iterator of `str`
-            or `bytes`, which is streamed, never held.
+            `fsspec` knows, `"-"` for stdin, a list of these; a Hugging Face `datasets` object; an
+            iterator of `str` or `bytes`, which is streamed, never held.
         text_field: the field or column that holds the text of a record; dotted for one inside
             another, as in `"meta.text"`.
         input_format: what files hold, if not what their names say: `"text"`, `"jsonl"`, `"csv"`,
@@ -78,7 +78,7 @@ class Corpus:
     @property
     def texts(self) -> Iterable[str | bytes] | None:
         """The texts, if the corpus is an iterator of them."""
-        from .columns import is_dataset
+        from .iterables import is_dataset
 
         places = self.places
         if isinstance(places, (str, os.PathLike, list, tuple)) or is_dataset(places):
@@ -123,6 +123,12 @@ class Corpus:
             "max_ratio": self.max_ratio,
             "max_window": self._bytes("max_window"),
         }
+
+
+def has_stdin(corpus: Corpus) -> bool:
+    """Whether some of it comes by stdin, which can be read once."""
+    places = corpus.places if isinstance(corpus.places, (list, tuple)) else (corpus.places,)
+    return any(isinstance(place, str) and place == "-" for place in places)
 
 
 def resolve(corpus: CorpusLike) -> Corpus:

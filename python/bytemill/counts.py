@@ -167,7 +167,7 @@ def count_corpus(
         threads: how many threads count; None for every core the process may use.
         memory_limit: how much memory this process may use, in bytes or as in `"2GB"`; None for a
             safe share of what the machine or the container allows. What does not fit goes to
-            disk; the counts are the same.
+            disk; the counts are the same. On a cluster, how much each task may use.
         spill_dir: the directory for that; None for that of temporary files.
         engine: who counts: `"local"`, `"ray"`, or one of [`bytemill.engines`][bytemill.engines].
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
@@ -175,19 +175,24 @@ def count_corpus(
     native = _native.Counts(formats.stages(pattern), checked_specials(special_tokens), threads)
     set_limit(native, memory_limit, spill_dir)
     with reporter(progress) as report:
-        files = count_into(native, corpus, report, engine)
+        files = count_into(native, corpus, report, engine, memory_limit, spill_dir)
     return Counts._of(native, files)
 
 
 def count_into(
-    native: _native.Counts, corpus: CorpusLike, report: Report, engine: str | Engine = "local"
+    native: _native.Counts,
+    corpus: CorpusLike,
+    report: Report,
+    engine: str | Engine = "local",
+    memory_limit: int | str | None = None,
+    spill_dir: str | os.PathLike[str] | None = None,
 ) -> object:
     """Counts a corpus into native counts; if that fails, nothing of them is left on disk.
 
     What it gives must live as long as the counts.
     """
     try:
-        files = chosen(engine).count(native, resolve(corpus), report)
+        files = chosen(engine).count(native, resolve(corpus), memory_limit, spill_dir, report)
         refuse_no_text(native.bytes_read, corpus, native.skipped)
         return files
     except BaseException:

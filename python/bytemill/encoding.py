@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _native
-from .corpus import CorpusLike, refuse_no_text, resolve
+from .corpus import CorpusLike, has_stdin, refuse_no_text, resolve
 from .engines import Engine, chosen
 from .errors import ConfigError
 from .progress import ProgressOption, reporter
@@ -49,6 +49,8 @@ def encode_files(
         raise ConfigError("resume contradicts overwrite", "give one of them")
     if resume and resolved.texts is not None:
         raise ConfigError("an iterator cannot be read again", "resume with files or a dataset")
+    if resume and has_stdin(resolved):
+        raise ConfigError("stdin cannot be read again", "resume with files")
     entries = resolved.entries()
     _check_place(Path(out), [entry.name for entry in entries if entry.is_local])
     # How large records are that somebody else gives, is not known yet.

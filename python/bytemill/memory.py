@@ -33,11 +33,16 @@ class MemoryLimit:
     available: int
 
 
-def memory_limit(asked: int | str | None) -> MemoryLimit:
-    """The limit that `asked` means: bytes, a size such as `"2GB"`, or None for a safe share."""
+def memory_limit(asked: int | str | None, n_processes: int = 1) -> MemoryLimit:
+    """The limit that `asked` means.
+
+    Args:
+        asked: bytes, a size such as `"2GB"`, or None for a safe share of what is allowed.
+        n_processes: that share is for so many of the same kind.
+    """
     used = resident_memory()
     if asked is None:
-        total = int(SHARE * allowed_memory())
+        total = int(SHARE * allowed_memory() / n_processes)
         # Nobody chose this limit, so nobody is told that it is too small.
         return MemoryLimit(max(total, used + LEAST), max(total - used, LEAST))
     if isinstance(asked, bool) or not isinstance(asked, (int, str)):

@@ -5,25 +5,31 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from . import _native
-from .columns import Columns, Dataset, Items, is_dataset
+from .columns import Columns
 from .errors import CorpusError
+from .iterables import Dataset, Items, is_dataset
+from .piped import STDIN, packing, stdin
 
 if TYPE_CHECKING:
     from .corpus import Corpus
 
-__all__ = ["Entry", "Reader", "entries", "expand", "is_url"]
+__all__ = ["FROM_THE_END", "Entry", "Reader", "entries", "expand", "is_url", "of_files"]
+
+# What a pipe cannot give: they have their directory, or may have it, at the end.
+FROM_THE_END = ("zip", "parquet", "arrow")
 
 # A scheme of one letter would be a drive.
 URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:(?://|:)")
 
 
 class Reader(Protocol):
-    """What Rust asks of Python: ranges of bytes (`read_range`, `check`), or records (`batches`)."""
+    """What Rust asks of Python: ranges of bytes (`read_range`, `check`), bytes as they come
+    (`begin`, `next_bytes`), or records (`batches`)."""
 
     size: int
     mtime_ns: int
@@ -80,7 +86,8 @@ def is_url(name: str) -> bool:
 def entries(corpus: Corpus) -> list[Entry]:
     """The sources of a corpus, in order.
 
-    A string is a path, a glob or a URL; a directory is every file below it but hidden ones.
+    A string is a path, a glob, a URL, or `-` for stdin; a directory is every file below it but
+    hidden ones.
     """
     places = corpus.places
     if is_dataset(places):
@@ -104,6 +111,9 @@ def entries(corpus: Corpus) -> list[Entry]:
 
 
 def _of_place(name: str, corpus: Corpus) -> Iterator[Entry]:
+    if name == STDIN:
+        yield _of_stdin(corpus)
+        return
     if is_url(name):
         from . import remote
 
@@ -117,6 +127,23 @@ def _of_place(name: str, corpus: Corpus) -> Iterator[Entry]:
         name = unquote(re.sub(r"^file:(//[^/]*)?", "", name))
     for path in expand(name):
         yield _entry(path, corpus, None)
+
+
+def of_files(paths: Iterable[str], corpus: Corpus) -> list[Entry]:
+    """Arrow files, to be read as the corpus says."""
+    arrow = replace(corpus, places=(), input_format="arrow")
+    return [_entry(path, arrow, None) for path in paths]
+
+
+def _of_stdin(corpus: Corpus) -> Entry:
+    reader = stdin()
+    format = _native.input_format("stdin" + packing(reader.head), corpus.input_format)
+    if format in FROM_THE_END:
+        raise CorpusError(
+            f"stdin: {format} is read from its end, which a pipe does not let one do",
+            "write it to a file first",
+        )
+    return Entry("stdin", format, 0, reader=reader)
 
 
 def _entry(name: str, corpus: Corpus, reader: Reader | None) -> Entry:

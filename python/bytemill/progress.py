@@ -31,8 +31,8 @@ class ProgressEvent:
     Attributes:
         phase: `"count"` and then `"merge"` when a tokenizer is learnt, `"gather"` in between when
             counts are merged from disk, `"compare"`; `"encode"`, with `"shuffle"` behind it if
-            documents are shuffled, and `"verify"` for tokens on disk; `"evaluate"`, `"overlap"`,
-            `"sweep"`, `"export"` and `"import"` of language models.
+            documents are shuffled and `"write"` on a cluster, and `"verify"` for tokens on disk;
+            `"evaluate"`, `"overlap"`, `"sweep"`, `"export"` and `"import"` of language models.
         done: merges in the phase `merge`, tokens when models are evaluated, steps in sweeps,
             bytes in the others.
         total: the same for the whole phase; None if it is not known.

@@ -109,7 +109,8 @@ def train_tokenizer(
     with reporter(progress) as report:
         try:
             if corpus is not None:
-                files = count_into(native, corpus, report, engine)  # alive until the end
+                # Alive until the end.
+                files = count_into(native, corpus, report, engine, memory_limit, spill_dir)
                 _warn_of_skips(native.skipped)
             native.gather(report)
             core = _native.learn(

@@ -4,6 +4,7 @@ use super::Cutter;
 use super::block::Block;
 use super::reading::Reading;
 use crate::error::Result;
+use crate::job::Job;
 
 /// What is needed to find blocks and to read them.
 #[derive(Debug, Clone, Copy)]
@@ -14,6 +15,8 @@ pub struct Context<'c> {
     pub reading: &'c Reading,
     /// About so many bytes make a block.
     pub chunk_size: usize,
+    /// Whoever waits for bytes looks here whether to wait on.
+    pub job: &'c Job,
 }
 
 /// An open source. Whoever has it is alone with it, and should not have it for long.

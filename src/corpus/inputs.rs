@@ -10,6 +10,7 @@ use super::archive::{Tar, Zip};
 use super::blocks::{Blocks, Context};
 use super::kind::{Format, Kind};
 use super::members::Members;
+use super::pipe::Pipe;
 use super::ranges::Ranges;
 use super::reading::Reading;
 use super::records::{Records, RowBlocks};
@@ -18,6 +19,9 @@ use super::storage::{LocalFile, Sequential, Storage};
 use super::stream::{Closing, Stream};
 use super::unpack::unpack;
 use crate::error::{Error, Result};
+
+/// What is read of a pipe at a time.
+const PIPE_STRIDE: usize = 256 << 10;
 
 /// Where the bytes or the records of a source are.
 #[derive(Debug, Clone)]
@@ -28,6 +32,8 @@ pub enum Place {
     Storage(Arc<dyn Storage>, Source),
     /// With somebody who gives records.
     Records(Arc<dyn Records>, Source),
+    /// In a pipe: they come once, and nobody knows how many.
+    Pipe(Arc<dyn Pipe>, Source),
 }
 
 /// A source.
@@ -95,7 +101,9 @@ impl Input {
     pub fn source(&self) -> Result<Source> {
         let source = match &self.place {
             Place::File(path) => Source::of_file(path)?,
-            Place::Storage(_, source) | Place::Records(_, source) => source.clone(),
+            Place::Storage(_, source) | Place::Records(_, source) | Place::Pipe(_, source) => {
+                source.clone()
+            }
         };
         let format = if self.kind == Kind::TEXT { String::new() } else { self.kind.to_string() };
         Ok(Source { path: self.name.clone(), format, range: self.range, ..source })
@@ -106,9 +114,14 @@ impl Input {
         let whole = match &self.place {
             Place::File(path) => std::fs::metadata(path).map_err(|e| Error::io(path, e))?.len(),
             Place::Storage(storage, _) => storage.size(),
-            Place::Records(_, source) => source.size,
+            Place::Records(_, source) | Place::Pipe(_, source) => source.size,
         };
         Ok(self.range.map_or(whole, |(start, end)| end.min(whole).saturating_sub(start)))
+    }
+
+    /// Whether its size tells how many blocks there will be: it lies as it is read.
+    pub fn is_measured(&self) -> bool {
+        self.kind.is_plain() && !matches!(self.place, Place::Pipe(..))
     }
 
     /// The blocks of the source from a place on at which one once ended. It is expected to be as
@@ -127,6 +140,7 @@ impl Input {
                 let batches = records.open(from)?;
                 return Ok(Box::new(RowBlocks::new(number, &self.name, batches, from)));
             }
+            Place::Pipe(pipe, _) => return self.open_pipe(pipe.as_ref(), number, context),
         };
         if let Some(source) = source {
             storage.check(source)?;
@@ -141,7 +155,8 @@ impl Input {
             return Err(Error::config(format!("{}: cannot be read in ranges", self.name)));
         }
         let passed = Arc::new(AtomicU64::new(0));
-        let closing = Closing { number, storage: Arc::clone(&storage), source, told: 0, passed };
+        let closing =
+            Closing { number, storage: Some(Arc::clone(&storage)), source, told: 0, passed };
         let passed = Arc::clone(&closing.passed);
         let raw = || {
             let (all, passed) = (storage.size(), Arc::clone(&passed));
@@ -172,6 +187,38 @@ impl Input {
                     Stream::new(self.name.clone(), self.kind.format, raw().map_err(failed)?);
                 Ok(Box::new(closing.of(stream, from)))
             }
+        }
+    }
+
+    /// The blocks of what comes by a pipe.
+    fn open_pipe<'a>(
+        &'a self,
+        pipe: &dyn Pipe,
+        number: usize,
+        context: &Context<'_>,
+    ) -> Result<Box<dyn Blocks<'a> + 'a>> {
+        let passed = Arc::new(AtomicU64::new(0));
+        let raw = pipe.open(context.job.stopped(), Arc::clone(&passed))?;
+        let unpacked =
+            unpack(raw, self.kind.packing, Arc::clone(&passed), PIPE_STRIDE, context.reading);
+        let closing = Closing { number, storage: None, source: None, told: 0, passed };
+        let start = Position::default();
+        match self.kind.format {
+            Format::Tar => {
+                let archive = unpacked.map(|input| Box::new(Tar::new(input)) as _);
+                Ok(Box::new(Members::new(&self.name, archive, closing, start)))
+            }
+            Format::Text | Format::Jsonl | Format::Separated(_) => {
+                let unpacked =
+                    unpacked.map_err(|e| Error::corpus(format!("{}: {e}", self.name)))?;
+                let stream = Stream::new(self.name.clone(), self.kind.format, unpacked);
+                Ok(Box::new(closing.of(stream, start)))
+            }
+            Format::Zip | Format::Parquet | Format::Arrow => Err(Error::corpus(format!(
+                "{}: {} is read from its end, which a pipe does not let one do",
+                self.name, self.kind
+            ))
+            .with_hint("write it to a file first")),
         }
     }
 }

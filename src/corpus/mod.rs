@@ -13,7 +13,7 @@
 //! then an error, where a memory map would end the process.
 //!
 //! - `kind`, `reading`, `inputs`, `source`: what there is to read, and how
-//! - `storage`, `unpack`, `archive`: bytes
+//! - `storage`, `pipe`, `unpack`, `archive`: bytes
 //! - `ranges`, `stream`, `members`, `records`: an open source, cut into blocks
 //! - `block`, `lines`, `json`, `separated`, `text`: a block → its text
 //! - `reader`, `ordered`: the blocks of all sources, for many workers
@@ -27,6 +27,7 @@ mod kind;
 mod lines;
 mod members;
 mod ordered;
+mod pipe;
 mod ranges;
 mod reader;
 mod reading;
@@ -46,11 +47,13 @@ pub use blocks::Context;
 pub use inputs::{Input, Inputs, Place, Position};
 pub use kind::{Format, Kind, Packing};
 pub use ordered::InOrder;
+pub use pipe::{Given as GivenBytes, Giver, Pipe};
 pub use reader::Reader;
 pub use reading::{Fault, OnError, Reading, Skipped};
 pub use records::{Batch, Batches, Given, Records};
 pub use source::Source;
 pub use storage::{LocalFile, Storage, ended_early};
+pub use unpack::Input as Unpacked;
 
 use crate::error::Result;
 use crate::pattern::Pattern;

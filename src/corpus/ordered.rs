@@ -49,7 +49,7 @@ impl<'a> InOrder<'a> {
             // Whoever gets a small source opens it, too: of many, that is a large part of the work.
             let small = source.size <= self.context.chunk_size as u64
                 && source.range.is_none()
-                && !matches!(input.place, Place::Records(..));
+                && !matches!(input.place, Place::Records(..) | Place::Pipe(..));
             if small && self.open.is_none() && self.at == Position::default() {
                 self.next += 1;
                 return Ok(Some(Block {

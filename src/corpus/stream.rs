@@ -400,7 +400,8 @@ impl Stream {
 /// What is to be done when a stream is over.
 pub(super) struct Closing<'a> {
     pub(super) number: usize,
-    pub(super) storage: Arc<dyn Storage>,
+    /// Where it lies, if anywhere.
+    pub(super) storage: Option<Arc<dyn Storage>>,
     pub(super) source: Option<&'a Source>,
     /// How much was read, and how much of that was told.
     pub(super) passed: Arc<AtomicU64>,
@@ -410,7 +411,8 @@ pub(super) struct Closing<'a> {
 impl<'a> Closing<'a> {
     /// Bytes read since the last time.
     pub(super) fn weight(&mut self) -> u64 {
-        let passed = self.passed.load(Relaxed).min(self.storage.size());
+        let most = self.storage.as_ref().map_or(u64::MAX, |storage| storage.size());
+        let passed = self.passed.load(Relaxed).min(most);
         let weight = passed.saturating_sub(self.told);
         self.told += weight;
         weight
@@ -418,10 +420,13 @@ impl<'a> Closing<'a> {
 
     /// The last block of a source; it must still be what it was.
     pub(super) fn last(&mut self, skipped: Skipped) -> Result<Block<'a>> {
-        if let Some(source) = self.source {
-            self.storage.check(source)?;
-        }
-        let weight = self.storage.size().saturating_sub(self.told);
+        let weight = match &self.storage {
+            Some(storage) => {
+                self.source.map_or(Ok(()), |source| storage.check(source))?;
+                storage.size().saturating_sub(self.told)
+            }
+            None => self.weight(),
+        };
         let (after, content) = (Position::default(), Content::Nothing);
         Ok(Block { number: self.number, after, ends_source: true, weight, content, skipped })
     }

@@ -3,13 +3,15 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
 use crate::error::Error;
+use crate::job::{Job, Phase};
 
 const KINDS: [&str; 4] = ["gz", "zst", "xz", "bz2"];
 
@@ -34,6 +36,10 @@ fn pack(data: &[u8], packing: &str) -> Vec<u8> {
         }
         _ => data.to_vec(),
     }
+}
+
+fn job() -> Job {
+    Job::new(Phase::Count, 0)
 }
 
 fn cutter() -> Cutter {
@@ -72,7 +78,7 @@ type Read = (Vec<Part>, Skipped, Vec<(Place, Vec<Part>)>);
 fn read(inputs: &Inputs, chunk_size: usize, from: Place) -> crate::Result<Read> {
     let cutter = cutter();
     let sources = inputs.sources()?;
-    let context = Context { cutter: &cutter, reading: &inputs.reading, chunk_size };
+    let context = Context { cutter: &cutter, reading: &inputs.reading, chunk_size, job: &job() };
     let mut blocks = InOrder::new(inputs, &sources, context, from);
     let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
     let mut blocks_seen = Vec::new();
@@ -180,6 +186,44 @@ fn some_texts() -> impl Strategy<Value = Vec<String>> {
     prop::collection::vec(text, 0..8)
 }
 
+/// A pipe in which bytes come now and then.
+#[derive(Debug)]
+struct Drops(Mutex<Option<Vec<Option<Vec<u8>>>>>);
+
+impl Pipe for Drops {
+    fn open(&self, stopped: Arc<AtomicBool>, passed: Arc<AtomicU64>) -> crate::Result<Unpacked> {
+        let mut drops = self.0.lock().unwrap().take().expect("opened once");
+        drops.reverse();
+        Ok(Box::new(GivenBytes::new(drops, stopped, passed)))
+    }
+}
+
+impl Giver for Vec<Option<Vec<u8>>> {
+    fn next(&mut self, _: std::time::Duration) -> crate::Result<Option<Vec<u8>>> {
+        Ok(self.pop().unwrap_or(Some(Vec::new())))
+    }
+}
+
+fn piped(name: &str, data: &[u8]) -> super::Place {
+    let path = Path::new(name);
+    let source = Source { size: 0, mtime_ns: 0, ..Source::of_file(path).unwrap() };
+    let drops = data.chunks(7).flat_map(|some| [None, Some(some.to_vec())]).collect();
+    super::Place::Pipe(Arc::new(Drops(Mutex::new(Some(drops)))), source)
+}
+
+#[test]
+fn whoever_waits_for_a_pipe_can_be_stopped() {
+    let (stopped, passed) = (Arc::new(AtomicBool::new(false)), Arc::default());
+    let drops = vec![None, Some(b"b".to_vec()), None, Some(b"a".to_vec())];
+    let mut input = GivenBytes::new(drops, Arc::clone(&stopped), passed);
+    let mut byte = [0];
+    std::io::Read::read_exact(&mut input, &mut byte).unwrap();
+    assert_eq!(byte, *b"a");
+    stopped.store(true, Relaxed);
+    let error = std::io::Read::read(&mut input, &mut byte).unwrap_err();
+    assert!(matches!(reading::Trouble::of_io(error), reading::Trouble::Stop(Error::Interrupted)));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
@@ -226,9 +270,13 @@ proptest! {
                 let (again, _, _) = read(&files.inputs(), chunk_size + 3, place).unwrap();
                 prop_assert_eq!(again, rest, "{} from {:?}", name, place);
             }
+            let mut inputs = files.inputs();
+            inputs.list[0].place = piped(&inputs.list[0].name, &std::fs::read(&inputs.list[0].name).unwrap());
+            let (found, _, _) = read(&inputs, chunk_size, Default::default()).unwrap();
+            prop_assert_eq!(&found, &expected, "{} by a pipe", name);
             // In no order, by several workers.
             let (inputs, cutter) = (files.inputs(), cutter());
-            let context = Context { cutter: &cutter, reading: &inputs.reading, chunk_size };
+            let context = Context { cutter: &cutter, reading: &inputs.reading, chunk_size, job: &job() };
             let reader = Reader::new(&inputs, context);
             let found = Mutex::new(Vec::new());
             std::thread::scope(|scope| {
@@ -458,7 +506,8 @@ fn a_file_that_changed_is_noticed() {
         let files = Files::new(&[(name, data.clone())]);
         let (inputs, cutter) = (files.inputs(), cutter());
         let sources = inputs.sources().unwrap();
-        let context = Context { cutter: &cutter, reading: &inputs.reading, chunk_size: 1000 };
+        let context =
+            Context { cutter: &cutter, reading: &inputs.reading, chunk_size: 1000, job: &job() };
         let mut blocks = InOrder::new(&inputs, &sources, context, Default::default());
         assert!(blocks.next_block().unwrap().is_some());
         std::fs::write(&files.paths[0], [&data[..], b"\n"].concat()).unwrap();
@@ -478,6 +527,7 @@ fn a_file_that_changed_is_noticed() {
 
 fn read_with(inputs: &Inputs, sources: &[Source]) -> crate::Result<()> {
     let cutter = cutter();
-    let context = Context { cutter: &cutter, reading: &inputs.reading, chunk_size: 1000 };
+    let context =
+        Context { cutter: &cutter, reading: &inputs.reading, chunk_size: 1000, job: &job() };
     InOrder::new(inputs, sources, context, Default::default()).next_block().map(|_| ())
 }

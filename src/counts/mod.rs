@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use crate::corpus::{Block, Context, Cutter, Inputs, Reader, Scratch, Skipped, Text};
+use crate::corpus::{Block, Context, Cutter, Input, Inputs, Reader, Scratch, Skipped, Text};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::pieces::PieceMap;
@@ -146,11 +146,12 @@ impl Counts {
         let chunk_size = chunk_size.min(room.chunk_size);
         let Counts { cutter, tables, runs, bytes_read, skipped, .. } = self;
         let cutter = &*cutter;
-        let reader = Reader::new(inputs, Context { cutter, reading: &inputs.reading, chunk_size });
+        let reader =
+            Reader::new(inputs, Context { cutter, reading: &inputs.reading, chunk_size, job });
         let total = reader.total()?;
         job.set_total(total);
         // A corpus of one chunk is not worth a thread; but of what is packed, nobody knows.
-        let known = inputs.list.iter().all(|input| input.kind.is_plain());
+        let known = inputs.list.iter().all(Input::is_measured);
         let chunks = (total / chunk_size as u64 + 1).max(inputs.list.len() as u64) as usize;
         let workers = if known { tables.len().min(chunks) } else { tables.len() };
         let (counted, left_out) = (AtomicU64::new(0), Mutex::new(Skipped::default()));

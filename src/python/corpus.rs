@@ -1,9 +1,11 @@
 //! `Inputs`: the sources of a corpus, some of which Python reads for us.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -13,10 +15,12 @@ use super::arrow::Column;
 use super::convert::Text;
 use super::gateway::to_python;
 use crate::corpus::{
-    self, Batch, Batches, Context, Cutter, Given, InOrder, Input, Kind, OnError, Place, Position,
-    Reading, Records, Scratch, Skipped, Source, Storage, ended_early,
+    self, Batch, Batches, Context, Cutter, Given, GivenBytes, Giver, InOrder, Input, Kind, OnError,
+    Pipe, Place, Position, Reading, Records, Scratch, Skipped, Source, Storage, Unpacked,
+    ended_early,
 };
 use crate::error::{Error, Result};
+use crate::job::{Job, Phase};
 
 /// The sources of a corpus.
 #[pyclass(frozen, module = "bytemill._native")]
@@ -107,7 +111,8 @@ fn read_up_to(
     mut each: impl FnMut(TextBlock) -> bool,
 ) -> Result<()> {
     let sources = inputs.sources()?;
-    let context = Context { cutter, reading: &inputs.reading, chunk_size: block_size.max(1) };
+    let job = &Job::new(Phase::Count, 0);
+    let context = Context { cutter, reading: &inputs.reading, chunk_size: block_size.max(1), job };
     let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
     for (number, &limit) in limits.iter().enumerate() {
         let mut blocks = InOrder::new(inputs, &sources, context, (number, Position::default()));
@@ -195,7 +200,9 @@ fn input(py: Python<'_>, (name, format, range, reader): Entry<'_>) -> PyResult<I
                 format: String::new(),
                 range: None,
             };
-            if reader.hasattr("read_range")? {
+            if reader.hasattr("next_bytes")? {
+                Place::Pipe(Arc::new(Piped { reader: reader.unbind() }), source)
+            } else if reader.hasattr("read_range")? {
                 let (size, reader) = (source.size, reader.unbind());
                 Place::Storage(Arc::new(Remote { name: name.clone(), size, reader }), source)
             } else {
@@ -273,6 +280,35 @@ impl Storage for Remote {
     fn stride(&self) -> usize {
         // What a request costs is the same for little and much.
         8 << 20
+    }
+}
+
+/// Bytes that Python gives as they come.
+#[derive(Debug)]
+struct Piped {
+    reader: Py<PyAny>,
+}
+
+impl Pipe for Piped {
+    fn open(&self, stopped: Arc<AtomicBool>, passed: Arc<AtomicU64>) -> Result<Unpacked> {
+        let reader = Python::attach(|py| {
+            self.reader.bind(py).call_method0("begin").map(|_| self.reader.clone_ref(py))
+        });
+        let giver = Piped { reader: reader.map_err(foreign)? };
+        Ok(Box::new(GivenBytes::new(giver, stopped, passed)))
+    }
+}
+
+impl Giver for Piped {
+    fn next(&mut self, patience: Duration) -> Result<Option<Vec<u8>>> {
+        Python::attach(|py| {
+            let next = self.reader.bind(py).call_method1("next_bytes", (patience.as_secs_f64(),));
+            let bytes = |next: Bound<'_, PyAny>| match next.is_none() {
+                true => Ok(None),
+                false => Ok(Some(next.cast_into::<PyBytes>()?.as_bytes().to_vec())),
+            };
+            next.and_then(bytes).map_err(foreign)
+        })
     }
 }
 

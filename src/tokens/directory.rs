@@ -16,6 +16,8 @@
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use super::append::sync_directory;
 use super::journal::{self, Journal};
@@ -25,8 +27,9 @@ use crate::error::{Error, Result};
 const LOCK: &str = ".lock";
 /// Where unfinished files are.
 pub const PARTIAL: &str = ".partial";
-/// Where parts are that other processes encode.
-const PARTS: &str = ".parts";
+/// So often, and so long apart, it is tried to remove a directory that others may write into.
+const PATIENCE: u32 = 40;
+const BEAT: Duration = Duration::from_millis(50);
 const CHOICE: &str =
     "resume=True (--resume) goes on with them, overwrite=True (--overwrite) begins anew";
 
@@ -147,7 +150,7 @@ impl Directory {
         for entry in fs::read_dir(&self.path).map_err(|e| Error::io(&self.path, e))? {
             let name = entry.map_err(|e| Error::io(&self.path, e))?.file_name();
             let name = name.to_string_lossy().into_owned();
-            if name != LOCK && name != PARTIAL && name != PARTS {
+            if name != LOCK && name != PARTIAL {
                 names.push(name);
             }
         }
@@ -155,10 +158,15 @@ impl Directory {
     }
 
     fn drop_partial(&self) -> Result<()> {
-        match fs::remove_dir_all(&self.partial) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other.map_err(|e| Error::io(&self.partial, e)),
+        for _ in 0..PATIENCE {
+            match fs::remove_dir_all(&self.partial) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+                // Whoever was told to stop may still have put something there.
+                Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => thread::sleep(BEAT),
+                other => return other.map_err(|e| Error::io(&self.partial, e)),
+            }
         }
+        fs::remove_dir_all(&self.partial).map_err(|e| Error::io(&self.partial, e))
     }
 
     /// Moves what is whole to where it belongs. All files are synced.

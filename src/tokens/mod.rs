@@ -13,7 +13,7 @@
 //!
 //! - `pipeline`, `documents`: chunks → ids → documents
 //! - `work`: from the first to the last of it
-//! - `join`: parts that were encoded apart → one
+//! - `parts`, `assembly`: the same by many processes, on many machines
 //! - `order`, `shuffle`: which split, and which order
 //! - `shards`, `append`, `npy`, `megatron`: the files
 //! - `journal`, `directory`: surviving anything
@@ -21,14 +21,15 @@
 //! - `verify`: whether it is so
 
 mod append;
+mod assembly;
 mod directory;
 mod documents;
-mod join;
 mod journal;
 mod manifest;
 mod megatron;
 mod npy;
 mod order;
+mod parts;
 mod pipeline;
 mod shards;
 mod shuffle;
@@ -36,10 +37,11 @@ mod sources;
 mod verify;
 mod work;
 
+pub use assembly::{Assembly, Recipe, assemble};
 pub use directory::Existing;
-pub use join::join_parts;
 pub use manifest::{Dtype, Format, Manifest, Plan};
 pub use megatron::SMALL_VOCAB;
+pub use parts::{Share, deal, facts};
 pub use verify::verify;
 
 use std::path::Path;

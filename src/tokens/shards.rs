@@ -28,6 +28,8 @@ pub struct SplitWriter<'a> {
     directory: &'a Path,
     /// Ids that a shard has room for.
     room: u64,
+    /// The number of the first shard.
+    first: usize,
     closed: Vec<Shard>,
     open: Open,
     /// Numbers of documents whose end-of-text was appended.
@@ -63,12 +65,23 @@ pub struct SplitState {
 impl<'a> SplitWriter<'a> {
     /// An empty split.
     pub fn new(plan: &'a Plan, split: usize, directory: &'a Path) -> Result<Self> {
-        let open = Open::create(plan, split, 0, directory)?;
+        SplitWriter::for_shard(plan, split, 0, directory)
+    }
+
+    /// An empty split whose first shard has another number: for whoever makes that one alone.
+    pub fn for_shard(
+        plan: &'a Plan,
+        split: usize,
+        first: usize,
+        directory: &'a Path,
+    ) -> Result<Self> {
+        let open = Open::create(plan, split, first, directory)?;
         Ok(SplitWriter {
             plan,
             split,
             directory,
             room: plan.shard_tokens.unwrap_or(u64::MAX),
+            first,
             closed: Vec::new(),
             open,
             appended: Vec::new(),
@@ -103,6 +116,7 @@ impl<'a> SplitWriter<'a> {
             split,
             directory,
             room: plan.shard_tokens.unwrap_or(u64::MAX),
+            first: 0,
             documents: closed.iter().map(|shard| shard.documents).sum::<u64>() + documents,
             told: (closed.len(), appended.len()),
             closed,
@@ -145,7 +159,8 @@ impl<'a> SplitWriter<'a> {
     }
 
     fn close(&mut self) -> Result<()> {
-        let next = Open::create(self.plan, self.split, self.closed.len() + 1, self.directory)?;
+        let number = self.first + self.closed.len() + 1;
+        let next = Open::create(self.plan, self.split, number, self.directory)?;
         let open = std::mem::replace(&mut self.open, next);
         let shard = open.close(self.plan, &mut self.unsynced)?;
         self.closed.push(shard);

@@ -13,7 +13,7 @@ use super::manifest::{Manifest, Plan};
 use super::pipeline::{Target, for_each_chunk};
 use super::shards::{SplitState, SplitWriter};
 use super::shuffle::{self, Buckets};
-use crate::corpus::{Context, InOrder, Inputs, Skipped, Source};
+use crate::corpus::{Context, InOrder, Input, Inputs, Skipped, Source};
 use crate::encode::Tokenizer;
 use crate::error::{Error, Result};
 use crate::job::{Job, Phase};
@@ -63,7 +63,7 @@ impl<'a> Work<'a> {
     }
 
     /// Ends the files of all splits.
-    pub fn finish(&self, splits: Vec<SplitWriter<'a>>, skipped: Skipped) -> Result<Manifest> {
+    fn finish(&self, splits: Vec<SplitWriter<'a>>, skipped: Skipped) -> Result<Manifest> {
         let mut finished = Vec::new();
         for split in splits {
             let (split, files) = split.finish(self.job)?;
@@ -119,7 +119,8 @@ impl<'a> Work<'a> {
         self.job.set_total(total);
         // A thread that gets no chunk is not worth its start.
         let chunks = total / self.manner.chunk_size.max(1) as u64 + sources.len() as u64;
-        let known = sources.iter().all(Source::is_divisible);
+        let known = sources.iter().all(Source::is_divisible)
+            && self.inputs.list.iter().all(Input::is_measured);
         let most = if known { chunks.max(1) as usize } else { usize::MAX };
         let threads = self.manner.threads.min(most);
         let before = sources.iter().take(place.source).map(Source::weight).sum::<u64>();
@@ -130,6 +131,7 @@ impl<'a> Work<'a> {
             cutter: self.tokenizer.cutter(),
             reading: &self.inputs.reading,
             chunk_size: self.manner.chunk_size.max(1),
+            job: self.job,
         };
         let chunks = InOrder::new(self.inputs, sources, context, (place.source, place.at));
         thread::scope(|scope| {
@@ -166,7 +168,7 @@ impl<'a> Work<'a> {
     }
 
     /// Writes shuffled documents in their order.
-    pub fn gather(
+    fn gather(
         &self,
         journal: Journal<'a>,
         states: Option<Vec<SplitState>>,

@@ -124,7 +124,7 @@ def compare(
         found = report(
             loaded,
             {
-                name: stack.enter_context(options.corpus_of(places, reading))
+                name: stack.enter_context(options.corpus_of(places, reading, passes=2))
                 for name, places in named.items()
             },
             limit=n_bytes,

@@ -11,7 +11,7 @@ import click
 
 from .. import measures
 from ..counting import count_to_file, partial_directory
-from ..counts import Counts, count_corpus
+from ..counts import Counts
 from . import options, streams
 
 EXAMPLES = """\b
@@ -86,13 +86,9 @@ def count(
         "progress": options.progress(quiet, as_json),
     }
     with options.corpus_of(corpus, reading) as source:
-        if engine == "local":
-            counts = count_to_file(source, output, overwrite=overwrite, resume=resume, **how)
-        elif resume:
-            raise click.UsageError("--resume is for the local engine")
-        else:
-            counts = count_corpus(source, engine=engine, **how)
-            counts.save(output, overwrite=overwrite)
+        counts = count_to_file(
+            source, output, engine=engine, overwrite=overwrite, resume=resume, **how
+        )
     seconds = time.perf_counter() - began
     options.note_skips(ctx, counts.skipped)
     if as_json:

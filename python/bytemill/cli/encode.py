@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 import click
 
+from .. import _native
 from ..errors import ConfigError, TokenizerError
 from ..formats import replacing
 from ..tokenizer import Tokenizer
@@ -87,12 +88,19 @@ def encode(
             raise click.UsageError("--special is for stdout; with -o special tokens are themselves")
         tokens.encode_to_directory(ctx, loaded, corpus, output, format, **files_only)
         return
+    file = corpus[0] if corpus else "-"
+    kind = _native.input_format(file, files_only.pop("input_format"))
+    if kind != "text":
+        raise click.UsageError(
+            f"{file}: {kind} goes into a directory of tokens, with -o; to stdout goes one text "
+            "(--input-format text takes the bytes for that)"
+        )
     for name in files_only:
         if ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise click.UsageError(f"--{name.replace('_', '-')} is for -o")
     if len(corpus) > 1:
         raise click.UsageError("stdout takes one text; -o takes many files")
-    _encode_to_stdout(loaded, corpus[0] if corpus else "-", format or "ids", special)
+    _encode_to_stdout(loaded, file, format or "ids", special)
 
 
 def _encode_to_stdout(tokenizer: Tokenizer, file: str, format: str, special: str) -> None:

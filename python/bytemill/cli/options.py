@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,12 +14,15 @@ from typing import Any, TypeVar
 
 import click
 
+from .. import _native
 from ..conversion import Format
 from ..corpus import Corpus, skips
 from ..counts import Counts
 from ..engines import Engine
 from ..errors import ConfigError
 from ..formats import target_paths
+from ..piped import HEAD, STDIN, packing
+from ..places import FROM_THE_END, expand
 from ..progress import ProgressOption
 from ..tokenizer import Tokenizer
 from . import streams
@@ -169,17 +173,11 @@ def _os_error(code: int, path: Path) -> OSError:
 
 def load_counts(names: Sequence[str], memory_limit: str | None, spill_dir: Path | None) -> Counts:
     """The sum of counts files."""
-    from ..places import expand
-
     paths = [path for name in names for path in expand(name)]
     counts = Counts.load(paths[0], memory_limit=memory_limit, spill_dir=spill_dir)
     for other in paths[1:]:
         counts.merge(Counts.load(other))
     return counts
-
-
-# What stdin holds, if nobody says, by its first bytes.
-MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"\xfd7zXZ\0": ".xz", b"BZh": ".bz2"}
 
 
 def corpus_options(function: Function) -> Function:
@@ -271,24 +269,30 @@ def taken(options: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def corpus_of(names: Sequence[str], reading: dict[str, Any]) -> Iterator[Corpus]:
-    """The corpus arguments as a corpus; what comes by stdin (`-`) is a temporary file meanwhile.
+def corpus_of(
+    names: Sequence[str], reading: dict[str, Any], *, passes: int = 1
+) -> Iterator[Corpus]:
+    """The corpus arguments as a corpus.
 
-    The core reads files by position and cuts them where no piece is split; for a stream to have
-    that, it must lie on disk first.
+    What comes by stdin (`-`) is read as it comes; but what is read from its end, or more than once
+    (`passes`), has to lie in a file for that, a temporary one.
     """
-    if "-" not in names:
+    if STDIN not in names:
+        yield Corpus(tuple(names), **reading)
+        return
+    streams.tell_of_terminal()
+    format = _native.input_format("stdin", reading["input_format"])
+    if passes == 1 and format not in FROM_THE_END:
         yield Corpus(tuple(names), **reading)
         return
     with tempfile.TemporaryDirectory(prefix="bytemill-") as directory:
-        with streams.open_input("-") as source:
-            head = source.read(6)
-            ending = next((e for magic, e in MAGIC.items() if head.startswith(magic)), "")
-            copy = os.path.join(directory, "stdin" + ending)
-            with open(copy, "wb") as target:
-                target.write(head)
-                shutil.copyfileobj(source, target, streams.BLOCK_SIZE)
-        yield Corpus(tuple(copy if name == "-" else name for name in names), **reading)
+        source = sys.stdin.buffer
+        head = source.read(HEAD)
+        copy = os.path.join(directory, "stdin" + packing(head))
+        with open(copy, "wb") as target:
+            target.write(head)
+            shutil.copyfileobj(source, target, streams.BLOCK_SIZE)
+        yield Corpus(tuple(copy if name == STDIN else name for name in names), **reading)
 
 
 def note_skips(ctx: click.Context, skipped: dict[str, int]) -> None:

@@ -215,9 +215,14 @@ def open_input(name: str) -> Iterator[BinaryIO]:
         with open(name, "rb") as file:
             yield file
         return
+    tell_of_terminal()
+    yield sys.stdin.buffer
+
+
+def tell_of_terminal() -> None:
+    """Says what the program waits for, if that is the person at the terminal."""
     if sys.stdin.isatty():
         say("reading from the terminal; end with Ctrl-D (Windows: Ctrl-Z, Enter)")
-    yield sys.stdin.buffer
 
 
 def blocks(file: BinaryIO) -> Iterator[bytes]:

@@ -185,13 +185,15 @@ def _facts(splits: list[Tokens], seconds: float) -> dict[str, Any]:
 def _summary(splits: list[Tokens], seconds: float) -> None:
     first = splits[0]
     text = sum(source["size"] for source in first.manifest["sources"])
+    # Of what came by stdin, the size is not known.
+    origin = f" from {measures.size(text)}" if text else ""
     shown = "; ".join(
         ("" if split.split == "all" else f"{split.split} ")
         + f"{_number(len(split), 'token')} in {_number(len(split.documents), 'document')}"
         for split in splits
     )
     streams.say(
-        f"saved   {first.path}: {shown} ({first.dtype.name}) from {measures.size(text)} "
+        f"saved   {first.path}: {shown} ({first.dtype.name}){origin} "
         f"in {measures.duration(seconds)}"
     )
     streams.say(f"next    bytemill verify {shlex.quote(str(first.path))}")

@@ -1,7 +1,7 @@
 """Who does the work: the threads of this process, or the processes of a cluster.
 
 Counts add up and tokens are those of sources in order, so a cluster needs no algorithm of its own:
-workers get (path, byte range or row groups), never text, and give counts or write parts. Both
+workers get (path, byte range or row groups), never text, and give counts or write shards. Both
 engines give the same bytes.
 
     engine="local"               this process (the default)
@@ -12,7 +12,8 @@ engines give the same bytes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import ConfigError
@@ -32,8 +33,28 @@ __all__ = ["Engine", "Local", "Ray", "chosen"]
 class Engine(Protocol):
     """Counts and encodes a corpus."""
 
-    def count(self, counts: _native.Counts, corpus: Corpus, report: Report) -> object:
-        """Adds the counts of a corpus to `counts`; what is given back must live as long as they."""
+    def count(
+        self,
+        counts: _native.Counts,
+        corpus: Corpus,
+        memory_limit: int | str | None,
+        spill_dir: str | os.PathLike[str] | None,
+        report: Report,
+    ) -> object:
+        """Adds the counts of a corpus to `counts`, which keep to the limit themselves; what is
+        given back must live as long as they."""
+
+    def count_to(
+        self,
+        counts: _native.Counts,
+        corpus: Corpus,
+        entries: list[Entry],
+        directory: Path,
+        threads: int | None,
+        memory_limit: int | str | None,
+        report: Report,
+    ) -> Path:
+        """Counts a corpus into a file in a directory, going on with what is there; gives it."""
 
     def encode(
         self,
@@ -46,10 +67,19 @@ class Engine(Protocol):
     ) -> None:
         """Writes the tokens of a corpus into a directory; `plan` is what Rust is asked for."""
 
-    def map(
-        self, function: Callable[[Any], Any], items: list[Any], *, cpus: int = 1, gpus: int = 0
-    ) -> Iterator[Any]:
-        """What the function gives for each item, in any order; each call has so many processors."""
+    def each(
+        self,
+        function: Callable[[Any], Any],
+        items: list[Any],
+        done: Callable[[Any], None],
+        *,
+        cpus: int = 1,
+        gpus: int = 0,
+    ) -> None:
+        """Calls a function for each item, in any order; `done` gets what it gives.
+
+        Each call has so many processors.
+        """
 
 
 def chosen(engine: str | Engine) -> Engine:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
 from ..corpus import batches
+from .steps import BATCH_BYTES, count_in_steps
 
 if TYPE_CHECKING:
     from ..corpus import Corpus
@@ -23,9 +25,23 @@ BATCH_SIZE = 8 << 20
 
 
 class Local:
-    """Does the work in this process."""
+    """Does the work in this process.
 
-    def count(self, counts: _native.Counts, corpus: Corpus, report: Report) -> object:
+    Args:
+        batch_size: work that may be resumed is saved after so many bytes.
+    """
+
+    def __init__(self, batch_size: int = BATCH_BYTES) -> None:
+        self._batch_size = batch_size
+
+    def count(
+        self,
+        counts: _native.Counts,
+        corpus: Corpus,
+        memory_limit: int | str | None,
+        spill_dir: str | os.PathLike[str] | None,
+        report: Report,
+    ) -> object:
         texts = corpus.texts
         if texts is None:
             counts.add_files(corpus.inputs(), report)
@@ -35,6 +51,20 @@ class Local:
             counts.add_texts(batch)
             report("count", counts.bytes_read, None)
         return None
+
+    def count_to(
+        self,
+        counts: _native.Counts,
+        corpus: Corpus,
+        entries: list[Entry],
+        directory: Path,
+        threads: int | None,
+        memory_limit: int | str | None,
+        report: Report,
+    ) -> Path:
+        return count_in_steps(
+            counts, corpus, entries, directory, threads, memory_limit, report, self._batch_size
+        )
 
     def encode(
         self,
@@ -47,7 +77,14 @@ class Local:
     ) -> None:
         _native.encode_files(tokenizer, corpus.inputs(entries), out, progress=report, **plan)
 
-    def map(
-        self, function: Callable[[Any], Any], items: list[Any], *, cpus: int = 1, gpus: int = 0
-    ) -> Iterator[Any]:
-        return map(function, items)
+    def each(
+        self,
+        function: Callable[[Any], Any],
+        items: list[Any],
+        done: Callable[[Any], None],
+        *,
+        cpus: int = 1,
+        gpus: int = 0,
+    ) -> None:
+        for item in items:
+            done(function(item))

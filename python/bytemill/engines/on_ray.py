@@ -1,13 +1,7 @@
 """The processes of a Ray cluster.
 
-Counting: a task counts a unit and puts its counts, as a counts file, into Ray's object store; as
-they come, tasks merge eight into one, until one is left, which alone the driver fetches. Encoding:
-a task writes the tokens of its unit into a directory of its own below the output, and only numbers
-come back; when all are there, the driver joins them and commits the manifest. The output must
-therefore be on a file system that all machines share.
-
-A worker that is lost is Ray's affair: its task is run again. Counts of a task exist when it has
-succeeded, and a part has its own manifest and lock, so nothing is ever counted or written twice.
+A worker that is lost is Ray's affair: its task is run again. What a task writes gets its name when
+it is whole, so nothing is ever counted or written twice.
 """
 
 from __future__ import annotations
@@ -16,13 +10,17 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from .. import _native
 from ..errors import ConfigError
-from .units import UNIT_SIZE, Unit, units
+from .ray_counts import Counting
+from .ray_tokens import Encoding
+from .running import RETRIES, complete, got
+from .tasks import Place
+from .units import UNIT_SIZE, units
 
 if TYPE_CHECKING:
     from ..corpus import Corpus
@@ -30,19 +28,7 @@ if TYPE_CHECKING:
     from ..progress import Report
     from ..tokenizer import Tokenizer
 
-__all__ = ["PARTS", "Ray"]
-
-Item = TypeVar("Item")
-
-PARTS = ".parts"
-# So many counts are merged at a time: less reading than by twos, and still little at once.
-FAN_IN = 8
-# A task that was lost with its worker is run again so often.
-RETRIES = 5
-# Tasks that are told to stop get so many seconds for it.
-PATIENCE = 30
-# Tasks that wait for a processor; more would only fill the driver's memory.
-WAITING_PER_CPU = 4
+__all__ = ["Ray"]
 
 
 class Ray:
@@ -87,38 +73,49 @@ class Ray:
 
     # --- counting -----------------------------------------------------------------------------
 
-    def count(self, counts: _native.Counts, corpus: Corpus, report: Report) -> object:
-        ray = self._connected()
+    def count(
+        self,
+        counts: _native.Counts,
+        corpus: Corpus,
+        memory_limit: int | str | None,
+        spill_dir: str | os.PathLike[str] | None,
+        report: Report,
+    ) -> object:
         work = units(corpus, corpus.entries(), self._unit_size)
-        total = sum(unit.size for unit in work)
-        cut = (counts.pattern, counts.special_tokens)
-        count = ray.remote(num_cpus=1, max_retries=RETRIES)(_count)
-        merge = ray.remote(num_cpus=1, max_retries=RETRIES)(_merge)
-        ready: list[Any] = []
-        merging: list[Any] = []
-
-        def merge_some(least: int) -> None:
-            """Merges what is ready, in groups of eight, or of what there is from `least` on."""
-            while len(ready) >= least:
-                merging.append(merge.remote(*[ready.pop(0) for _ in ready[:FAN_IN]]))
-
-        done = 0
-        for reference, unit in _completed(ray, work, lambda unit: count.remote(unit, *cut)):
-            done += unit.size
-            report("count", done, total)
-            ready += [reference, *_finished(ray, merging, 0)]
-            merge_some(FAN_IN)
-        while merging or len(ready) > 1:
-            # The last few wait for those that are being merged, so that there is one more level.
-            merge_some(FAN_IN if merging else 2)
-            ready += _finished(ray, merging, 1)
-            report("gather", 0, None)
-        folder = _Folder()
-        if ready:
-            path = Path(folder.path, "all.counts")
-            path.write_bytes(_got(ray, ready[0]))
-            counts.merge(_native.Counts.open(path, None, report))
+        ray = self._connected()
+        counting = Counting(ray, counts, memory_limit, spill_dir, None)
+        total = counting.run(work, report)
+        folder = _Folder(spill_dir)
+        path = Path(folder.path, "all.counts")
+        # Out of Ray's memory, where it lies, into the file: never as a whole in this process.
+        got(ray, total).tofile(path)
+        counts.merge(_native.Counts.open(path, None, report))
         return folder
+
+    def count_to(
+        self,
+        counts: _native.Counts,
+        corpus: Corpus,
+        entries: list[Entry],
+        directory: Path,
+        threads: int | None,
+        memory_limit: int | str | None,
+        report: Report,
+    ) -> Path:
+        """Counts a corpus into a file in a directory, going on with what is there; gives it.
+
+        Args:
+            counts: empty ones, of the right pattern and special tokens.
+            corpus: how the sources are read.
+            entries: the sources.
+            directory: where counts of parts are meanwhile; all machines must see it.
+            threads: of no account here: a task has one.
+            memory_limit: how much memory each task may use.
+            report: who hears how far it is.
+        """
+        work = units(corpus, entries, self._unit_size)
+        counting = Counting(self._connected(), counts, memory_limit, None, directory)
+        return Path(counting.run(work, report))
 
     # --- encoding -----------------------------------------------------------------------------
 
@@ -131,177 +128,38 @@ class Ray:
         plan: dict[str, Any],
         report: Report,
     ) -> None:
-        parts = Path(out) / PARTS
-        existing = plan["existing"]
-        whole = (Path(out) / "manifest.json").exists()
-        if parts.exists() and existing == "refuse":
-            raise ConfigError(
-                f"{os.fspath(out)}: an interrupted run left its files here",
-                "resume=True (--resume) goes on with them, overwrite=True (--overwrite) begins "
-                "anew",
-            )
-        if whole and existing == "refuse":
-            raise FileExistsError(f"{os.fspath(out)}: exists already (overwrite=True replaces it)")
-        if existing == "overwrite" and parts.exists():
-            shutil.rmtree(parts)
-        if not (whole and existing == "resume"):
-            self._encode_parts(tokenizer, corpus, entries, parts, plan, report)
-        numbers = sorted(parts.iterdir()) if parts.exists() else []
-        _native.encode_files(
-            tokenizer,
-            corpus.inputs(entries),
-            out,
-            progress=report,
-            parts=[str(part) for part in numbers],
-            **plan,
-        )
-        shutil.rmtree(parts, ignore_errors=True)
-
-    def _encode_parts(
-        self,
-        tokenizer: Tokenizer,
-        corpus: Corpus,
-        entries: list[Entry],
-        parts: Path,
-        plan: dict[str, Any],
-        report: Report,
-    ) -> None:
-        ray = self._connected()
         work = units(corpus, entries, self._unit_size)
-        total = sum(unit.size for unit in work)
-        parts.mkdir(parents=True, exist_ok=True)
-        for part in parts.iterdir():
-            if part.name not in {_name(unit) for unit in work}:
-                raise ConfigError(
-                    f"{parts}: parts of other units than these",
-                    "resume with the same unit_size, or begin anew: overwrite=True (--overwrite)",
-                )
-        encode = ray.remote(num_cpus=1, max_retries=RETRIES)(_encode)
-        shared = ray.put(tokenizer)
-        place = os.path.abspath(parts)
-        done = 0
-        started = _completed(ray, work, lambda unit: encode.remote(shared, unit, place, plan))
-        for reference, unit in started:
-            _got(ray, reference)
-            done += unit.size
-            report("encode", done, total)
+        ray = self._connected()
+        asked = {name: value for name, value in plan.items() if name != "threads"}
+        assembly = _native.Assembly.begin(tokenizer, corpus.inputs(entries), out, **asked)
+        if assembly is None:
+            return
+        try:
+            place = Place(os.path.join(os.path.abspath(out), ".partial"), assembly.id)
+            n_shards, skipped = Encoding(ray, place, plan, report).run(tokenizer, work)
+            assembly.commit(n_shards, skipped)
+        finally:
+            assembly.release()
 
     # --- anything -----------------------------------------------------------------------------
 
-    def map(
-        self, function: Callable[[Any], Any], items: list[Any], *, cpus: int = 1, gpus: int = 0
-    ) -> Iterator[Any]:
+    def each(
+        self,
+        function: Callable[[Any], Any],
+        items: list[Any],
+        done: Callable[[Any], None],
+        *,
+        cpus: int = 1,
+        gpus: int = 0,
+    ) -> None:
         ray = self._connected()
         task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(function)
-        numbers = range(len(items))
-        for reference, _ in _completed(ray, numbers, lambda n: task.remote(items[n])):
-            yield _got(ray, reference)
+        complete(ray, items, task.remote, lambda reference, _: done(got(ray, reference)))
 
 
 class _Folder:
     """A temporary directory that goes with the counts that read from it."""
 
-    def __init__(self) -> None:
-        self.path = tempfile.mkdtemp(prefix="bytemill-counts-")
+    def __init__(self, place: str | os.PathLike[str] | None) -> None:
+        self.path = tempfile.mkdtemp(prefix="bytemill-counts-", dir=place)
         weakref.finalize(self, shutil.rmtree, self.path, True)
-
-
-def _name(unit: Unit) -> str:
-    return f"{unit.number:06}"
-
-
-def _completed(
-    ray: Any, work: Iterable[Item], start: Callable[[Item], Any]
-) -> Iterator[tuple[Any, Item]]:
-    """Starts tasks, a few more than there are processors, and gives those that are done."""
-    running: dict[Any, Item] = {}
-    left = iter(work)
-    most = max(int(ray.cluster_resources().get("CPU", 1)) * WAITING_PER_CPU, 2)
-    try:
-        unit = next(left, None)
-        while unit is not None or running:
-            while unit is not None and len(running) < most:
-                running[start(unit)] = unit
-                unit = next(left, None)
-            for reference in _finished(ray, running, 1):
-                yield reference, running.pop(reference)
-    finally:
-        # Ctrl-C, or a task that failed: the others need not go on.
-        for reference in running:
-            ray.cancel(reference, force=False)
-        if running:
-            # Until then they may still write where the next run would.
-            ray.wait(list(running), num_returns=len(running), timeout=PATIENCE)
-
-
-def _finished(ray: Any, running: Any, at_least: int) -> list[Any]:
-    """Tasks that are done, after waiting for so many; from a list, they are taken."""
-    done: list[Any] = []
-    while running:
-        # Short waits: Ctrl-C should not have to wait for a task.
-        done, left = ray.wait(
-            list(running), num_returns=len(running), timeout=0.1, fetch_local=False
-        )
-        if len(done) >= at_least:
-            if isinstance(running, list):
-                running[:] = left
-            break
-    return done
-
-
-def _got(ray: Any, reference: Any) -> Any:
-    """What a task gave, or what it raised, as itself."""
-    try:
-        return ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
-        raise error.as_instanceof_cause() from None
-
-
-# --- tasks: what workers do -----------------------------------------------------------------------
-
-
-def _count(unit: Unit, pattern: list[str], special_tokens: list[str]) -> bytes:
-    """The counts of a unit, as a counts file."""
-    counts = _native.Counts(pattern, special_tokens, 1)
-    with tempfile.TemporaryDirectory(prefix="bytemill-") as folder:
-        path = Path(folder, "part.counts")
-        counts.add_files(unit.inputs())
-        counts.save(path)
-        counts.clear()
-        return path.read_bytes()
-
-
-def _merge(*parts: bytes) -> bytes:
-    """Counts files, added up in a stream."""
-    with tempfile.TemporaryDirectory(prefix="bytemill-") as folder:
-        total: _native.Counts | None = None
-        for number, part in enumerate(parts):
-            path = Path(folder, f"{number}.counts")
-            path.write_bytes(part)
-            counts = _native.Counts.open(path, 1)
-            if total is None:
-                total = _native.Counts(counts.pattern, counts.special_tokens, 1)
-                total.set_limit(1 << 30, 1 << 30, folder)
-            total.merge(counts)
-        assert total is not None
-        path = Path(folder, "sum.counts")
-        total.save(path)
-        total.clear()
-        return path.read_bytes()
-
-
-def _encode(tokenizer: Tokenizer, unit: Unit, place: str, plan: dict[str, Any]) -> int:
-    """Writes the tokens of a unit, unless they are there; gives how many."""
-    # What splits and shards are made of is decided where all parts are known.
-    own = plan | {
-        "format": "npy",
-        "dtype": "uint32" if plan["dtype"] == "int32" else plan["dtype"],
-        "val_fraction": None,
-        "shuffle": False,
-        "seed": 0,
-        "existing": "resume",
-        "threads": 1,
-    }
-    part = os.path.join(place, _name(unit))
-    _native.encode_files(tokenizer, unit.inputs(), part, **own)
-    return os.path.getsize(os.path.join(part, "tokens.npy"))

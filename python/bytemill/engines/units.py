@@ -7,14 +7,18 @@ Units are plain data, and small: whoever gets one opens the sources itself.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..columns import Columns, Dataset, Items
+from ..columns import Columns
 from ..corpus import Corpus
 from ..errors import ConfigError
-from ..places import Entry
+from ..iterables import Dataset, Items
+from ..piped import Piped
+from ..places import Entry, of_files
 
 if TYPE_CHECKING:
     from .. import _native
@@ -44,6 +48,12 @@ class Unit:
     entries: list[Entry]
     row_groups: list[tuple[int, int] | None]
 
+    def name(self, *also: str) -> str:
+        """What tells it from others, and from itself if a source has changed since."""
+        sources = [[entry.stamp, entry.format, entry.range] for entry in self.entries]
+        told = json.dumps([sources, self.row_groups, self.settings, also])
+        return hashlib.sha256(told.encode()).hexdigest()[:32]
+
     def inputs(self) -> _native.Inputs:
         """The sources for Rust, wherever this is."""
         corpus = Corpus((), **self.settings)
@@ -62,7 +72,7 @@ def units(corpus: Corpus, entries: Sequence[Entry], unit_size: int = UNIT_SIZE) 
     made: list[Unit] = []
     held: list[tuple[Entry, tuple[int, int] | None]] = []
     size = cost = 0
-    for entry, groups, n_bytes in _pieces(entries, unit_size):
+    for entry, groups, n_bytes in _pieces(corpus, entries, unit_size):
         held.append((entry, groups))
         size += n_bytes
         cost += n_bytes + COST_OF_FILE
@@ -82,15 +92,18 @@ def _unit(
 
 
 def _pieces(
-    entries: Sequence[Entry], unit_size: int
+    corpus: Corpus, entries: Sequence[Entry], unit_size: int
 ) -> Iterator[tuple[Entry, tuple[int, int] | None, int]]:
     for entry in entries:
-        if isinstance(entry.reader, (Dataset, Items)):
+        if isinstance(entry.reader, Dataset):
+            yield from _pieces(corpus, of_files(_files(entry.reader), corpus), unit_size)
+        elif isinstance(entry.reader, (Items, Piped)):
+            what = "stdin" if isinstance(entry.reader, Piped) else "an iterator"
             raise ConfigError(
-                "a dataset or an iterator cannot be read by other processes",
-                "give files, or use the local engine",
+                f"{what} cannot be read by other processes",
+                'write it to files and give those, or use engine="local" (--engine local)',
             )
-        if isinstance(entry.reader, Columns):
+        elif isinstance(entry.reader, Columns):
             yield from _row_groups(entry, entry.reader, unit_size)
         elif entry.format in ("text", "jsonl") and entry.size > unit_size:
             # The last is not much smaller than the others.
@@ -100,6 +113,18 @@ def _pieces(
                 yield entry.part(start, end), None, end - start
         else:
             yield entry, None, entry.size
+
+
+def _files(dataset: Dataset) -> list[str]:
+    files = dataset.files()
+    if files is None:
+        raise ConfigError(
+            "the dataset is not just Arrow files, which other processes could read: it is in "
+            "memory, streamed, or some of its rows were chosen or put into another order",
+            'write it to files and give those: dataset.to_parquet("data.parquet"); or use '
+            'engine="local"',
+        )
+    return files
 
 
 def _row_groups(

@@ -19,6 +19,7 @@ __all__ = [
     "chunk_rows",
     "flops_of",
     "forward_flops",
+    "head_rows",
     "kv_cache",
     "n_parameters",
     "parameters_of",
@@ -185,9 +186,9 @@ def _head(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> in
     stream = _stream(config, n_sequences)
     if dtype == "float32":
         # Logits of a chunk, and what they are of.
-        return 4 * chunk_rows(ids, n_tokens) * ids + stream
+        return 4 * head_rows(ids, n_tokens) * ids + stream
     # Also their softmax in float32, beside that of the chunk before. (bfloat16 means a GPU.)
-    rows = chunk_rows(ids, n_tokens, "cuda")
+    rows = head_rows(ids, n_tokens, "cuda")
     return (8 if n_tokens <= rows else 10) * rows * ids + stream
 
 
@@ -223,9 +224,13 @@ def _block_weights(config: ModelConfig) -> int:
     return 4 * inner // config.num_layers
 
 
-def chunk_rows(width: int, n_rows: int, device: str = "cpu") -> int:
+def head_rows(n_ids: int, n_rows: int, device: str = "cpu") -> int:
+    """Rows of logits that the head makes at a time."""
+    return chunk_rows(n_ids, n_rows, 256 if device == "cpu" else 2048)
+
+
+def chunk_rows(width: int, n_rows: int, least: int = 128) -> int:
     """Rows that are made at a time, of so many: a multiple of 64, or all of them."""
-    least = 128 if device == "cpu" else 2048
     return min(n_rows, max(least, CHUNK_BYTES // (4 * width) // 64 * 64))
 
 

@@ -60,13 +60,18 @@ def array(tensor: Tensor) -> npt.NDArray[np.float32]:
     return tensor.detach().numpy()
 
 
+def _copy(weight: Tensor) -> npt.NDArray[np.float32]:
+    """A parameter for a pass: FSDP resizes its memory, which cannot be once an array shows it."""
+    return array(weight.detach().clone())
+
+
 def _norm(x: Tensor, weight: Tensor, eps: float, out: Tensor, scale: Tensor) -> None:
     """Writes the normed rows of x (N, d), and one over the root mean square of each."""
-    passes().norm(array(x), array(weight), eps, array(out), array(scale))
+    passes().norm(array(x), _copy(weight), eps, array(out), array(scale))
 
 
 def _norm_again(x: Tensor, weight: Tensor, scale: Tensor, out: Tensor) -> None:
-    passes().norm(array(x), array(weight), None, array(out), array(scale))
+    passes().norm(array(x), _copy(weight), None, array(out), array(scale))
 
 
 def _norm_backward(
@@ -75,7 +80,7 @@ def _norm_backward(
     """The gradient of the weight; `grad` becomes that of x, with what comes to x past the norm."""
     weight_grad = torch.empty_like(weight)
     past = None if residual is None else array(residual)
-    passes().norm_back(array(x), array(weight), array(scale), past, array(grad), array(weight_grad))
+    passes().norm_back(array(x), _copy(weight), array(scale), past, array(grad), array(weight_grad))
     return weight_grad
 
 

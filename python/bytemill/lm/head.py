@@ -34,7 +34,7 @@ def linear_cross_entropy(
         hidden, weight = hidden.to(dtype), weight.to(dtype)
     rows = hidden.reshape(-1, hidden.shape[-1])
     if chunk_rows is None:
-        chunk_rows = costs.chunk_rows(weight.shape[0], len(rows), kind)
+        chunk_rows = costs.head_rows(weight.shape[0], len(rows), kind)
     return _HeadLoss.apply(rows, weight, targets.reshape(-1), chunk_rows)  # type: ignore[no-any-return]
 
 

@@ -170,9 +170,12 @@ def sweep(
             gpus = 1 if fixed.get("device") == "cuda" else 0
             for order in orders:
                 order["options"] = {"threads": cpus} | dict(order["options"])
-            for number, trial in enumerate(worker.map(_trial, orders, cpus=cpus, gpus=gpus), 1):
+
+            def done(trial: Trial) -> None:
                 trials.append(trial)
-                report("sweep", number, len(orders))
+                report("sweep", len(trials), len(orders))
+
+            worker.each(_trial, orders, done, cpus=cpus, gpus=gpus)
     if all(trial.status == "failed" for trial in trials):
         if is_new:
             shutil.rmtree(place)

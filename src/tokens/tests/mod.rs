@@ -1,9 +1,9 @@
 //! Directories of tokens against the obvious way to make them: encode each file whole, cut the ids
 //! into documents, put those into order, cut the result into shards.
 
+mod assembling;
 mod damage;
 mod interruptions;
-mod joining;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,83 @@
+"""Tasks of Ray that run: starting them, waiting for them, stopping them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+__all__ = ["RETRIES", "complete", "finished", "forget", "got", "stop"]
+
+Work = TypeVar("Work")
+
+# A task that was lost with its worker is run again so often.
+RETRIES = 5
+# Tasks that are told to stop get so many seconds for it.
+PATIENCE = 30
+# Tasks that wait for a processor; more would only fill the driver's memory.
+WAITING_PER_CPU = 4
+
+
+def complete(
+    ray: Any,
+    work: Iterable[Work],
+    start: Callable[[Work], Any],
+    each: Callable[[Any, Work], None],
+) -> None:
+    """Starts tasks, a few more than there are processors; `each` gets those that are done."""
+    running: dict[Any, Work] = {}
+    left = iter(work)
+    most = max(int(ray.cluster_resources().get("CPU", 1)) * WAITING_PER_CPU, 2)
+    over = False
+    try:
+        while not over or running:
+            while not over and len(running) < most:
+                item = next(left, None)
+                over = item is None
+                if item is not None:
+                    running[start(item)] = item
+            for reference in finished(ray, running, 1):
+                each(reference, running.pop(reference))
+    except BaseException:
+        # Ctrl-C, or a task that failed: the others need not go on.
+        stop(ray, list(running))
+        raise
+
+
+def finished(ray: Any, running: dict[Any, Any], at_least: int) -> list[Any]:
+    """Tasks that are done, after waiting for so many."""
+    done: list[Any] = []
+    while running:
+        # Short waits: Ctrl-C should not have to wait for a task.
+        n, timeout = (at_least, 0.1) if at_least else (len(running), 0)
+        done, _ = ray.wait(list(running), num_returns=n, timeout=timeout, fetch_local=False)
+        if len(done) >= at_least:
+            break
+    return done
+
+
+def stop(ray: Any, running: list[Any]) -> None:
+    """Stops tasks, and waits until they have stopped."""
+    for reference in running:
+        ray.cancel(reference, force=False)
+    if running:
+        # Until then they may still write where the next run would.
+        done, _ = ray.wait(running, num_returns=len(running), timeout=PATIENCE, fetch_local=False)
+        forget(ray, done)
+
+
+def forget(ray: Any, done: Iterable[Any]) -> None:
+    """Takes note of how tasks have failed, which Ray would otherwise print, each at length."""
+    for reference in done:
+        with contextlib.suppress(Exception):
+            ray.get(reference, timeout=0)
+
+
+def got(ray: Any, reference: Any) -> Any:
+    """What a task gave, or what it raised, as itself."""
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, Exception):
+            raise error.cause from None
+        raise

@@ -1,0 +1,180 @@
+"""Counting in this process, in steps: what is done of it survives.
+
+Files are counted in batches of whole files. The counts of each batch go into a directory, and then
+a line into its journal: which files, of what size and when last changed. Whenever the work stops,
+at most one batch is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import _native, formats
+from ..errors import ConfigError, CorpusError
+from ..memory import memory_limit as resolve_limit
+
+if TYPE_CHECKING:
+    from ..corpus import Corpus
+    from ..places import Entry
+    from ..progress import Report
+
+__all__ = ["BATCH_BYTES", "count_in_steps"]
+
+# A batch ends when it holds this much. The more, the fewer merges; the less, the less is lost.
+BATCH_BYTES = 256_000_000
+BATCH_FILES = 1000
+JOURNAL = "journal.jsonl"
+SUM = "sum.counts"
+VERSION = 2
+
+
+def count_in_steps(
+    counts: _native.Counts,
+    corpus: Corpus,
+    sources: list[Entry],
+    directory: Path,
+    threads: int | None,
+    memory_limit: int | str | None,
+    report: Report,
+    batch_size: int,
+) -> Path:
+    """Counts what the directory has no counts of yet; gives the file with the sum."""
+    journal = _Journal(directory, counts.fingerprint, corpus.settings)
+    left = journal.left(sources)
+    total = sum(source.size for source in sources)
+    done = total - sum(source.size for source in left)
+
+    # What comes by stdin, or is given by others, has no size beforehand.
+    known = all(source.size or source.reader is None for source in sources)
+
+    def report_batch(phase: str, n: int, of: int | None) -> None:
+        # Ours is the progress of all batches; what a batch gathers is not worth a line.
+        if phase == "count":
+            report(phase, done + n, total if known else None)
+
+    def limit(some: _native.Counts) -> None:
+        found = resolve_limit(memory_limit)
+        some.set_limit(found.available, found.total, directory)
+
+    for batch in _batches(left, batch_size):
+        some = _native.Counts(counts.pattern, counts.special_tokens, threads)
+        limit(some)
+        try:
+            some.add_files(corpus.inputs(batch), report_batch)
+            journal.add(batch, some)
+        finally:
+            some.clear()
+        done += sum(source.size for source in batch)
+    limit(counts)
+    try:
+        for part in journal.parts():
+            counts.merge(_native.Counts.open(part))
+        counts.save(directory / SUM, report)
+    finally:
+        counts.clear()
+    return directory / SUM
+
+
+def _batches(sources: list[Entry], batch_size: int) -> Iterator[list[Entry]]:
+    batch: list[Entry] = []
+    held = 0
+    for source in sources:
+        batch.append(source)
+        held += source.size
+        if held >= batch_size or len(batch) >= BATCH_FILES:
+            yield batch
+            batch, held = [], 0
+    if batch:
+        yield batch
+
+
+class _Journal:
+    """The directory of parts, and the list of what is in them.
+
+    The first line says what is counted; each further one names a part and its files. A part is put
+    in place before its line is written, and a line is whole or the last one and torn.
+    """
+
+    def __init__(self, directory: Path, fingerprint: str, settings: dict[str, Any]) -> None:
+        self.directory = directory
+        self._file = directory / JOURNAL
+        self._entries: list[dict[str, Any]] = []
+        head = {"version": VERSION, "fingerprint": fingerprint, "reading": settings}
+        directory.mkdir(exist_ok=True)
+        lines = self._lines()
+        if not lines:
+            formats.write_atomically(self._file, _line(head))
+        elif lines[0] != head:
+            raise ConfigError(
+                f"{directory}: the interrupted run had another pattern, other special tokens, "
+                "or another way to read its corpus",
+                "resume with the same options, or begin anew: overwrite=True (--overwrite)",
+            )
+        self._entries = lines[1:]
+        self._tidy()
+
+    def _lines(self) -> list[dict[str, Any]]:
+        try:
+            data = self._file.read_bytes()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        try:
+            lines = [json.loads(line) for line in whole.splitlines()]
+        except ValueError as error:
+            raise CorpusError(
+                f"{self._file}: damaged: {error}", "begin anew: overwrite=True (--overwrite)"
+            ) from None
+        if whole != data:
+            # A line that was being written when the end came; its batch is counted again.
+            formats.write_atomically(self._file, whole)
+        return lines
+
+    def _tidy(self) -> None:
+        """Removes what a killed process left: unlisted parts, temporary files."""
+        known = {JOURNAL, *(entry["part"] for entry in self._entries)}
+        for entry in self.directory.iterdir():
+            if entry.name not in known:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+    def left(self, sources: list[Entry]) -> list[Entry]:
+        """The files that are still to be counted."""
+        done = Counter(tuple(file) for entry in self._entries for file in entry["files"])
+        left = []
+        for source in sources:
+            if done[tuple(source.stamp)] > 0:
+                done[tuple(source.stamp)] -= 1
+            else:
+                left.append(source)
+        for path, *_ in done.elements():
+            changed = any(path == other.stamp[0] for other in left)
+            raise ConfigError(
+                f"{path}: "
+                + ("changed since it was counted" if changed else "counted, but not in the corpus"),
+                "begin anew: overwrite=True (--overwrite)",
+            )
+        return left
+
+    def add(self, batch: list[Entry], counts: _native.Counts) -> None:
+        """Saves the counts of a batch."""
+        part = f"part-{len(self._entries):06}.counts"
+        counts.save(self.directory / part)
+        entry = {"part": part, "files": [source.stamp for source in batch]}
+        with open(self._file, "ab") as file:
+            file.write(_line(entry))
+            file.flush()
+            os.fsync(file.fileno())
+        self._entries.append(entry)
+
+    def parts(self) -> list[Path]:
+        return [self.directory / entry["part"] for entry in self._entries]
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value).encode() + b"\n"
