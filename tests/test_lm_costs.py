@@ -156,7 +156,8 @@ def test_recomputed_blocks_keep_their_input() -> None:
      {"vocab_size": 300, "d_ff": 512}, {"vocab_size": 300, "d_ff": 512, "kernels": "torch"},
      {"vocab_size": 300, "num_layers": 1, "d_ff": 512, "batch_size": 16},
      {"vocab_size": 300, "d_ff": 64, "batch_size": 32}, {"batch_size": 1, "tie_embeddings": True},
-     {"vocab_size": 300, "norm": "post"},
+     {"vocab_size": 300, "norm": "post"}, {"batch_size": 1, "num_layers": 6, "optimizer": "muon"},
+     {"batch_size": 1, "optimizer": "muon", "num_heads": 4, "num_kv_heads": 1, "d_ff": 32},
      {"vocab_size": 300, "context_length": 256, "batch_size": 2, "kernels": "plain"}],
 )  # fmt: skip
 def test_the_peak_is_that_of_the_allocator(changes: dict[str, Any]) -> None:

@@ -113,7 +113,7 @@ class Memory:
         gradients: as many again.
         moments: what the optimizer remembers.
         activations: what forward keeps for backward.
-        working: what a block or the head needs for the moment.
+        working: what a block, the head or the optimizer needs for the moment.
         peak: the most at any one time. Less than the sum: by the time that the gradients are
             complete, the activations are gone.
     """
@@ -167,8 +167,9 @@ def training_memory(
     tied = matrix if config.tie_embeddings else 0
     within = weights + tied - matrix - _block_weights(config) + back
     end = weights + tied + _stream(config, n_sequences)
-    peak = weights + moments + max(there + max(kept + head, before), within, end)
-    return Memory(weights, weights, moments, kept, max(head, back - block), peak)
+    update = _update(config, optimizer, dtype)
+    peak = weights + moments + max(there + max(kept + head, before), within, end, weights + update)
+    return Memory(weights, weights, moments, kept, max(head, back - block, update), peak)
 
 
 def _way(config: ModelConfig, kernels: str, dtype: str) -> str:
@@ -323,6 +324,24 @@ def _moments(config: ModelConfig, optimizer: str) -> int:
     hidden = parts["attention projections"] + parts["feed-forward"]
     # Muon remembers one number for each of the inner matrices; AdamW, for the rest, two.
     return 4 * (2 * sum(parts.values()) - (hidden if optimizer == "muon" else 0))
+
+
+def _update(config: ModelConfig, optimizer: str, dtype: str) -> int:
+    """Bytes that the optimizer needs for the moment."""
+    if optimizer != "muon":
+        return 0
+    # All matrices of a shape go through the iteration together.
+    d, f, kv = config.d_model, config.width, _kv_width(config)
+    numbers: dict[tuple[int, int], int] = {}
+    for shape, n in (((d, d), 2), ((kv, d), 2), ((f, d), _n_matrices(config) - 1), ((d, f), 1)):
+        numbers[shape] = numbers.get(shape, 0) + n * config.num_layers
+    # Directions, and those in one; before and after an iteration, and two terms of it; a square.
+    # (bfloat16 means a GPU, where it iterates in that.)
+    width = WIDTHS[dtype]
+    return max(
+        n * ((2 * 4 + 4 * width) * rows * columns + width * min(rows, columns) ** 2)
+        for (rows, columns), n in numbers.items()
+    )
 
 
 def kv_cache(config: ModelConfig, n_sequences: int = 1, dtype: str = "float32") -> int:
