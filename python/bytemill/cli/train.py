@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
@@ -14,6 +16,9 @@ from .. import measures
 from ..lm.config import ModelConfig
 from ..lm.settings import DEFAULT_PRESET, PRESETS, TrainConfig
 from . import options, streams
+
+if TYPE_CHECKING:
+    from ..lm.training import TrainResult
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -153,8 +158,18 @@ def train(
     )
     from ..lm.distributed import ranks_of_environment
 
-    if ranks_of_environment()[0] != 0:
-        return
+    rank, n_ranks = ranks_of_environment()
+    if rank == 0:
+        _tell(result, output, quiet=quiet, as_json=as_json)
+    if n_ranks > 1:
+        # All is saved and said. Threads that torch's groups of processes leave behind abort the
+        # process now and then on the usual way out, and torchrun would call the run failed.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _tell(result: TrainResult, output: Path, *, quiet: bool, as_json: bool) -> None:
     evaluation = result.evaluation
     if as_json:
         streams.put_json(
