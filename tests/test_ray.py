@@ -388,7 +388,7 @@ def test_a_memory_limit_is_of_each_task(cluster: None, data: Path, tmp_path: Pat
         engine().count(counts, corpus(data), 50_000_000, None, lambda *_: None)
     spill = tmp_path / "spill"
     spill.mkdir()
-    # It is this process's limit too, and tests before may have made that large.
+    # The driver looks at its own memory too, and the tests before this one have left some there.
     limit = resident_memory() + 500_000_000
     limited = bytemill.count_corpus(
         corpus(data), engine=engine(), memory_limit=limit, spill_dir=spill

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +15,9 @@ from .. import measures
 from ..lm.settings import DEFAULT_PRESET, PRESETS
 from . import options, streams
 from .fields import config_options
+
+if TYPE_CHECKING:
+    from ..lm.training import TrainResult
 
 EXAMPLES = """\b
 examples:
@@ -109,8 +114,18 @@ def train(
     )
     from ..lm.distributed import ranks_of_environment
 
-    if ranks_of_environment()[0] != 0:
-        return
+    rank, n_ranks = ranks_of_environment()
+    if rank == 0:
+        _tell(result, output, quiet=quiet, as_json=as_json)
+    if n_ranks > 1:
+        # All is saved and said. Threads that torch's groups of processes leave behind abort the
+        # process now and then on the usual way out, and torchrun would call the run failed.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _tell(result: TrainResult, output: Path, *, quiet: bool, as_json: bool) -> None:
     evaluation = result.evaluation
     if as_json:
         streams.put_json(
