@@ -57,7 +57,9 @@ test-rust: ## the Rust tests, which need no Python
 	$(CARGO) test --quiet
 
 test-python: $(VENV)/.native $(VENV)/.dev ## the Python tests, doctests and the README's examples
-	$(BIN)/pytest --quiet
+	$(BIN)/pytest --quiet -m 'not ray'
+	@# In a process of their own, and nothing that Ray prints is held back.
+	$(BIN)/pytest --quiet -m ray --capture=sys tests
 
 format: $(VENV)/.dev ## format all code
 	$(CARGO) fmt

@@ -18,6 +18,7 @@ import small_lm  # noqa: E402
 from bytemill import lm  # noqa: E402
 from bytemill.lm import metrics, rate_test, search, settings, space  # noqa: E402
 from command_line import ok, run  # noqa: E402
+from ray_cluster import ray_cluster  # noqa: E402
 
 TOP = Path(__file__).parents[1]
 SMALL: dict[str, Any] = {
@@ -303,20 +304,15 @@ def test_the_exercise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: A
 # --- on Ray --------------------------------------------------------------------------------------
 
 
+@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.filterwarnings("ignore")
-def test_on_ray(
-    ids: Path, swept: lm.Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ray = pytest.importorskip("ray")
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+def test_on_ray(ids: Path, swept: lm.Sweep, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
     values: dict[str, Any] = {"lr": [1e-2, 1e4], "norm": ["pre"]}
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
-    try:
+    with ray_cluster(2):
         there = lm.sweep(ids, tmp_path / "there", values, engine="ray", **SMALL)
-    finally:
-        ray.shutdown()
     here = [trial for trial in swept.trials if trial.settings in space.trials_of(values, None, 0)]
     assert [trial.settings for trial in there.trials] == [trial.settings for trial in here]
     assert [t.status for t in there.trials] == ["done", "diverged"]

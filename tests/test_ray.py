@@ -29,12 +29,14 @@ from bytemill.engines import recipes, units
 from bytemill.engines.tree import FAN_IN, Node, Tree
 from bytemill.measures import resident_memory
 from command_line import ok, run
+from ray_cluster import ray_cluster
 
 ray: Any = pytest.importorskip("ray")
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 pytestmark = [
+    pytest.mark.ray,
     pytest.mark.skipif(os.name == "nt", reason="signals of POSIX"),
     pytest.mark.timeout(180),
     # Ray's own sockets and processes.
@@ -46,10 +48,8 @@ UNIT = 150_000
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    os.environ["RAY_AUTH_MODE"] = "disabled"
-    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="error")
-    yield
-    ray.shutdown()
+    with ray_cluster(3):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -412,7 +412,8 @@ datasets.Dataset.from_dict(rows).save_to_disk(sys.argv[1], num_shards=2)
 def test_datasets(cluster: None, data: Path, tmp_path: Path, tokenizer: bytemill.Tokenizer) -> None:
     datasets = pytest.importorskip("datasets")
     # By a process without Ray, beside which the library cannot always make one of a table.
-    subprocess.run([sys.executable, "-c", SAVE_DATASET, tmp_path / "saved"], check=True)
+    command = [sys.executable, "-c", SAVE_DATASET, tmp_path / "saved"]
+    subprocess.run(command, check=True, capture_output=True)
     dataset = datasets.load_from_disk(tmp_path / "saved")
     local = saved(bytemill.count_corpus(dataset), tmp_path / "a")
     assert saved(bytemill.count_corpus(dataset, engine=engine()), tmp_path / "b") == local

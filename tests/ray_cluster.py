@@ -1,0 +1,29 @@
+"""A Ray of several processes on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# Ray gives up on processes that do not answer for some seconds, and then ends the one that runs
+# the tests: on a machine that is busy with others, they may well not answer for so long.
+PATIENT = {"health_check_failure_threshold": 100, "gcs_rpc_server_reconnect_timeout_s": 600}
+
+
+@contextmanager
+def ray_cluster(num_cpus: int) -> Iterator[None]:
+    import ray
+
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    ray.init(
+        num_cpus=num_cpus,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+        _system_config=PATIENT,
+    )
+    try:
+        yield
+    finally:
+        ray.shutdown()
