@@ -1,6 +1,8 @@
 //! Counts → tokenizer: merges with ids, in the order that makes a smaller vocabulary a prefix of
 //! a larger one.
 
+use std::thread;
+
 use crate::counts::Counts;
 use crate::encode::Tokenizer;
 use crate::error::{Error, Result};
@@ -30,10 +32,15 @@ pub fn learn(
     let room = room(vocab_size, 256 + special_tokens.len())?;
     let pieces = counts.pieces(min_piece_count, job)?;
     let n_merges = options.n_merges.min(room);
-    let options = Options { n_merges, threads: counts.threads(), ..*options };
+    let options = Options { n_merges, threads: merging_threads(counts), ..*options };
     job.set_total(options.n_merges as u64);
     let merges = merges::learn(pieces, &Bytes, &options, job)?;
     Ok(spec(counts.pattern(), &merges, special_tokens))
+}
+
+/// Threads that merge stay awake for each other: where one waits for a core, all wait for it.
+fn merging_threads(counts: &Counts) -> usize {
+    counts.threads().min(thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// The tokenizer of these merges: the bytes, the merges in order, the special tokens.
@@ -69,7 +76,7 @@ pub fn extend(
     let room = room(vocab_size, tokenizer.vocab().len() + new.len())?;
     let pieces = counts.pieces(min_piece_count, job)?;
     let n_merges = options.n_merges.min(room);
-    let options = Options { n_merges, threads: counts.threads(), ..*options };
+    let options = Options { n_merges, threads: merging_threads(counts), ..*options };
     job.set_total(options.n_merges as u64);
     let merges = merges::learn(pieces, &Extended(tokenizer), &options, job)?;
     let vocab = tokenizer.vocab();

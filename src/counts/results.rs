@@ -20,6 +20,9 @@ use crate::pieces::PieceMap;
 /// Adding up tables holds them and their growing sum; a list of the pieces follows.
 const TIMES_TABLES: u64 = 4;
 
+/// With more tables than these, looking every piece up in all others costs more than adding up.
+const FEW_TABLES: usize = 2;
+
 impl Counts {
     /// Opens a counts file, which stays on disk and is read again when it is needed. All of it is
     /// read once now, so that what is damaged is known at once.
@@ -189,17 +192,19 @@ impl Counts {
         Ok(list)
     }
 
-    /// The pieces of all tables, which are freed. They are not added up first: to look a piece up
-    /// in the other tables is cheaper than to move it there, and all threads can.
+    /// The pieces of all tables, which are freed. The last few tables are not added up: to look a
+    /// piece up in the others is cheaper than to move it there, and all threads can.
     fn take_pieces(&mut self, min_piece_count: u64) -> Result<PieceList> {
-        let tables = &self.tables[..];
+        let n_parts = self.tables.len();
+        let n_tables = self.add_up()?;
+        let tables = &self.tables[..n_tables];
         let mut parts: Vec<(usize, PieceList, Stats)> =
-            (0..tables.len()).map(|part| (part, PieceList::default(), Stats::default())).collect();
+            (0..n_parts).map(|part| (part, PieceList::default(), Stats::default())).collect();
         on_each(&mut parts, |(part, list, stats), _| {
             for (number, table) in tables.iter().enumerate() {
                 let (before, behind) = (&tables[..number], &tables[number + 1..]);
                 let mut result = Ok(());
-                table.for_each_of(*part, tables.len(), |piece, count| {
+                table.for_each_of(*part, n_parts, |piece, count| {
                     // The first table that has a piece stands for all.
                     if before.iter().any(|other| other.get(piece).is_some()) {
                         return;
@@ -304,6 +309,24 @@ impl Counts {
     }
 
     /// Adds up what the workers have; afterwards the first table has everything.
+    /// Adds tables to others, each pair on a thread, until the first few hold everything. Returns
+    /// how many do.
+    fn add_up(&mut self) -> Result<usize> {
+        let mut n_tables = self.tables.len();
+        while n_tables > FEW_TABLES {
+            let half = n_tables.div_ceil(2);
+            let (sums, others) = self.tables[..n_tables].split_at_mut(half);
+            let mut pairs: Vec<_> = sums.iter_mut().zip(others).collect();
+            on_each(&mut pairs, |(sum, other), _| {
+                other.for_each(|piece, n| *sum.value_mut(piece) += n);
+                **other = PieceMap::default();
+                Ok(())
+            })?;
+            n_tables = half;
+        }
+        Ok(n_tables)
+    }
+
     fn gather_tables(&mut self) {
         if let Some((sum, others)) = self.tables.split_first_mut() {
             for other in others {
