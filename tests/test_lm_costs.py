@@ -69,6 +69,16 @@ def test_shares_of_gpt2_without_its_head(size: str, flops: str, percents: str) -
     assert sum(parts.values()) == pytest.approx(1)
 
 
+def test_an_update_by_component() -> None:
+    found = lm.account(gpt2("xl"), batch_size=4)
+    assert found.update == {name: 4 * 3 * n for name, n in found.forward.items()}
+    assert found.training == sum(found.update.values()) == 12 * 4_513_336_524_800
+    assert found.to_json()["update"]["feed-forward"] == 12 * 3_019_898_880_000
+    again = costs.update_flops_of(gpt2("xl"), 4, recompute=True)
+    assert sum(again.values()) == found.recomputed
+    assert again["output head"] == found.update["output head"]
+
+
 # --- what torch counts ---------------------------------------------------------------------------
 
 
@@ -158,12 +168,18 @@ def test_recomputed_blocks_keep_their_input() -> None:
      {"vocab_size": 300, "d_ff": 64, "batch_size": 32}, {"batch_size": 1, "tie_embeddings": True},
      {"vocab_size": 300, "norm": "post"}, {"batch_size": 1, "num_layers": 6, "optimizer": "muon"},
      {"batch_size": 1, "optimizer": "muon", "num_heads": 4, "num_kv_heads": 1, "d_ff": 32},
-     {"vocab_size": 300, "context_length": 256, "batch_size": 2, "kernels": "plain"}],
+     {"vocab_size": 300, "context_length": 256, "batch_size": 2, "kernels": "plain"},
+     {"dtype": "bfloat16"}, {"dtype": "bfloat16", "vocab_size": 10000, "batch_size": 2},
+     {"dtype": "bfloat16", "vocab_size": 10000, "d_model": 128, "batch_size": 16},
+     {"dtype": "bfloat16", "kernels": "plain"}],
 )  # fmt: skip
 def test_the_peak_is_that_of_the_allocator(changes: dict[str, Any]) -> None:
-    keys = {"context_length": 64, "batch_size": 8, "compile": "off"} | changes
+    # (In float32: processors that have bfloat16 would take that.)
+    keys = {"context_length": 64, "batch_size": 8, "compile": "off", "dtype": "float32"} | changes
     config, train = settings.resolve({"vocab_size": 2000} | settings.merged("tiny", None, keys), 1)
     plan = devices.choose(config, train)
+    if train.dtype == "bfloat16" and not devices.has_bfloat16(torch.device("cpu"))[0]:
+        pytest.skip("the processor has no bfloat16: other code computes it")
     ids = np.random.default_rng(0).integers(0, config.vocab_size, 9000).astype(np.uint16)
     windows = Windows(ids, config.context_length)
     engine = Engine(config, train, windows, plan, World(0, 1, plan.device))
@@ -171,8 +187,8 @@ def test_the_peak_is_that_of_the_allocator(changes: dict[str, Any]) -> None:
     found = measuring._held(engine) + measuring.profiled_peak(lambda: measuring._step(engine, 1))
     micro = train.micro_batch_size or train.batch_size
     memory = costs.training_memory(
-        config, micro, kernels=plan.kernels, optimizer=train.optimizer,
-        accumulate=micro < train.batch_size,
+        config, micro, kernels=plan.kernels, dtype=train.dtype, optimizer=train.optimizer,
+        accumulate=micro < train.batch_size, device="cpu",
     )  # fmt: skip
     assert memory.peak == pytest.approx(found, rel=0.02)
     assert memory.peak <= memory.total
@@ -227,9 +243,11 @@ def test_the_command(tmp_path: Path) -> None:
     found = ok("account", "--preset", "gpt2-xl", "--context", 16384, "--json").json
     assert found["forward_flops"] == 149_522_795_724_800
     assert found["config"]["context_length"] == 16384
-    several = ok("account", "--preset", "gpt2-small", "--preset", "gpt2-large").text
-    assert "64.29%" in several
-    assert "68.18%" in several
+    assert "1.354e+13" in text  # an update
+    several = ok("account", "--preset", "gpt2-small", "--preset", "gpt2-large",
+                 "--hardware", "h100").text  # fmt: skip
+    for part in ("64.29%", "68.18%", "KV cache", "largest batch in 80.0 GB", "time to train"):
+        assert part in several, part
     config = tmp_path / "c.toml"
     config.write_text('preset = "gpt2-small"\n[model]\nnum_kv_heads = 4\n')
     assert ok("account", "--config", config, "--json").json["config"]["num_kv_heads"] == 4
@@ -255,14 +273,18 @@ def test_the_chart(tmp_path: Path) -> None:
     ok("account", "--preset", "gpt2-xl", "--plot", tmp_path / "shares.svg")
     assert b"<svg" in (tmp_path / "shares.svg").read_bytes()
     assert "--overwrite" in run("account", "--plot", tmp_path / "shares.svg").said
-    assert ".png" in run("account", "--plot", tmp_path / "shares.txt").said
+    # Said before anything is measured.
+    late = run("account", "--plot", tmp_path / "shares.txt", "--measure").said
+    assert ".png" in late
+    assert "measure some steps" not in late
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_a_real_step() -> None:
-    keys = settings.merged("tiny", None, {"vocab_size": 2000, "batch_size": 8, "threads": 1})
+    given = {"vocab_size": 2000, "batch_size": 8, "threads": 1, "dtype": "float32"}
+    keys = settings.merged("tiny", None, given)
     found = lm.measured_step(*settings.resolve(keys, 1))
     assert found.flops == found.predicted_flops
     assert found.allocated == pytest.approx(found.predicted_memory, rel=0.02)

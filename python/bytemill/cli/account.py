@@ -11,6 +11,7 @@ import click
 
 from .. import lm, measures
 from ..lm.config import ModelConfig
+from ..lm.plot import picture_path, plot_shares
 from ..lm.settings import DEFAULT_PRESET, MODEL_KEYS, PRESETS, TrainConfig, merged, read_toml
 from . import options, streams
 from .fields import model_options
@@ -96,18 +97,25 @@ def account(
     if measure and len(preset) > 1:
         raise click.UsageError("--measure is for one model: give one --preset")
     if picture is not None:
-        options.check_file(picture, overwrite)
+        options.check_file(picture_path(picture), overwrite)
     fields = {key: given.pop(key) for key in MODEL_KEYS}
     changes = {key: value for key, value in fields.items() if value is not None}
     limit = None if memory is None else measures.parse_size(memory)
     names: list[str | None] = [*preset] or [run]
     configs = [_model(name if run is None else None, run, config, changes) for name in names]
+    if given["hardware"] == "this":
+        # Measured once, for all of them.
+        if not as_json:
+            streams.say("measure how fast this machine multiplies matrices")
+        given["hardware"] = lm.this_machine()
     accounts = [lm.account(each, memory=limit, **given) for each in configs]
     labels = [name or config or DEFAULT_PRESET for name in names]
-    measured = _measured(configs[0], given) if measure else None
+    measured = None
+    if measure:
+        if not as_json:
+            streams.say("measure some steps, in a process of their own")
+        measured = _measured(configs[0], given)
     if picture is not None:
-        from ..lm.plot import plot_shares
-
         plot_shares(dict(zip(labels, configs)), picture)
         if not as_json:
             streams.say(f"saved   {picture}")
@@ -144,7 +152,6 @@ def _measured(config: ModelConfig, given: dict[str, Any]) -> Measured:
         dtype=given["dtype"] or "auto",
         compile="off",
     )
-    streams.say("measure some steps, in a process of their own")
     return lm.measured_step(config, train)
 
 
@@ -168,17 +175,20 @@ def _sheet(found: Account, name: str) -> Iterator[str]:
             _count(found.forward.get(part)),
             _percent(with_head.get(part)),
             _percent(without.get(part)),
+            _about(found.update.get(part)),
         ]
         for part in order
     ]
     without_head = found.forward_flops - found.forward["output head"]
     rows.append(
-        ["all", _count(found.n_parameters), _count(found.forward_flops), "100.00%", "100.00%"]
-    )
-    rows.append(["all but the head", "", _count(without_head), "", ""])
-    head = ["component", "parameters", "forward FLOPs", "share", "without head"]
-    yield streams.table("lrrrr", head, rows)
-    batch = "1 sequence" if found.batch_size == 1 else f"{found.batch_size:,} sequences"
+        ["all", _count(found.n_parameters), _count(found.forward_flops), "100.00%", "100.00%",
+         _about(found.training)]
+    )  # fmt: skip
+    rows.append(["all but the head", "", _count(without_head), "", "",
+                 _about(found.training - found.update["output head"])])  # fmt: skip
+    head = ["component", "parameters", "forward FLOPs", "share", "without head", "an update"]
+    yield streams.table("lrrrrr", head, rows)
+    batch = _sequences(found.batch_size)
     yield (
         f"\nan update on {batch}: {found.training:.4g} FLOPs, "
         f"{found.recomputed:.4g} if blocks are recomputed\n\n"
@@ -236,6 +246,24 @@ def _side_by_side(accounts: list[Account], labels: list[str]) -> Iterator[str]:
     ]  # fmt: skip
     head = ["", "forward FLOPs", *parts]
     yield streams.table("l" + "r" * (len(head) - 1), head, rows)
+    first = accounts[0]
+    batch = _sequences(first.batch_size)
+    yield f"\nmemory, and the peak of training on {batch} in {first.dtype}, by way:\n"
+    ways = [way for way in first.memory if all(way in one.memory for one in accounts)]
+    rows = [
+        [label, measures.size(one.memory[ways[0]].weights), measures.size(one.kv_cache),
+         *(measures.size(one.memory[way].peak) for way in ways)]
+        for one, label in zip(accounts, labels)
+    ]  # fmt: skip
+    head = ["", "weights", "KV cache", *ways]
+    yield streams.table("l" + "r" * (len(head) - 1), head, rows)
+    if first.limit is not None:
+        yield f"\nlargest batch in {measures.size(first.limit)}:\n"
+        rows = [
+            [label, *(f"{one.largest_batch[way]:,}" for way in ways)]
+            for one, label in zip(accounts, labels)
+        ]
+        yield streams.table("l" + "r" * len(ways), ["", *ways], rows)
     if any(one.seconds for one in accounts):
         yield "\n"
         rows = [
@@ -264,6 +292,14 @@ def _compared(measured: Measured) -> Iterator[str]:
 
 def _count(n: int | None) -> str:
     return "" if n is None else f"{n:,}"
+
+
+def _about(n: int | None) -> str:
+    return "" if n is None else f"{n:.4g}" if n else "0"
+
+
+def _sequences(n: int) -> str:
+    return "1 sequence" if n == 1 else f"{n:,} sequences"
 
 
 def _percent(share: float | None) -> str:

@@ -41,11 +41,13 @@ class Hardware:
         name: what it is called.
         flops: operations a second of products of matrices, for each type of numbers.
         memory: in bytes.
+        device: its kind, as torch calls it.
     """
 
     name: str
     flops: dict[str, float]
     memory: int
+    device: str = "cuda"
 
 
 # By their makers' data sheets: dense products, without the doubling for sparse matrices. float32
@@ -71,7 +73,8 @@ class Account:
         optimizer: what it is trained with.
         parameters: by component.
         forward: operations of reading one sequence of the whole context, by component.
-        training: operations of an update on the batch.
+        update: operations of an update on the batch, by component.
+        training: all of these.
         recomputed: the same where blocks are computed again.
         memory: bytes of training on the batch, by the way activations are kept (`WAYS`).
         kv_cache: bytes of the keys and values of one sequence.
@@ -92,6 +95,7 @@ class Account:
     optimizer: str
     parameters: dict[str, int]
     forward: dict[str, int]
+    update: dict[str, int]
     training: int
     recomputed: int
     memory: dict[str, Memory]
@@ -177,7 +181,8 @@ def account(
     if dtype not in costs.WIDTHS:
         raise ConfigError(f"dtype={dtype!r} is unknown", "known are float32 and bfloat16")
     limit = memory if memory is not None else None if found is None else found.memory
-    way: dict[str, Any] = {"dtype": dtype, "optimizer": optimizer}
+    device = None if found is None else found.device
+    way: dict[str, Any] = {"dtype": dtype, "optimizer": optimizer, "device": device}
     # The fused sublayers are for float32, and for some models only.
     ways = [name for name in WAYS if name != "fused sublayers" or _has_fused(config, dtype)]
     optimal = TOKENS_PER_PARAMETER * costs.n_parameters(config)
@@ -199,6 +204,7 @@ def account(
         optimizer=optimizer,
         parameters=costs.parameters_of(config),
         forward=costs.flops_of(config, config.context_length),
+        update=costs.update_flops_of(config, batch_size),
         training=costs.training_flops(config, batch_size),
         recomputed=costs.training_flops(config, batch_size, recompute=True),
         memory={
@@ -232,14 +238,26 @@ def shares(config: ModelConfig, n_tokens: int, *, head: bool = True) -> dict[str
 
 
 def largest_batch(
-    config: ModelConfig, limit: int, way: str, *, dtype: str = "float32", optimizer: str = "adamw"
+    config: ModelConfig,
+    limit: int,
+    way: str,
+    *,
+    dtype: str = "float32",
+    optimizer: str = "adamw",
+    device: str | None = None,
 ) -> int:
     """Sequences at a time with which training fits into `limit` bytes, kept in that way."""
     kernels, recompute = WAYS[way]
 
     def fits(n: int) -> bool:
         memory = costs.training_memory(
-            config, n, kernels=kernels, dtype=dtype, optimizer=optimizer, recompute=recompute
+            config,
+            n,
+            kernels=kernels,
+            dtype=dtype,
+            optimizer=optimizer,
+            recompute=recompute,
+            device=device,
         )
         return memory.peak <= limit
 

@@ -25,6 +25,7 @@ __all__ = [
     "parameters_of",
     "training_flops",
     "training_memory",
+    "update_flops_of",
 ]
 
 WIDTHS = {"float32": 4, "bfloat16": 2}
@@ -88,9 +89,17 @@ def training_flops(config: ModelConfig, n_sequences: int, *, recompute: bool = F
 
     With `recompute`, the blocks are gone through forward once more.
     """
-    parts = flops_of(config, config.context_length)
-    again = sum(parts.values()) - parts["output head"] if recompute else 0
-    return n_sequences * (3 * sum(parts.values()) + again)
+    return sum(update_flops_of(config, n_sequences, recompute=recompute).values())
+
+
+def update_flops_of(
+    config: ModelConfig, n_sequences: int, *, recompute: bool = False
+) -> dict[str, int]:
+    """The same by component."""
+    return {
+        name: n_sequences * n * (4 if recompute and name != "output head" else 3)
+        for name, n in flops_of(config, config.context_length).items()
+    }
 
 
 def _kv_width(config: ModelConfig) -> int:
@@ -140,6 +149,7 @@ def training_memory(
     optimizer: str = "adamw",
     recompute: bool = False,
     accumulate: bool = False,
+    device: str | None = None,
 ) -> Memory:
     """What training on so many sequences at a time takes.
 
@@ -152,13 +162,15 @@ def training_memory(
         optimizer: `"adamw"`, `"muon"` or `"sgd"`.
         recompute: keep only the input of each block, and compute the block again.
         accumulate: gradients of several batches are added up, so they are there all the time.
+        device: kind of what computes; None for a GPU with bfloat16, and a CPU with float32.
     """
+    device = device or ("cpu" if dtype == "float32" else "cuda")
     weights, moments = 4 * n_parameters(config), _moments(config, optimizer)
     kept = activations(config, n_sequences, kernels=kernels, dtype=dtype, recompute=recompute)
     way = _way(config, kernels, dtype)
     block = _block(config, n_sequences, way, dtype)
     back = _back_through_block(config, n_sequences, way, dtype)
-    head = _head(config, n_sequences, kernels, dtype)
+    head = _head(config, n_sequences, kernels, dtype, device)
     # Going back, activations go as gradients come, both block by block: the most is at one end.
     # The gradient of the embeddings comes last, alone; where they are the head too, beside its.
     matrix = 4 * config.vocab_size * config.d_model
@@ -178,7 +190,7 @@ def _way(config: ModelConfig, kernels: str, dtype: str) -> str:
     return "torch" if kernels == "fused" and not fits else kernels
 
 
-def _head(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> int:
+def _head(config: ModelConfig, n_sequences: int, kernels: str, dtype: str, device: str) -> int:
     """Bytes that the head needs for the moment."""
     n_tokens, ids = n_sequences * config.context_length, config.vocab_size
     if kernels == "plain":
@@ -187,10 +199,14 @@ def _head(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> in
     stream = _stream(config, n_sequences)
     if dtype == "float32":
         # Logits of a chunk, and what they are of.
-        return 4 * head_rows(ids, n_tokens) * ids + stream
-    # Also their softmax in float32, beside that of the chunk before. (bfloat16 means a GPU.)
-    rows = head_rows(ids, n_tokens, "cuda")
-    return (8 if n_tokens <= rows else 10) * rows * ids + stream
+        return 4 * head_rows(ids, n_tokens, device) * ids + stream
+    # Also their softmax in float32, beside that of the chunk before.
+    rows = head_rows(ids, n_tokens, device)
+    work = (8 if n_tokens <= rows else 10) * rows * ids + stream
+    if device == "cpu":
+        # Its library copies what it adds up the weights' gradient from, and that too.
+        work += WIDTHS[dtype] * (rows * ids + (ids + n_tokens) * config.d_model)
+    return work
 
 
 def _back_through_block(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> int:

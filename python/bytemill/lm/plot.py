@@ -152,14 +152,20 @@ def plot_shares(configs: Mapping[str, ModelConfig], out: str | os.PathLike[str])
     left.set_title("by size, each at its own context")
     left.set_ylabel("% of the operations of a forward pass")
     left.tick_params(axis="x", rotation=30)
-    contexts = [2**power for power in range(7, 18)]
+    # To 128 thousand, or to the model's own.
+    most = max(17, math.ceil(math.log2(config.context_length)))
+    contexts = [2**power for power in range(7, most + 1)]
     rows = [[100 * shares(config, n)[part] for n in contexts] for part in parts]
     right.stackplot(contexts, *rows, labels=parts)
     right.set_xscale("log", base=2)
+    right.set_xticks(contexts[::2], [f"{n:,}" for n in contexts[::2]])
+    right.margins(x=0, y=0)
     right.axvline(config.context_length, color="black", linewidth=1, linestyle=":")
     right.set_xlabel("context in tokens (log scale); dotted: the model's own")
     right.set_title(f"by context: {last}")
-    right.legend(loc="lower right")
+    # Beside the picture: within it there is no empty place. As the areas lie, from above.
+    handles, names = right.get_legend_handles_labels()
+    drawn.legend(handles[::-1], names[::-1], loc="outside right upper")
     save(drawn, target)
 
 
