@@ -143,6 +143,27 @@ def test_documents_that_were_trained_on(here: Path) -> None:
     assert raw.warnings == found.warnings
 
 
+def test_what_is_around_a_document_does_not_count(here: Path) -> None:
+    train = (here / "train.txt").read_text().split(END)
+    long = [text for text in train if len(text.split()) > 30][:3]
+    # A copy with line breaks around it, and one at the end of a file, without an end-of-text.
+    (here / "copies.txt").write_text(f"\n{long[0]}\n\n{END}\n{long[1]}\n{END}{long[2]}")
+    _, tokenizer = lm.load(here / "run")
+    assert tokenizer is not None
+    tokenizer.encode_files([here / "copies.txt"], here / "copies", progress=False)
+    found = lm.evaluate(here / "run", here / "copies", progress=False)
+    assert found.warnings[0].startswith("3 of 3 documents (100.0% of the tokens)")
+
+
+def test_what_an_imported_model_was_trained_on_is_not_known(here: Path) -> None:
+    lm.export_run(here / "run", here / "exported", progress=False)
+    lm.import_run(here / "exported", here / "imported", progress=False)
+    found = lm.evaluate(here / "imported", here / "val", progress=False)
+    assert ["imported" in warning for warning in found.warnings] == [True]
+    ours = lm.evaluate(here / "run", here / "val", progress=False)
+    assert found.evaluation.loss == pytest.approx(ours.evaluation.loss, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("loss", "words"),
     [(9.3, "above ln(10,000) = 9.21"), (9.1, "nearly"), (0.01, "below 0.1"), (math.nan, "nan")],

@@ -119,7 +119,9 @@ def evaluate(
     facts = read_config(Path(run))
     ids, name = _chosen(facts, Path(tokens), split, token_dtype)
     suspicions.check_tokenizer(facts, tokenizer, ids, str(tokens))
-    plan = devices.choose(config, TrainConfig(device=device or "auto"))  # type: ignore[arg-type]
+    # In float32, whatever the machine could do: a model's figures are the same everywhere.
+    train = TrainConfig(device=device or "auto", dtype="float32")  # type: ignore[arg-type]
+    plan = devices.choose(config, train)
     model.to(plan.device).use_kernels(plan.kernels)
     lengths = None if tokenizer is None else token_lengths(tokenizer, config.vocab_size)
     end = _end_id(tokenizer)
@@ -130,7 +132,7 @@ def evaluate(
             parts = scorer.documents(ids, ends, end, report)
         else:
             parts = scorer.whole(ids, report)
-        overlap = suspicions.overlap(facts, ids, end, report) if check else None
+        overlap = suspicions.overlap(facts, ids, end, tokenizer, report) if check else None
     total = sum(parts, _Sums())
     if total.n_tokens == 0:
         raise TokensError(f"{tokens}: too few tokens to foretell any", "two are the least")

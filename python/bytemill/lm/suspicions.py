@@ -23,6 +23,8 @@ __all__ = ["check_tokenizer", "document_ends", "of_loss", "overlap"]
 
 # Shorter documents are alike by chance.
 LEAST_TOKENS = 16
+# Copies of a document may differ by so many tokens in what is around them.
+AROUND = 4
 # Losses below this are of text known by heart, or of a target that the input gives away.
 TOO_GOOD = 0.1
 
@@ -92,9 +94,19 @@ def document_ends(ids: TokenArray, end_id: int | None) -> npt.NDArray[np.int64]:
 
 
 def overlap(
-    facts: dict[str, Any], ids: TokenArray, end_id: int | None, report: Report
+    facts: dict[str, Any],
+    ids: TokenArray,
+    end_id: int | None,
+    tokenizer: Tokenizer | None,
+    report: Report,
 ) -> list[str]:
-    """Tells of documents of `ids` that the run was trained on, word for word."""
+    """Tells of documents of `ids` that the run was trained on, word for word.
+
+    What stands around a document depends on the file that it came from: end-of-text and white
+    space before and behind it do not count.
+    """
+    if "imported" in facts:
+        return ["whether the model was trained on these documents is not known: it was imported"]
     trained = facts.get("tokens", {})
     place = Path(trained.get("path") or "")
     if not trained.get("path") or not place.exists():
@@ -113,9 +125,12 @@ def overlap(
         most = "most of them are" if held_out else "they are"
         return [f"these are the tokens that the run was trained on ({most}): not an evaluation"]
     ends = document_ends(ids, end_id)
-    own = _hashes(ids, ends, None, report)
-    lengths = np.unique(np.diff(ends, prepend=0))
-    theirs = set(_hashes(train, document_ends(train, end_id), lengths, report).values())
+    around = _around(tokenizer, end_id)
+    own = _hashes(ids, ends, None, around, report)
+    # Equal documents are equally long, but for what is around them: few of a large corpus need be
+    # read.
+    lengths = np.unique(np.diff(ends, prepend=0)[:, None] + np.arange(-AROUND, AROUND + 1))
+    theirs = set(_hashes(train, document_ends(train, end_id), lengths, around, report).values())
     both = [n for n, key in own.items() if key in theirs]
     if not both:
         return []
@@ -124,6 +139,23 @@ def overlap(
         f"{len(both):,} of {len(own):,} documents ({n_tokens / len(ids):.1%} of the tokens) are "
         f"also in what the run was trained on, such as document {both[0]}: its loss is too good"
     ]
+
+
+def _around(tokenizer: Tokenizer | None, end_id: int | None) -> set[int]:
+    """Ids that are no part of a document where they begin or end it."""
+    blank = set() if end_id is None else {end_id}
+    if tokenizer is not None:
+        blank |= {id for id, token in tokenizer.vocab.items() if not token.strip()}
+    return blank
+
+
+def _inner(data: npt.NDArray[Any], around: set[int]) -> npt.NDArray[Any]:
+    start, stop = 0, len(data)
+    while start < stop and int(data[start]) in around:
+        start += 1
+    while stop > start and int(data[stop - 1]) in around:
+        stop -= 1
+    return data[start:stop]
 
 
 def _same(a: TokenArray, b: TokenArray) -> bool:
@@ -137,18 +169,20 @@ def _hashes(
     ids: TokenArray,
     ends: npt.NDArray[np.int64],
     lengths: npt.NDArray[np.int64] | None,
+    around: set[int],
     report: Report,
 ) -> dict[int, bytes]:
     """A hash of each document that is long enough and, if some are given, of such a length."""
     found = np.diff(ends, prepend=0)
     wanted = found >= LEAST_TOKENS
     if lengths is not None:
-        # Equal documents are equally long: few of a large corpus need be read.
         wanted &= np.isin(found, lengths)
     hashes: dict[int, bytes] = {}
     for number in np.flatnonzero(wanted).tolist():
         end = int(ends[number])
-        data = np.asarray(ids[end - int(found[number]) : end]).astype("<u4")
+        data = _inner(np.asarray(ids[end - int(found[number]) : end]).astype("<u4"), around)
+        if len(data) < LEAST_TOKENS:
+            continue
         hashes[number] = hashlib.blake2b(data.tobytes(), digest_size=16).digest()
         if number % 256 == 0:
             report("overlap", end, len(ids))
