@@ -175,6 +175,12 @@ def test_going_on(ids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         lm.sweep(ids, tmp_path / "parts", values,
                  **SMALL | {"progress": stop, "checkpoint_every": 4})  # fmt: skip
     first, second = (tmp_path / "parts" / f"lr={lr}" for lr in (0.001, 0.01))
+    # What is over is in the table already.
+    table = json.loads((tmp_path / "parts" / "sweep.json").read_text())
+    assert ([trial["run"] for trial in table["trials"]], table["best"]) == (
+        [first.name],
+        first.name,
+    )
     assert (first / search.OUTCOME).exists()
     assert not (second / search.OUTCOME).exists()
     before = (first / "metrics.jsonl").stat().st_mtime_ns
@@ -227,6 +233,24 @@ def test_what_cannot_be(ids: Path, tmp_path: Path) -> None:
     assert (tmp_path / "c" / "thesis.tex").exists()
 
 
+def test_what_does_not_fit(ids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = search.train
+
+    def small_machine(*arguments: Any, **options: Any) -> Any:
+        if options["batch_size"] > 8:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to …")
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(search, "train", small_machine)
+    keys = {name: value for name, value in SMALL.items() if name != "batch_size"} | {"steps": 2}
+    found = lm.sweep(ids, tmp_path / "a", {"batch_size": [8, 16]}, **keys)
+    assert [trial.status for trial in found.trials] == ["done", "failed"]
+    assert found.trials[1].message == "out of memory"
+    monkeypatch.setattr(search, "train", lambda *_, **__: torch.ones(2) @ torch.ones(3))
+    with pytest.raises(RuntimeError, match="size"):
+        lm.sweep(ids, tmp_path / "b", {"batch_size": [8, 16]}, **keys)
+
+
 def test_the_command(ids: Path, tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     found = ok("sweep", ids, "-o", out, *FLAGS, "--lr", "1e-3,1e-2", "--batch-size", "4,8")
@@ -240,8 +264,9 @@ def test_the_command(ids: Path, tmp_path: Path) -> None:
                "--resume", "--json")  # fmt: skip
     assert len(again.json["trials"]) == 4
     drawn = ok("sweep", ids, "-o", out, *FLAGS, "--lr", "1e-3..1e-1", "--random", 2, "--seed", 3,
-               "--overwrite", "--json")  # fmt: skip
+               "--context", 8, "--overwrite", "--json")  # fmt: skip
     assert len(drawn.json["trials"]) == 2
+    assert drawn.json["fixed"]["context_length"] == 8
     for arguments, message in (
         (["--lr", "1e-3..1e-1"], "--random 20"),
         (["--lr", "1e-3"], "nothing varies"),
@@ -275,6 +300,8 @@ def test_a_range_test(ids: Path, tmp_path: Path) -> None:
     assert (out / "lr.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((out / "lr.json").read_text()) == found
     assert "--overwrite" in run("sweep", ids, "-o", out, *options).said
+    # Said before any step is taken.
+    assert "not a directory" in run("sweep", ids, "-o", out / "lr.png", *options).said
 
 
 def test_the_suggestion() -> None:

@@ -56,8 +56,8 @@ def model_options(**texts: str) -> Callable[[Function], Function]:
 def listed_options(function: Function) -> Function:
     """The same as `config_options`, but each takes a text: a value, several, or a range."""
     for name, hint, text, default in reversed(_model_fields() + _train_fields()):
-        flag, text = f"--{name.replace('_', '-')}", _with_default(hint, text, default)
-        function = click.option(flag, name, metavar="LIST", help=text)(function)
+        text = _with_default(hint, text, default)
+        function = click.option(*_flags(name), name, metavar="LIST", help=text)(function)
     return function
 
 
@@ -84,10 +84,13 @@ def _with_default(hint: Any, text: str, default: Any) -> str:
     return f"{text}  [default: {shown}]"
 
 
+def _flags(name: str) -> list[str]:
+    flag = f"--{name.replace('_', '-')}"
+    return ["--context", flag] if name == "context_length" else [flag]
+
+
 def _option(name: str, hint: Any, text: str, default: Any) -> Any:
-    flags = [f"--{name.replace('_', '-')}"]
-    if name == "context_length":
-        flags.insert(0, "--context")
+    flags = _flags(name)
     text = _with_default(hint, text, default)
     if hint is bool:
         return click.option(f"{flags[0]}/--no-{flags[0][2:]}", name, default=None, help=text)

@@ -88,7 +88,9 @@ def sweep(
     if find_lr:
         if resume or random is not None:
             raise click.UsageError("--find-lr is one short run: without --random and --resume")
-        _rates(tokens, output, values, overwrite, as_json, common)
+        _rates(ctx, tokens, output, values, overwrite, common)
+        if not (quiet or as_json):
+            streams.say(f"saved   {output}")
         return
     fixed = {n: v[0] for n, v in values.items() if not isinstance(v, Range) and len(v) == 1}
     space = {n: v for n, v in values.items() if n not in fixed}
@@ -143,11 +145,11 @@ def _number(value: float | None) -> str:
 
 
 def _rates(
+    ctx: click.Context,
     tokens: str,
     output: Path,
     values: dict[str, list[Any] | Range],
     overwrite: bool,
-    as_json: bool,
     common: dict[str, Any],
 ) -> None:
     rates = values.pop("lr", Range(1e-6, 1.0))
@@ -158,8 +160,8 @@ def _rates(
                if isinstance(v, Range) or len(v) > 1]  # fmt: skip
     if several:
         raise click.UsageError(f"--find-lr is one run: one value for --{several[0]}")
-    for name in ("lr.json", "lr.png"):
-        if output.is_dir():
+    if output.exists():
+        for name in ("lr.json", "lr.png"):
             options.check_file(output / name, overwrite)
     assert not isinstance(steps, Range)
     fixed = {name: value[0] for name, value in values.items() if not isinstance(value, Range)}
@@ -172,8 +174,8 @@ def _rates(
     try:
         plot_rates(found, output / "lr.png")
     except MissingPackageError as error:
-        streams.say(f"note: no picture: {error.hint}")
-    if as_json:
+        streams.note(ctx, f"no picture: {error.hint}")
+    if ctx.meta.get("json"):
         streams.put_json(found.to_json())
         return
     rows = [
@@ -183,4 +185,3 @@ def _rates(
         ["last", f"{found.smoothed[-1]:.3f} at {found.rates[-1]:.2g}"],
     ]
     streams.put([streams.table("ll", rows[0], rows[1:])])
-    streams.say(f"saved   {output / 'lr.json'}, {output / 'lr.png'}")

@@ -162,9 +162,16 @@ def sweep(
     _prepare(place, resume, overwrite)
     worker = chosen(engine)
     trials: list[Trial] = []
+    facts = common | {"fixed": fixed, "random": random}
+
+    def over(trial: Trial) -> None:
+        # After each run: of a sweep that is killed, there is a table of what was done.
+        trials.append(trial)
+        _write_summary(place, facts, trials)
+
     with reporter(progress) as report:
         if isinstance(worker, Local):
-            trials = _one_after_another(orders, report)
+            _one_after_another(orders, over, report)
         else:
             cpus = int(fixed.get("threads") or 1)
             gpus = 1 if fixed.get("device") == "cuda" else 0
@@ -172,7 +179,7 @@ def sweep(
                 order["options"] = {"threads": cpus} | dict(order["options"])
 
             def done(trial: Trial) -> None:
-                trials.append(trial)
+                over(trial)
                 report("sweep", len(trials), len(orders))
 
             worker.each(_trial, orders, done, cpus=cpus, gpus=gpus)
@@ -180,7 +187,7 @@ def sweep(
         if is_new:
             shutil.rmtree(place)
         raise ConfigError(f"none of the runs could be begun: {trials[0].message}")
-    return _finished(place, list(space), trials, common | {"fixed": fixed, "random": random})
+    return _finished(place, list(space), trials, facts)
 
 
 def _patience(steps: int) -> int:
@@ -209,19 +216,18 @@ def _prepare(place: Path, resume: bool, overwrite: bool) -> None:
         write_atomically(place / SUMMARY, b'{"kind": "bytemill sweep", "trials": []}\n')
 
 
-def _one_after_another(orders: list[dict[str, Any]], report: Callable[..., None]) -> list[Trial]:
+def _one_after_another(
+    orders: list[dict[str, Any]], over: Callable[[Trial], None], report: Callable[..., None]
+) -> None:
     steps = [
         settings.merged(o["preset"], o["config"], o["options"]).get("steps", 1000) for o in orders
     ]
-    total, done, trials = sum(steps), 0, []
+    total, done = sum(steps), 0
     for order, n_steps in zip(orders, steps):
         before = done
-        trials.append(
-            _trial(order, lambda step, before=before: report("sweep", before + step, total))  # type: ignore[misc]
-        )
+        over(_trial(order, lambda step, before=before: report("sweep", before + step, total)))  # type: ignore[misc]
         done += n_steps
         report("sweep", done, total)
-    return trials
 
 
 # --- one run -------------------------------------------------------------------------------------
@@ -266,6 +272,11 @@ def _trial(order: dict[str, Any], told: Callable[[int], None] | None = None) -> 
     except BytemillError as error:
         # A combination that cannot be is no reason to leave out the others.
         return Trial(order["settings"], run, "failed", message=error.message)
+    except (MemoryError, RuntimeError) as error:
+        # Neither is one that does not fit: torch says so with errors of several kinds.
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise
+        return Trial(order["settings"], run, "failed", message="out of memory")
     trial = Trial(order["settings"], run, status, message=message, **_measures(run))
     text = json.dumps({"keys": keys, "trial": trial.to_json()}, indent=2) + "\n"
     write_atomically(run / OUTCOME, text.encode())
@@ -317,15 +328,21 @@ def _finished(place: Path, fields: list[str], trials: list[Trial], facts: dict[s
     except MissingPackageError as error:
         notes.append(f"no pictures: {error.hint}")
     result = Sweep(place, fields, ordered, notes)
-    summary = {"kind": "bytemill sweep", "best": None} | facts
     if result.best is not None:
         write_atomically(place / BEST, _toml(result.best).encode())
-        summary["best"] = result.best.run.name
     else:
         notes.append("no run was finished: try lower learning rates")
+    _write_summary(place, facts, trials)
+    return result
+
+
+def _write_summary(place: Path, facts: dict[str, Any], trials: list[Trial]) -> None:
+    """Writes the table of the runs that are over, the best first."""
+    ordered = sorted(trials, key=lambda trial: trial.score)
+    best = ordered[0].run.name if math.isfinite(ordered[0].score) else None
+    summary = {"kind": "bytemill sweep", "best": best} | facts
     summary["trials"] = [trial.to_json() for trial in ordered]
     write_atomically(place / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
-    return result
 
 
 def _toml(best: Trial) -> str:
