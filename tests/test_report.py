@@ -183,6 +183,8 @@ def test_the_page_is_whole_and_loads_nothing(made: Report) -> None:
     assert "@import" not in page
     assert HOSTILE not in page
     assert "prefers-color-scheme: dark" in page
+    # Names may be cut anywhere, but not into single letters where the window is narrow.
+    assert all("min-width" in rule for rule in re.findall(r"\.left {.*?}", page))
     # Every colour and measure of the drawings comes from the page itself.
     defined = set(re.findall(r"(--[\w]+):", page))
     assert set(re.findall(r"var\((--[\w]+)\)", page)) <= defined

@@ -41,7 +41,7 @@ table { border-collapse: collapse; margin: 0.5rem 0; font-variant-numeric: tabul
 th, td { text-align: right; padding: 0.25rem 0.8rem 0.25rem 0; vertical-align: top; }
 th { color: var(--dim); font-weight: normal; border-bottom: 1px solid var(--line); }
 td { border-bottom: 1px solid var(--line); }
-.left { text-align: left; overflow-wrap: anywhere; }
+.left { text-align: left; overflow-wrap: anywhere; min-width: 8rem; }
 .best { font-weight: bold; }
 code { font: 0.9em ui-monospace, Menlo, Consolas, monospace; }
 code span { background: var(--token); border-radius: 0.2rem; }
