@@ -84,7 +84,7 @@ def this_machine() -> Hardware:
     rates = {
         str(kind).removeprefix("torch."): devices.matmul_rate(device, kind, 1.0) for kind in kinds
     }
-    return Hardware(name, rates, memory)
+    return Hardware(name, rates, memory, device.type)
 
 
 def _processor() -> str:
@@ -136,6 +136,7 @@ def measured_step(config: ModelConfig, train: TrainConfig) -> Measured:
         dtype=str(plan.dtype).removeprefix("torch."),
         optimizer=train.optimizer,
         accumulate=micro < train.batch_size,
+        device=plan.device.type,
     )
     return Measured(
         memory.peak,

@@ -278,6 +278,7 @@ class _Session:
             dtype=str(self.plan.dtype).removeprefix("torch."),
             optimizer=config.optimizer,
             accumulate=self.engine.micro < len(self.engine.rows),
+            device=self.plan.device.type,
         )
         seconds = self.engine.trial(self.step) * (config.steps - self.step)
         ranks = "" if self.world.size == 1 else f", {self.world.size} ranks ({config.parallel})"
