@@ -410,8 +410,13 @@ def test_the_plan_gives_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     )  # fmt: skip
     assert "no bfloat16 arithmetic" in plan.reasons[1]
     monkeypatch.setattr(devices, "_cpu_flags", lambda: {"amx_bf16"})
-    plan = devices.choose(model, lm.TrainConfig())
+    wide = lm.ModelConfig(300, 16, 512, 1, 8)
+    plan = devices.choose(wide, lm.TrainConfig())
     assert (plan.dtype, plan.kernels) == (torch.bfloat16, "torch")
+    small = devices.choose(model, lm.TrainConfig())
+    assert (small.dtype, small.kernels) == (torch.float32, "fused")
+    assert "too small" in small.reasons[1]
+    assert devices.choose(model, lm.TrainConfig(dtype="bfloat16")).dtype == torch.bfloat16
     assert devices.choose(small_lm.config(qk_norm=True), lm.TrainConfig()).kernels == "torch"
     with pytest.raises(bytemill.ConfigError, match="device=cuda was asked for"):
         devices.choose(model, lm.TrainConfig(device="cuda"))

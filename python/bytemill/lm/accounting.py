@@ -41,7 +41,7 @@ class Hardware:
         name: what it is called.
         flops: operations a second of products of matrices, for each type of numbers.
         memory: in bytes.
-        device: its kind, as torch calls it.
+        device: `"cuda"`, or `"cpu"`, where other things pay.
     """
 
     name: str
@@ -155,8 +155,8 @@ def account(
     Args:
         config: the model.
         batch_size: sequences at a time, for memory and for the operations of an update.
-        dtype: arithmetic of the products; None for bfloat16 on a GPU, else float32. Weights and
-            moments are float32 either way.
+        dtype: arithmetic of the products; None for what `bytemill train` would take there, and
+            float32 without hardware. Weights and moments are float32 either way.
         optimizer: `"adamw"`, `"muon"` or `"sgd"`.
         hardware: `"a100"`, `"h100"`, `"this"` (which measures this machine), or your own.
         memory: bytes that there are; None for the hardware's.
@@ -177,12 +177,16 @@ def account(
         raise ConfigError(f"optimizer={optimizer!r} is unknown", "known are adamw, muon and sgd")
     found = _hardware(hardware)
     if dtype is None:
-        dtype = "bfloat16" if found is not None and "bfloat16" in found.flops else "float32"
+        pays = found is not None and (found.device != "cpu" or costs.bfloat16_pays_on_cpu(config))
+        dtype = (
+            "bfloat16" if found is not None and pays and "bfloat16" in found.flops else "float32"
+        )
     if dtype not in costs.WIDTHS:
         raise ConfigError(f"dtype={dtype!r} is unknown", "known are float32 and bfloat16")
     limit = memory if memory is not None else None if found is None else found.memory
-    device = None if found is None else found.device
-    way: dict[str, Any] = {"dtype": dtype, "optimizer": optimizer, "device": device}
+    way: dict[str, Any] = {"dtype": dtype, "optimizer": optimizer}
+    if found is not None:
+        way["device"] = found.device
     # The fused sublayers are for float32, and for some models only.
     ways = [name for name in WAYS if name != "fused sublayers" or _has_fused(config, dtype)]
     optimal = TOKENS_PER_PARAMETER * costs.n_parameters(config)
@@ -237,28 +241,13 @@ def shares(config: ModelConfig, n_tokens: int, *, head: bool = True) -> dict[str
     return {name: n / total for name, n in parts.items()}
 
 
-def largest_batch(
-    config: ModelConfig,
-    limit: int,
-    way: str,
-    *,
-    dtype: str = "float32",
-    optimizer: str = "adamw",
-    device: str | None = None,
-) -> int:
-    """Sequences at a time with which training fits into `limit` bytes, kept in that way."""
+def largest_batch(config: ModelConfig, limit: int, way: str, **given: Any) -> int:
+    """Sequences at a time with which training fits into `limit` bytes, kept in that way; more as
+    `training_memory` takes it."""
     kernels, recompute = WAYS[way]
 
     def fits(n: int) -> bool:
-        memory = costs.training_memory(
-            config,
-            n,
-            kernels=kernels,
-            dtype=dtype,
-            optimizer=optimizer,
-            recompute=recompute,
-            device=device,
-        )
+        memory = costs.training_memory(config, n, kernels=kernels, recompute=recompute, **given)
         return memory.peak <= limit
 
     if not fits(1):

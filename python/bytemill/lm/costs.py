@@ -29,6 +29,9 @@ __all__ = [
 ]
 
 WIDTHS = {"float32": 4, "bfloat16": 2}
+# Width of a model from which on bfloat16 pays on a CPU that has it: beside smaller products, casts
+# and what the fused sublayers save weigh more.
+BFLOAT16_PAYS_FROM = 512
 # What is between two products, and not kept, is made so much at a time: it stays in the
 # second-level and third-level caches of most processors.
 CHUNK_BYTES = 4 << 20
@@ -162,7 +165,7 @@ def training_memory(
         optimizer: `"adamw"`, `"muon"` or `"sgd"`.
         recompute: keep only the input of each block, and compute the block again.
         accumulate: gradients of several batches are added up, so they are there all the time.
-        device: kind of what computes; None for a GPU with bfloat16, and a CPU with float32.
+        device: `"cpu"` or another; None for a CPU in float32, a GPU in bfloat16.
     """
     device = device or ("cpu" if dtype == "float32" else "cuda")
     weights, moments = 4 * n_parameters(config), _moments(config, optimizer)
@@ -179,7 +182,7 @@ def training_memory(
     tied = matrix if config.tie_embeddings else 0
     within = weights + tied - matrix - _block_weights(config) + back
     end = weights + tied + _stream(config, n_sequences)
-    update = _update(config, optimizer, dtype)
+    update = _update(config, optimizer, device)
     peak = weights + moments + max(there + max(kept + head, before), within, end, weights + update)
     return Memory(weights, weights, moments, kept, max(head, back - block, update), peak)
 
@@ -328,6 +331,11 @@ def _tail(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> in
     return n_tokens * (norm + width * d) + width * config.vocab_size * d
 
 
+def bfloat16_pays_on_cpu(config: ModelConfig) -> bool:
+    """Whether products in bfloat16 are worth their casts, on a CPU that has them."""
+    return config.d_model >= BFLOAT16_PAYS_FROM
+
+
 def can_fuse(config: ModelConfig) -> bool:
     """Whether the fused sublayers know this shape; the ablations take torch's way."""
     return config.norm == "pre" and config.feed_forward == "swiglu" and not config.qk_norm
@@ -342,7 +350,7 @@ def _moments(config: ModelConfig, optimizer: str) -> int:
     return 4 * (2 * sum(parts.values()) - (hidden if optimizer == "muon" else 0))
 
 
-def _update(config: ModelConfig, optimizer: str, dtype: str) -> int:
+def _update(config: ModelConfig, optimizer: str, device: str) -> int:
     """Bytes that the optimizer needs for the moment."""
     if optimizer != "muon":
         return 0
@@ -352,8 +360,8 @@ def _update(config: ModelConfig, optimizer: str, dtype: str) -> int:
     for shape, n in (((d, d), 2), ((kv, d), 2), ((f, d), _n_matrices(config) - 1), ((d, f), 1)):
         numbers[shape] = numbers.get(shape, 0) + n * config.num_layers
     # Directions, and those in one; before and after an iteration, and two terms of it; a square.
-    # (bfloat16 means a GPU, where it iterates in that.)
-    width = WIDTHS[dtype]
+    # (A GPU iterates in bfloat16.)
+    width = WIDTHS["float32" if device == "cpu" else "bfloat16"]
     return max(
         n * ((2 * 4 + 4 * width) * rows * columns + width * min(rows, columns) ** 2)
         for (rows, columns), n in numbers.items()

@@ -62,7 +62,7 @@ class Plan:
 def choose(model: ModelConfig, train: TrainConfig, local_rank: int = 0) -> Plan:
     """The plan for this model on this machine; what was asked for is refused if it cannot be."""
     device, why_device = _device(train, local_rank)
-    dtype, why_dtype = _dtype(train, device)
+    dtype, why_dtype = _dtype(model, train, device)
     kernels, why_kernels = _kernels(model, train, device, dtype)
     compiled, why_compile = _compile(model, train, device, kernels)
     reasons = [
@@ -93,12 +93,14 @@ def _device(train: TrainConfig, local_rank: int) -> tuple[torch.device, str]:
     return torch.device(name, local_rank) if name == "cuda" else torch.device(name), why
 
 
-def _dtype(train: TrainConfig, device: torch.device) -> tuple[torch.dtype, str]:
+def _dtype(model: ModelConfig, train: TrainConfig, device: torch.device) -> tuple[torch.dtype, str]:
     if train.dtype == "float32":
         return torch.float32, "as asked for"
     can, why = has_bfloat16(device)
     if train.dtype == "bfloat16":
         return torch.bfloat16, "as asked for" if can else f"as asked for, though {why}"
+    if can and device.type == "cpu" and not costs.bfloat16_pays_on_cpu(model):
+        return torch.float32, f"{why}, but the products of this model are too small for it to pay"
     return (torch.bfloat16 if can else torch.float32), why
 
 
