@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 import bytemill  # noqa: E402
 import small_lm  # noqa: E402
 from bytemill import lm  # noqa: E402
-from bytemill.lm import metrics, rate_test, search, settings, space  # noqa: E402
+from bytemill.lm import metrics, plot, rate_test, search, settings, space  # noqa: E402
 from command_line import ok, run  # noqa: E402
 from ray_cluster import ray_cluster  # noqa: E402
 
@@ -157,6 +157,21 @@ def test_pictures(swept: lm.Sweep) -> None:
     pytest.importorskip("matplotlib")
     for name in ("settings.png", "curves.png"):
         assert (swept.out / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_of_runs_that_all_diverged(
+    swept: lm.Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    drawn: list[Any] = []
+    monkeypatch.setattr(plot, "save", lambda figure, _: drawn.append(figure.axes[0]))
+    bad = [trial for trial in swept.trials if trial.status == "diverged"]
+    plot.plot_curves(bad, tmp_path / "a.png")
+    plot.plot_curves(swept.trials, tmp_path / "b.png")
+    assert [axes.get_yscale() for axes in drawn] == ["log", "linear"]
+    # All of them is in the picture.
+    highest = max(max(line.get_ydata()) for line in drawn[0].lines)
+    assert highest <= drawn[0].get_ylim()[1]
 
 
 class Enough(Exception):

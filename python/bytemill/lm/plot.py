@@ -216,7 +216,10 @@ def plot_curves(trials: Sequence[Trial], out: Path) -> None:
         (line,) = axes.plot(*training, label=label, **style)
         if held_out[0]:
             axes.plot(*held_out, "o", color=line.get_color(), markersize=3)
-    if seen and all(map(math.isfinite, seen)):
+    if all(trial.status == "diverged" for trial in trials):
+        # Then where they went is all there is to see.
+        axes.set_yscale("log")
+    elif seen and all(map(math.isfinite, seen)):
         room = 0.05 * (max(seen) - min(seen)) or 0.1
         axes.set_ylim(min(seen) - room, max(seen) + 2 * room)
     axes.set_xlabel("step")
