@@ -17,6 +17,7 @@ def ray_cluster(num_cpus: int) -> Iterator[None]:
 
     os.environ["RAY_AUTH_MODE"] = "disabled"
     ray.init(
+        "local",  # a cluster of its own, also where another one runs on this machine
         num_cpus=num_cpus,
         include_dashboard=False,
         log_to_driver=False,
