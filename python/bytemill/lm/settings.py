@@ -76,7 +76,7 @@ class TrainConfig:
     device: Device = _field("auto", "Where to compute.")
     dtype: Dtype = _field("auto", "Arithmetic of the products; weights stay float32.")
     kernels: KernelOption = _field("auto", "Which way to compute.")
-    compile: Compile = _field("auto", "Compile nothing, the body, or the parts of fused sublayers.")
+    compile: Compile = _field("auto", "Compile nothing, or the body.")
     threads: int | None = _field(None, "Threads of a rank.  [default: torch's choice]")
     parallel: Parallel = _field("ddp", "Under torchrun: copies of the model, or shards.")
     tensorboard: bool = _field(True, "Write event files, where tensorboard is installed.")
