@@ -159,7 +159,7 @@ def test_parts_are_the_file(
     monkeypatch.setattr(samples, "PART_SIZE", size)
     file = tmp_path / "text"
     file.write_bytes(text.encode())
-    total, parts = samples.parts(file, None)
+    total, parts, _ = samples.parts(file, None)
     found = list(parts)
     assert total == len(text.encode())
     assert b"".join(part.data for part in found) == text.encode()
@@ -175,7 +175,7 @@ def test_cutting_changes_no_token(
     tokenizer: bytemill.Tokenizer, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(samples, "PART_SIZE", 5_000)
-    _, parts = samples.parts(corpus, 1_000_000)
+    _, parts, _ = samples.parts(corpus, 1_000_000)
     data = [part.data for part in parts]
     assert len(data) > 100
     for pattern in ("gpt2", "cl100k", "o200k"):
@@ -189,12 +189,12 @@ def test_cutting_changes_no_token(
 def test_files_share_the_limit(tmp_path: Path) -> None:
     for name, size in (("a", 10), ("b", 1000), ("c", 1000)):
         (tmp_path / name).write_bytes(b"x" * size)
-    total, parts = samples.parts(tmp_path, 410)
+    total, parts, _ = samples.parts(tmp_path, 410)
     assert total == 410
     assert [(Path(p.source).name, len(p.data)) for p in parts] == [
         ("a", 10),
         ("b", 200),
         ("c", 200),
     ]
-    _, parts = samples.parts(iter(["ab", b"", b"cd", "ef"]), 3)
+    _, parts, _ = samples.parts(iter(["ab", b"", b"cd", "ef"]), 3)
     assert [part.data for part in parts] == [b"ab", b"cd"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 import bytemill
 import reference
-from bytemill import _native
+from bytemill import _native, places
 
 EOT = "<|endoftext|>"
 
@@ -35,6 +36,38 @@ def test_paths_globs_directories_and_iterators_are_the_same_corpus(
         )
     ]
     assert len({tokenizer.fingerprint for tokenizer in made}) == 1
+
+
+def test_directories(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for name in ("a.txt", "inner/b.txt", "inner/.hidden", ".git/objects/c", "../other/d.txt"):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_text("x")
+    (data / "link").symlink_to(tmp_path / "other")
+    (data / "inner" / "round").symlink_to(data)
+    found = [str(Path(path).relative_to(data)) for path in places.expand(str(data))]
+    assert found == ["a.txt", "inner/b.txt", "link/d.txt"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read all")
+def test_a_directory_that_may_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    (tmp_path / "closed").mkdir(mode=0)
+    with pytest.raises(PermissionError):
+        bytemill.count_corpus(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["some text", "long " * 1000, "with\0zero"])
+def test_a_list_of_texts(text: str) -> None:
+    with pytest.raises(FileNotFoundError, match=r"iter\(texts\)") as caught:
+        bytemill.count_corpus([text])
+    assert len(str(caught.value)) < 300
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(bytemill.CorpusError, match="not a regular file"):
+        bytemill.count_corpus(tmp_path / "pipe")
 
 
 def test_an_iterator_is_streamed() -> None:

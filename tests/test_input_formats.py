@@ -24,6 +24,7 @@ import bytemill
 import generated
 import reference
 from bytemill import Corpus, _native
+from bytemill import columns as columns_module
 from bytemill.counting import count_to_file
 from command_line import ok, run
 
@@ -195,7 +196,9 @@ def test_any_rows_as_the_csv_module_reads_them(data: str, names: str, chunk_size
 
 @given(
     st.lists(generated.texts.map(lambda t: t.encode("utf-8", "replace").decode()), max_size=5),
-    st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2]),
+    st.sampled_from(
+        [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+    ),
 )
 @settings(max_examples=15)
 def test_archives(texts: list[str], method: int) -> None:
@@ -267,6 +270,84 @@ def test_kinds_of_columns(tmp_path: Path) -> None:
         assert str(path) in caught.value.message
 
 
+def test_rows_that_are_too_long_or_not_utf_8(tmp_path: Path) -> None:
+    texts = [b"one", b"x" * 2000, b"t\xffo", None, b"three"]
+    ends = [0, *(sum(len(text or b"") for text in texts[: n + 1]) for n in range(len(texts)))]
+    for kind, width in (("string", 4), ("large_string", 8), ("binary", 4)):
+        bounds = b"".join(end.to_bytes(width, "little") for end in ends)
+        buffers = [b"\x17", bounds, b"".join(text or b"" for text in texts)]
+        column = pyarrow.Array.from_buffers(
+            getattr(pyarrow, kind)(), len(texts), [pyarrow.py_buffer(some) for some in buffers]
+        )
+        parquet.write_table(pyarrow.table({"text": column}), tmp_path / f"{kind}.parquet")
+        corpus = Corpus(tmp_path / f"{kind}.parquet", max_document=1000, on_error="skip")
+        counts = bytemill.count_corpus(corpus)
+        assert dict(counts) == {b"one": 1, b"three": 1}
+        assert counts.skipped == {"invalid_utf8": 1, "missing_field": 1, "too_long": 1}
+    path = tmp_path / "string.parquet"
+    with pytest.raises(
+        bytemill.CorpusError, match="row group 0, row 2: longer than 1000"
+    ) as caught:
+        bytemill.count_corpus(Corpus(path, max_document=1000))
+    assert "max_document" in str(caught.value.hint)
+    with pytest.raises(bytemill.CorpusError, match="row group 0, row 3: not UTF-8"):
+        bytemill.count_corpus(path)
+    # What the caller holds already is taken as it is.
+    assert bytemill.count_corpus(Corpus(iter([b"t\xffo" * 9]), max_document=5)).bytes_read == 27
+
+
+@pytest.mark.parametrize("form", ["file", "stream"])
+@pytest.mark.parametrize("place", ["here", "elsewhere"])
+def test_packed_batches_are_not_all_held(
+    form: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns_module, "AHEAD", 1)
+    path = tmp_path / "a.arrow"
+    table = pyarrow.table({"text": [f"{n} " + "x" * 100_000 for n in range(300)], "n": range(300)})
+    make = pyarrow.ipc.new_file if form == "file" else pyarrow.ipc.new_stream
+    packed = pyarrow.ipc.IpcWriteOptions(compression="zstd")
+    with make(str(path), table.schema, options=packed) as writer:
+        writer.write_table(table, max_chunksize=10)
+    del table
+    where: Path | str = path
+    if place == "elsewhere":
+        fsspec = pytest.importorskip("fsspec")
+        fsspec.filesystem("memory").pipe_file("/packed/a.arrow", path.read_bytes())
+        where = "memory://packed/a.arrow"
+    reader = Corpus(where).entries()[0].reader
+    before = most = pyarrow.total_allocated_bytes()
+    seen = 0
+    for batch in reader.batches(0, 0):  # type: ignore[union-attr]
+        seen += len(batch[0])
+        most = max(most, pyarrow.total_allocated_bytes())
+    assert (seen, reader.n_parts()) == (300, 30)  # type: ignore[union-attr]
+    assert most - before < 10_000_000
+    assert bytemill.count_corpus(where).bytes_read == 300 * 100_000 + sum(
+        len(f"{n} ") for n in range(300)
+    )
+    # Cut short, it is damaged, whole batches before that or not.
+    path.write_bytes(path.read_bytes()[:-2000])
+    with pytest.raises(bytemill.CorpusError, match="not a whole arrow file"):
+        bytemill.count_corpus(path)
+
+
+def test_strings_that_are_kept_once(tmp_path: Path) -> None:
+    texts = pyarrow.array(["one", "two", "one"] * 50).dictionary_encode()
+    for make in (pyarrow.ipc.new_file, pyarrow.ipc.new_stream):
+        table = pyarrow.table({"text": texts})
+        with make(str(tmp_path / "a.arrow"), table.schema) as writer:
+            writer.write_table(table, max_chunksize=30)
+        assert dict(bytemill.count_corpus(tmp_path / "a.arrow")) == {b"one": 100, b"two": 50}
+
+
+def test_a_format_without_its_packing(tmp_path: Path) -> None:
+    for packing, pack in PACKINGS.items():
+        (tmp_path / f"part-0000{packing}").write_bytes(pack(jsonl(["one"])))
+    (tmp_path / "plain.gz").write_bytes(jsonl(["one"]))
+    counts = bytemill.count_corpus(Corpus(tmp_path, input_format="jsonl"))
+    assert dict(counts) == {b"one": len(PACKINGS) + 1}
+
+
 def test_nested_fields(tmp_path: Path) -> None:
     records = [{"meta": {"body": "one"}, "body": "no"}, {"meta": {"body": "two"}, "body": "no"}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -277,6 +358,12 @@ def test_nested_fields(tmp_path: Path) -> None:
         with pytest.raises(bytemill.CorpusError) as caught:
             bytemill.count_corpus(Corpus(tmp_path / name, text_field="meta.title"))
         assert "text_field" in str(caught.value.hint)
+    # A name may have a dot in it.
+    (tmp_path / "b.jsonl").write_text('{"meta.body": "one"}')
+    parquet.write_table(pyarrow.table({"meta.body": ["one"]}), tmp_path / "b.parquet")
+    for name in ("b.jsonl", "b.parquet"):
+        counts = bytemill.count_corpus(Corpus(tmp_path / name, text_field="meta.body"))
+        assert dict(counts) == {b"one": 1}
 
 
 # --- what cannot be read --------------------------------------------------------------------------
@@ -346,6 +433,33 @@ def test_a_truncated_table(tmp_path: Path) -> None:
     assert counts.skipped == {"damaged": 1}
 
 
+def test_a_damaged_row_group_does_not_take_others_along(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    texts = [f"text {n}" for n in range(40)]
+    table = pyarrow.table({"text": texts})
+    parquet.write_table(table, path, row_group_size=10, compression="none", use_dictionary=False)
+    data = bytearray(path.read_bytes())
+    damaged = parquet.ParquetFile(path).metadata.row_group(1).column(0).data_page_offset
+    data[damaged : damaged + 20] = b"\xff" * 20
+    path.write_bytes(data)
+    with pytest.raises(bytemill.CorpusError, match="row group 1"):
+        bytemill.count_corpus(path)
+    counts = bytemill.count_corpus(Corpus(path, on_error="skip"))
+    assert dict(counts) == counted(texts[:10] + texts[20:])
+    assert counts.skipped == {"damaged": 1}
+    tokens = TOKENIZER.encode_files(Corpus(path, on_error="skip"), tmp_path / "tokens")
+    assert (len(tokens.documents), tokens.skipped) == (30, {"damaged": 1})
+
+
+def test_zeros_behind_gzip_are_padding(tmp_path: Path) -> None:
+    packed = gzip.compress(b"one ") + b"\0" * 100 + gzip.compress(b"two") + b"\0" * 100_000
+    (tmp_path / "a.txt.gz").write_bytes(packed)
+    assert dict(bytemill.count_corpus(tmp_path / "a.txt.gz")) == counted(["one two"])
+    (tmp_path / "a.txt.gz").write_bytes(packed + b"more")
+    with pytest.raises(bytemill.CorpusError, match="cannot be unpacked any further"):
+        bytemill.count_corpus(tmp_path / "a.txt.gz")
+
+
 def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
     for name in ("a.jsonl", "b.csv", "c.txt"):
         (tmp_path / name).touch()
@@ -375,6 +489,26 @@ def test_bombs_are_stopped(tmp_path: Path) -> None:
         bytemill.count_corpus(path)
     assert "max_ratio" in str(caught.value.hint)
     assert bytemill.count_corpus(Corpus(path, max_ratio=5000)).bytes_read == 20 << 20
+
+
+def test_archives_that_are_bombs(tmp_path: Path) -> None:
+    """Small members, each let pass by itself, of which there are many."""
+    spaces = b" " * (4 << 20)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(8):
+            archive.writestr(f"{number}.txt", spaces)
+    member = tarfile.TarInfo("a.txt.bz2")
+    packed = bz2.compress(spaces)
+    member.size = len(packed)
+    with tarfile.open(tmp_path / "b.tar.gz", "w:gz") as archive:
+        for _ in range(8):
+            archive.addfile(member, io.BytesIO(packed))
+    for name in ("a.zip", "b.tar.gz"):
+        with pytest.raises(bytemill.CorpusError, match="times its size") as caught:
+            bytemill.count_corpus(tmp_path / name)
+        assert "max_ratio" in str(caught.value.hint)
+        counts = bytemill.count_corpus(Corpus(tmp_path / name, max_ratio=1_000_000))
+        assert counts.bytes_read == 8 * len(spaces)
 
 
 def test_hostile_archives(tmp_path: Path) -> None:
@@ -407,6 +541,11 @@ def test_options_of_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "note: of the corpus, left out 4: 1 not JSON" in result.said
     ok("verify", "tokens", "-t", "t.json", "--source", "a.data")
     ok("train-tokenizer", "a.data", "-o", "new.json", "--vocab-size", 257, *reading)
+    result = ok("compare", "t.json", "u.json", "a.data", "--html", "a.html", *reading)
+    assert "note: of the corpus, left out 4: 1 not JSON" in result.said
+    assert "left out 4: 1 not JSON" in Path("a.html").read_text("utf-8")
+    shown = ok("compare", "t.json", "u.json", "a.data", "--json", *reading).json
+    assert shown["corpora"]["a.data"]["skipped"] == SKIPPED
     assert "differences" in ok("compare", "t.json", "u.json", "a.data", *reading).text
     result = run("count", "a.data", "-o", "b.counts", *reading[:-2])
     assert result.code == 1
@@ -416,6 +555,9 @@ def test_options_of_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     # By its first bytes, what comes by stdin is known to be packed.
     ok("count", "-", "-o", "c.counts", "--text-field", "body", "--on-error", "skip",
        "--input-format", "jsonl.gz", stdin=Path("a.data").read_bytes())  # fmt: skip
+    ok("count", "-", "-o", "e.counts", "--text-field", "body", "--on-error", "skip",
+       "--input-format", "jsonl", stdin=Path("a.data").read_bytes())  # fmt: skip
+    assert Path("e.counts").read_bytes() == Path("c.counts").read_bytes()
     ok("count", "-", "-o", "d.counts", stdin=gzip.compress(b"some text"))
     assert bytemill.Counts.load("d.counts").bytes_read == 9
 

@@ -198,7 +198,8 @@ def test_a_worker_killed_while_counting(cluster: None, large: Path, tmp_path: Pa
 
     over = False
     killed = kill_workers("count", lambda: over)
-    counts = bytemill.count_corpus(large, engine=Ray(unit_size=5_000_000))
+    with pytest.warns(UserWarning, match="tasks had to be begun again"):
+        counts = bytemill.count_corpus(large, engine=Ray(unit_size=5_000_000))
     over = True
     assert killed, "no worker was killed"
     local = saved(bytemill.count_corpus(large), tmp_path / "a")
@@ -215,7 +216,8 @@ def test_a_worker_killed_while_encoding(
     over = False
     killed = kill_workers(task, lambda: over)
     options: dict[str, Any] = {"shard_tokens": 3_000_000}
-    tokenizer.encode_files(large, tmp_path / "ray", engine=Ray(unit_size=5_000_000), **options)
+    with pytest.warns(UserWarning, match="tasks had to be begun again"):
+        tokenizer.encode_files(large, tmp_path / "ray", engine=Ray(unit_size=5_000_000), **options)
     over = True
     assert killed, "no worker was killed"
     tokenizer.encode_files(large, tmp_path / "local", **options)
@@ -227,6 +229,24 @@ def test_the_command_line(cluster: None, data: Path, tmp_path: Path) -> None:
     ok("count", data, "-o", ray_counts, "--engine", "ray", "--on-error", "skip", "-q")
     ok("count", data, "-o", local_counts, "--on-error", "skip", "-q")
     assert ray_counts.read_bytes() == local_counts.read_bytes()
+
+
+def test_names_that_depend_on_the_directory(
+    cluster: None,
+    data: Path,
+    tmp_path: Path,
+    tokenizer: bytemill.Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Workers are not where the driver is."""
+    monkeypatch.chdir(data.parent)
+    places = Corpus([f"{data.name}/a.txt", f"{data.name}/d.parquet"])
+    local = saved(bytemill.count_corpus(places), tmp_path / "a")
+    counts = bytemill.count_corpus(places, engine=engine(), spill_dir=".")
+    assert saved(counts, tmp_path / "b") == local
+    tokenizer.encode_files(places, tmp_path / "local")
+    tokenizer.encode_files(places, tmp_path / "ray", engine=engine())
+    assert content(tmp_path / "ray") == content(tmp_path / "local")
 
 
 # --- going on -------------------------------------------------------------------------------------

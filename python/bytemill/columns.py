@@ -3,7 +3,8 @@
 A reader has `batches(part, row)`: from that row of that row group on, it gives tuples of texts (an
 Arrow array, which Rust reads where it lies, or a list), the number of the row group, how many of
 its rows come before, whether it ends with these, and about how many bytes of the file they are. In
-place of one it may give the name of what is wrong with the rest of the file, to be counted.
+place of these it may give what is wrong with a row group, to be counted: the name of that, the
+number of the row group, and how many records are left out.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import _native
+from .arrow_files import arrow_table
 from .errors import CorpusError
-from .tables import Arrow, Parquet, Table, import_pyarrow
+from .tables import Parquet, Table, import_pyarrow
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Columns"]
 
-Batch: TypeAlias = "tuple[Any, int, int, bool, int] | str"
+Batch: TypeAlias = "tuple[Any, int, int, bool, int] | tuple[str, int, int]"
 
 # Row groups are read ahead up to this many bytes, unpacked, and this many at a time.
 AHEAD = 256 << 20
@@ -72,7 +74,7 @@ class Columns:
         except CorpusError:
             if self._on_error == "stop":
                 raise
-            yield "damaged"
+            yield "damaged", 0, 1
             return
         first, last = self._parts or (0, len(table))
         yield from _ahead(table, range(max(part, first), min(last, len(table))), self.size)
@@ -81,7 +83,7 @@ class Columns:
     def _open(self) -> Table:
         arrow = import_pyarrow(self._entry.name)
         self._check()
-        kind = Parquet if self._entry.format == "parquet" else Arrow
+        kind = Parquet if self._entry.format == "parquet" else arrow_table
         try:
             return kind(arrow, self._entry, self._field, self._on_error)
         except (arrow.ArrowInvalid, arrow.ArrowTypeError, EOFError) as error:
@@ -111,7 +113,7 @@ def _ahead(table: Table, numbers: range, size: int) -> Iterator[Batch]:
     """The row groups in order, several read at a time."""
     from concurrent.futures import ThreadPoolExecutor
 
-    waiting: deque[tuple[int, Future[list[Any] | str]]] = deque()
+    waiting: deque[tuple[int, Future[list[Any] | tuple[str, int]]]] = deque()
     held, left = 0, iter(numbers)
     with ThreadPoolExecutor(min(READERS, _native.default_threads())) as pool:
         try:
@@ -126,9 +128,10 @@ def _ahead(table: Table, numbers: range, size: int) -> Iterator[Batch]:
                 now, future = waiting.popleft()
                 held -= table.unpacked(now)
                 chunks = future.result()
-                if isinstance(chunks, str):
-                    yield chunks
-                    return
+                if isinstance(chunks, tuple):
+                    kind, n_records = chunks
+                    yield kind, now, n_records
+                    continue
                 weight = size // max(len(table), 1)
                 rows = max(sum(map(len, chunks)), 1)
                 before = 0

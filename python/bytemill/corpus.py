@@ -162,7 +162,9 @@ def refuse_no_text(
     """An empty corpus is an error: a tokenizer learnt from nothing is never what was meant."""
     if n_bytes == 0:
         places = resolve(corpus).places
-        shown = repr(places) if isinstance(places, (str, list, tuple)) else "the corpus"
+        shown = repr(places) if isinstance(places, str) else "the corpus"
+        if isinstance(places, (list, tuple)):
+            shown = ", ".join(map(repr, places[:3])) + (", …" if len(places) > 3 else "")
         if skipped:
             raise CorpusError(f"{shown} holds no text that can be read: {skips(skipped)}")
         raise CorpusError(f"{shown} holds no text", "check the path, or that the iterator is fresh")

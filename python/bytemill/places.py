@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
@@ -13,7 +15,7 @@ from . import _native
 from .columns import Columns
 from .errors import CorpusError
 from .iterables import Dataset, Items, is_dataset
-from .piped import STDIN, packing, stdin
+from .piped import HEAD, STDIN, packing, stdin
 
 if TYPE_CHECKING:
     from .corpus import Corpus
@@ -107,7 +109,23 @@ def entries(corpus: Corpus) -> list[Entry]:
                 f"a list as corpus holds paths, not {type(place).__name__}; "
                 "for texts, pass an iterator: iter(texts)"
             )
-    return [entry for place in places for entry in _of_place(os.fspath(place), corpus)]
+    return [entry for place in places for entry in _of_item(os.fspath(place), corpus)]
+
+
+def _of_item(name: str, corpus: Corpus) -> Iterator[Entry]:
+    """The sources at a place of a list, which may be meant as a text."""
+    try:
+        yield from _of_place(name, corpus)
+    except (OSError, ValueError) as error:
+        unheard_of = isinstance(error, FileNotFoundError) or (
+            # What is no name at all: a zero byte in it, too long.
+            type(error) is ValueError or getattr(error, "errno", None) == errno.ENAMETOOLONG
+        )
+        if not unheard_of or isinstance(corpus.places, tuple):
+            raise
+        what = f"{os.strerror(errno.ENOENT)} (a list holds paths; for texts, pass iter(texts))"
+        shown = name if len(name) <= 100 else name[:100] + "…"
+        raise FileNotFoundError(errno.ENOENT, what, shown) from None
 
 
 def _of_place(name: str, corpus: Corpus) -> Iterator[Entry]:
@@ -138,6 +156,8 @@ def of_files(paths: Iterable[str], corpus: Corpus) -> list[Entry]:
 def _of_stdin(corpus: Corpus) -> Entry:
     reader = stdin()
     format = _native.input_format("stdin" + packing(reader.head), corpus.input_format)
+    if "." not in format and format not in FROM_THE_END:
+        format += packing(reader.head)
     if format in FROM_THE_END:
         raise CorpusError(
             f"stdin: {format} is read from its end, which a pipe does not let one do",
@@ -146,11 +166,29 @@ def _of_stdin(corpus: Corpus) -> Entry:
     return Entry("stdin", format, 0, reader=reader)
 
 
-def _entry(name: str, corpus: Corpus, reader: Reader | None) -> Entry:
-    format = _native.input_format(name, corpus.input_format)
+def _format(name: str, corpus: Corpus, reader: Reader | None) -> str:
+    """What a source holds, by its name or as the corpus says."""
+    told, named = corpus.input_format, _native.input_format(name)
+    format = _native.input_format(name, told)
+    ending = os.path.splitext(named)[1]
+    if told is None or not ending or "." in format or format in FROM_THE_END:
+        return format
+    # What it holds was said, but not whether that is packed, as its name says.
     if reader is None:
-        # A missing file is told of here; what is no regular file, by whoever opens it.
+        with open(name, "rb") as file:
+            head = file.read(HEAD)
+    else:
+        head = reader.fetch(0, min(HEAD, reader.size))  # type: ignore[attr-defined]
+    return format + packing(head)
+
+
+def _entry(name: str, corpus: Corpus, reader: Reader | None) -> Entry:
+    format = _format(name, corpus, reader)
+    if reader is None:
         status = os.stat(name)
+        if not stat.S_ISREG(status.st_mode):
+            # It has no size, and opening it may wait for ever.
+            raise CorpusError(f"{name}: not a regular file", "a pipe is given as - and by stdin")
         size, mtime_ns, version = status.st_size, status.st_mtime_ns, ""
     else:
         size, mtime_ns, version = reader.size, reader.mtime_ns, reader.version
@@ -164,12 +202,7 @@ def _entry(name: str, corpus: Corpus, reader: Reader | None) -> Entry:
 def expand(name: str) -> list[str]:
     """The files that a local path, glob or directory means."""
     if os.path.isdir(name):
-        inside = sorted(
-            os.path.join(folder, file)
-            for folder, _, files in os.walk(name)
-            for file in files
-            if not file.startswith(".")
-        )
+        inside = sorted(_below(name))
         if not inside:
             raise CorpusError(f"{name}: the directory holds no file")
         return inside
@@ -179,3 +212,25 @@ def expand(name: str) -> list[str]:
     if not matches:
         raise CorpusError(f"{name}: no file matches", "quote the glob only if you mean it as such")
     return matches
+
+
+def _below(directory: str) -> Iterator[str]:
+    """The files below a directory, links followed, but for what is hidden."""
+
+    def fail(error: OSError) -> None:
+        raise error  # a directory that may not be read is not an empty one
+
+    above: dict[str, tuple[str, ...]] = {directory: ()}
+    for folder, folders, files in os.walk(directory, onerror=fail, followlinks=True):
+        # A link to a directory that it lies in has no end.
+        path = (*above.pop(folder), os.path.realpath(folder))
+        folders[:] = [
+            inner
+            for inner in folders
+            if not inner.startswith(".")
+            and os.path.realpath(os.path.join(folder, inner)) not in path
+        ]
+        above.update((os.path.join(folder, inner), path) for inner in folders)
+        for file in files:
+            if not file.startswith("."):
+                yield os.path.join(folder, file)

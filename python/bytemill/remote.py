@@ -40,7 +40,7 @@ def find(url: str) -> Iterator[tuple[str, RemoteFile]]:
         if info.get("type") != "directory":
             yield url, RemoteFile(system, path, url, info)
             return
-        names = [n for n in sorted(system.find(path)) if not n.rsplit("/", 1)[-1].startswith(".")]
+        names = [n for n in sorted(system.find(path)) if "/." not in n[len(path.rstrip("/")) :]]
         if not names:
             raise CorpusError(f"{url}: the directory holds no file")
     for name in names:
@@ -210,9 +210,11 @@ def _found(url: str, size: int, version: str) -> RemoteFile:
 
 
 def _version(info: dict[str, Any]) -> str:
-    known = ("ETag", "etag", "md5Hash", "generation", "VersionId", "LastModified", "last_modified",
-             "mtime", "created", "updated", "last_commit", "blob_id")  # fmt: skip
-    return "; ".join(f"{key}={info[key]}" for key in known if info.get(key) not in (None, ""))
+    # The first that is there: of the others, a server that lists a folder may say less than one
+    # that is asked for a file.
+    known = ("ETag", "etag", "blob_id", "md5Hash", "generation", "VersionId", "last_commit",
+             "LastModified", "last_modified", "mtime", "updated", "created")  # fmt: skip
+    return next((f"{key}={info[key]}" for key in known if info.get(key) not in (None, "")), "")
 
 
 def _again(request: Any) -> Any:

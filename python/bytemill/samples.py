@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from . import _native
@@ -25,8 +25,9 @@ class Part(NamedTuple):
 
 def parts(
     corpus: CorpusLike, limit: int | None, special_tokens: Sequence[str] = ()
-) -> tuple[int | None, Iterator[Part]]:
-    """How many bytes there will be (None: not known), and the parts.
+) -> tuple[int | None, Iterator[Part], Callable[[], dict[str, int]]]:
+    """How many bytes there will be (None: not known), the parts, and what tells how many records of
+    these were left out, by what was wrong with them.
 
     No more than `limit` bytes are read: of several files, each gets an equal share, and what a
     short one leaves over goes to those after it. Of records, the first are taken whole. Text is cut
@@ -34,7 +35,7 @@ def parts(
     """
     resolved = resolve(corpus)
     if resolved.texts is not None:
-        return None, _of_texts(resolved.texts, limit)
+        return None, _of_texts(resolved.texts, limit), dict
     entries = resolved.entries()
     plain = all(entry.format == "text" for entry in entries)
     shares: list[int] = []
@@ -48,7 +49,7 @@ def parts(
         shares.append(share)
     names = [entry.name for entry in entries]
     blocks = resolved.inputs(entries).texts(list(special_tokens), shares, PART_SIZE)
-    return sum(shares) if plain else None, _of_blocks(names, blocks)
+    return sum(shares) if plain else None, _of_blocks(names, blocks), lambda: blocks.skipped
 
 
 def _of_texts(texts: Iterable[str | bytes], limit: int | None) -> Iterator[Part]:

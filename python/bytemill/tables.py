@@ -1,4 +1,5 @@
-"""Files of columns: the strings of a row group of Parquet, or of a batch of Arrow."""
+"""Files of columns: the strings of a row group. Here those of Parquet; those of Arrow are in
+`arrow_files`."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from .errors import CorpusError
 if TYPE_CHECKING:
     from .places import Entry
 
-__all__ = ["Arrow", "Parquet", "Table", "import_pyarrow", "nested", "strings"]
+__all__ = ["Parquet", "Table", "import_pyarrow", "nested", "strings"]
 
 
 def import_pyarrow(name: str) -> Any:
@@ -46,7 +47,8 @@ class Table:
     def names(self) -> list[str]:
         raise NotImplementedError
 
-    def read(self, number: int) -> list[Any] | str:
+    def read(self, number: int) -> list[Any] | tuple[str, int]:
+        """The texts of a row group; or what is wrong with it, and how many records that are."""
         arrow = self._arrow
         try:
             column = self.column(number)
@@ -54,11 +56,11 @@ class Table:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             if self._on_error == "skip":
-                return "damaged"
+                return "damaged", 1
             raise CorpusError(
                 f"{self._entry.name}: row group {number}: {error}",
                 'it is damaged: fetch or make it again; on_error="skip" (--on-error skip) '
-                "takes what comes before",
+                "leaves it out",
             ) from None
         if column is None:
             if self._on_error == "skip":
@@ -71,7 +73,7 @@ class Table:
         chunks = [strings(arrow, chunk) for chunk in column.chunks if len(chunk)]
         if any(chunk is None for chunk in chunks):
             if self._on_error == "skip":
-                return "wrong_type"
+                return "wrong_type", len(column)
             raise CorpusError(
                 f"{self._entry.name}: the column {self._field!r} is of type {column.type}, "
                 "not of strings",
@@ -154,41 +156,4 @@ class Parquet(Table):
             file = self._parquet.ParquetFile(self._source(), metadata=self._metadata)
         table = file.read_row_group(number, columns=[self._field], use_threads=False)
         self._spare.append(file)
-        return nested(self._arrow, table, self._field)
-
-
-class Arrow(Table):
-    def __init__(self, arrow: Any, entry: Entry, field: str, on_error: str) -> None:
-        super().__init__(arrow, entry, field, on_error)
-        import pyarrow.ipc as ipc
-
-        if entry.reader is None:
-            source = arrow.memory_map(entry.name, "r")
-        else:
-            source = arrow.PythonFile(entry.reader.open(), "r")  # type: ignore[attr-defined]
-        # The form with an index, or the one that is a stream, which datasets writes; mapped, going
-        # through all of it reads only the heads of batches.
-        if source.read(6) == b"ARROW1":
-            reader = ipc.open_file(source)
-            self._batches = [reader.get_batch(n) for n in range(reader.num_record_batches)]
-        else:
-            source.seek(0)
-            reader = ipc.open_stream(source)
-            self._batches = list(reader)
-        self._schema = reader.schema
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def unpacked(self, number: int) -> int:
-        return int(self._batches[number].nbytes)
-
-    def rows(self, number: int) -> int:
-        return int(self._batches[number].num_rows)
-
-    def names(self) -> list[str]:
-        return list(self._schema.names)
-
-    def column(self, number: int) -> Any:
-        table = self._arrow.Table.from_batches([self._batches[number]])
         return nested(self._arrow, table, self._field)

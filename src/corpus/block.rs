@@ -41,8 +41,8 @@ pub(super) enum Content<'a> {
     Bytes { data: Vec<u8>, raw: Raw },
     /// Documents, end to end, and where they end.
     Documents { text: Vec<u8>, ends: Vec<usize> },
-    /// Some rows of a batch.
-    Rows { batch: Arc<dyn Batch>, first: usize, end: usize, place: String },
+    /// Some rows of a batch; so many rows of the place come before the batch.
+    Rows { batch: Arc<dyn Batch>, first: usize, end: usize, place: String, before: u64 },
     /// A whole source, yet to be opened.
     Source { input: &'a Input, source: Option<&'a Source> },
 }
@@ -103,15 +103,19 @@ impl<'a> Block<'a> {
                 give(data, raw, context, text, ends, skipped, each)
             }
             Content::Documents { text, ends } => each(Text::Documents(cut(text, ends))),
-            Content::Rows { batch, first, end, place } => {
+            Content::Rows { batch, first, end, place, before } => {
                 let mut documents = Vec::with_capacity(end - first);
                 for row in *first..*end {
-                    match batch.get(row) {
-                        Some(text) => documents.push(text),
-                        None => context.reading.fault(Fault::Field, skipped, || {
-                            (format!("{place}, row {row}: no text: it is null"), SKIP_HINT)
-                        })?,
-                    }
+                    let text = batch.get(row);
+                    let Some((fault, what)) = wrong_row(text, batch.as_ref(), context) else {
+                        documents.extend(text);
+                        continue;
+                    };
+                    context.reading.fault(fault, skipped, || {
+                        // From 1, as lines are.
+                        let number = before + row as u64 + 1;
+                        (format!("{place}, row {number}: {what}"), lines::hint(fault))
+                    })?;
                 }
                 each(Text::Documents(documents))
             }
@@ -161,6 +165,27 @@ fn give(
             lines::documents(data, place, context.reading, text, ends, skipped)?;
             each(Text::Documents(cut(text, ends)))
         }
+    }
+}
+
+/// What is wrong with a row, if anything is.
+fn wrong_row(
+    text: Option<&[u8]>,
+    batch: &dyn Batch,
+    context: &Context<'_>,
+) -> Option<(Fault, String)> {
+    let most = context.reading.max_document;
+    match text {
+        None => Some((Fault::Field, "no text: it is null".to_owned())),
+        Some(_) if batch.is_callers_own() => None,
+        Some(text) if text.len() > most => {
+            Some((Fault::TooLong, format!("longer than {most} bytes")))
+        }
+        // Nobody else looks: Parquet calls a column text because its writer did.
+        Some(text) if std::str::from_utf8(text).is_err() => {
+            Some((Fault::Utf8, "not UTF-8".to_owned()))
+        }
+        Some(_) => None,
     }
 }
 

@@ -166,8 +166,8 @@ impl Input {
         let failed = |e: std::io::Error| Error::corpus(format!("{}: {e}", self.name));
         match self.kind.format {
             Format::Parquet | Format::Arrow => {
-                Err(Error::corpus(format!("{}: {} is not read here", self.name, self.kind))
-                    .with_hint("give it to bytemill as a corpus of its own"))
+                Err(Error::corpus(format!("{}: {} is not read", self.name, self.kind))
+                    .with_hint("unpack it first; what it holds is packed inside, column by column"))
             }
             Format::Zip if !self.kind.is_plain() => {
                 Err(Error::config(format!("{}: a zip archive cannot be packed again", self.name)))

@@ -49,6 +49,26 @@ pub fn text_at(data: &[u8], path: &[String], out: &mut Vec<u8>) -> Result<Found>
     Ok(found)
 }
 
+/// Where a key leads to.
+struct Key {
+    /// So many names of the path are behind it.
+    level: usize,
+    /// Whether it is all of them at once.
+    whole: bool,
+}
+
+/// Whether a name is these with dots between them.
+fn is_joined(name: &[u8], parts: &[String]) -> bool {
+    let mut rest = Some(name);
+    for (number, part) in parts.iter().enumerate() {
+        if number > 0 {
+            rest = rest.and_then(|rest| rest.strip_prefix(b"."));
+        }
+        rest = rest.and_then(|rest| rest.strip_prefix(part.as_bytes()));
+    }
+    rest == Some(b"")
+}
+
 struct Scanner<'a> {
     data: &'a [u8],
     at: usize,
@@ -216,6 +236,8 @@ impl Scanner<'_> {
     fn object(&mut self, level: Option<usize>, depth: usize) -> Result<Found> {
         self.enter(depth)?;
         let mut found = Found::Nothing;
+        // Whether that is the member with the whole name, which is nearer than one inside another.
+        let mut direct = false;
         if self.peek() == Some(b'}') {
             self.at += 1;
             return Ok(found);
@@ -225,11 +247,11 @@ impl Scanner<'_> {
                 return self.wrong("no name of a member");
             }
             self.at += 1;
-            let on_path = match level {
-                Some(level) => self.key_is(level)?,
+            let leads_to = match level {
+                Some(level) => self.key_at(level)?,
                 None => {
                     self.string(false)?;
-                    false
+                    None
                 }
             };
             self.space();
@@ -238,8 +260,11 @@ impl Scanner<'_> {
             }
             self.at += 1;
             self.space();
-            match level {
-                Some(level) if on_path => found = self.sought(level + 1, depth + 1)?,
+            match leads_to {
+                Some(Key { level, whole }) if whole || !direct => {
+                    found = self.sought(level, depth + 1)?;
+                    direct |= whole;
+                }
                 _ => self.value(depth + 1)?,
             }
             if self.next_is(b'}')? {
@@ -248,23 +273,31 @@ impl Scanner<'_> {
         }
     }
 
-    /// Passes a key, and tells whether it is the name on the path.
-    fn key_is(&mut self, level: usize) -> Result<bool> {
-        let name = self.path[level].as_bytes();
+    /// Passes a key, and tells how far on the path it leads, if it does.
+    fn key_at(&mut self, level: usize) -> Result<Option<Key>> {
         let begin = self.at;
         self.string(false)?;
         let raw = &self.data[begin..self.at - 1];
         if !raw.contains(&b'\\') {
-            return Ok(raw == name);
+            return Ok(self.key(raw, level));
         }
         // Escaped, which hardly any key is: behind what is in `out`, for a moment.
         let (end, before) = (self.at, self.out.len());
         self.at = begin;
         self.string(true)?;
-        let same = self.out[before..] == *name;
+        let key = self.key(&self.out[before..], level);
         self.out.truncate(before);
         self.at = end;
-        Ok(same)
+        Ok(key)
+    }
+
+    fn key(&self, name: &[u8], level: usize) -> Option<Key> {
+        if name == self.path[level].as_bytes() {
+            return Some(Key { level: level + 1, whole: false });
+        }
+        // "meta.text" may be a name with a dot in it.
+        let whole = level == 0 && self.path.len() > 1 && is_joined(name, self.path);
+        whole.then_some(Key { level: self.path.len(), whole })
     }
 
     /// Passes a string behind its first quotation mark, and appends it to `out` if it is `wanted`.

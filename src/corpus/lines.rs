@@ -87,7 +87,8 @@ pub fn documents(
     Ok(())
 }
 
-fn hint(fault: Fault) -> &'static str {
+/// What to do about a record that cannot be read.
+pub(super) fn hint(fault: Fault) -> &'static str {
     match fault {
         Fault::Field => {
             "name the field that holds the text: text_field= (--text-field), dotted if nested; \

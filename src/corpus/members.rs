@@ -11,7 +11,7 @@ use super::inputs::Position;
 use super::kind::{Format, Kind};
 use super::reading::{Fault, Skipped, Trouble};
 use super::stream::{Closing, Cut, Stream};
-use super::unpack::{Input, unpack};
+use super::unpack::{Input, Together, unpack};
 use crate::error::Result;
 
 /// The blocks of an archive.
@@ -24,6 +24,9 @@ pub(super) struct Members<'a> {
     /// The number of the present member, or of the next.
     part: u64,
     open: Option<Stream>,
+    /// Whether the open one is packed once more, and what all such unpack to.
+    open_packed: bool,
+    packed: Together,
     over: bool,
 }
 
@@ -34,7 +37,19 @@ impl<'a> Members<'a> {
         closing: Closing<'a>,
         from: Position,
     ) -> Self {
-        Members { name, archive, closing, from: Some(from), part: 0, open: None, over: false }
+        let size = closing.storage.as_ref().map(|storage| storage.size());
+        let packed = Together::new(Arc::clone(&closing.passed), size);
+        Members {
+            name,
+            archive,
+            closing,
+            from: Some(from),
+            part: 0,
+            open: None,
+            open_packed: false,
+            packed,
+            over: false,
+        }
     }
 
     /// Opens the next member; false at the end.
@@ -60,7 +75,11 @@ impl<'a> Members<'a> {
         let name = format!("{}: {name}", self.name);
         match kind.format {
             Format::Text | Format::Jsonl | Format::Separated(_) => {
-                let input = unpacked(input, kind, context);
+                self.open_packed = !kind.is_plain();
+                let input = match self.open_packed {
+                    true => self.packed.guard(unpacked(input, kind, context), context.reading),
+                    false => input,
+                };
                 self.open = Some(Stream::new(name, kind.format, input));
                 Ok(true)
             }
@@ -86,7 +105,13 @@ impl<'a> Members<'a> {
                 self.over = true;
                 return Ok(());
             }
-            self.part += u64::from(self.open.take().is_some());
+            if let Some(mut stream) = self.open.take() {
+                if self.open_packed {
+                    // As the first time, it counts for how much there is of such.
+                    stream.pass_over();
+                }
+                self.part += 1;
+            }
         }
         if to.offset > 0
             && self.open_next(context, &mut before)?
@@ -98,11 +123,8 @@ impl<'a> Members<'a> {
     }
 }
 
-/// What a member holds; one that cannot even be begun is told of when it is read.
+/// What a packed member holds; one that cannot even be begun is told of when it is read.
 fn unpacked(input: Input, kind: Kind, context: &Context<'_>) -> Input {
-    if kind.is_plain() {
-        return input;
-    }
     let passed = Arc::new(AtomicU64::new(0));
     let counted = Box::new(Counted { input, passed: Arc::clone(&passed) });
     match unpack(counted, kind.packing, passed, 64 << 10, context.reading) {

@@ -21,6 +21,11 @@ pub trait Batch: Send + Sync + fmt::Debug {
 
     /// One of them, or None if it is null.
     fn get(&self, row: usize) -> Option<&[u8]>;
+
+    /// Whether any bytes will do, however many: the caller gave them, and knows what they are.
+    fn is_callers_own(&self) -> bool {
+        false
+    }
 }
 
 /// A batch and what it is a part of.
@@ -36,8 +41,9 @@ pub struct Given {
     pub ends_part: bool,
     /// Bytes of the source, as it lies on disk, that it is about.
     pub weight: u64,
-    /// What is wrong with the rest of the source, if it cannot be read.
-    pub fault: Option<String>,
+    /// What is wrong with the row group, or with all of the source, if it cannot be read; and of how
+    /// many records.
+    pub fault: Option<(String, u64)>,
 }
 
 /// A source of records.
@@ -99,8 +105,8 @@ impl<'a> Blocks<'a> for RowBlocks<'a> {
                 }
             },
         };
-        if let Some(kind) = &given.fault {
-            skipped.add(kind, 1);
+        if let Some((kind, n)) = &given.fault {
+            skipped.add(kind, *n);
         }
         // Begun again, a row group may be given from its start.
         if given.part == self.at.part && self.at.records > given.first {
@@ -119,9 +125,9 @@ impl<'a> Blocks<'a> for RowBlocks<'a> {
         };
         let weight =
             (given.weight as u128 * (end - first.min(end)) as u128 / n.max(1) as u128) as u64;
-        let place = format!("{}: row group {}, after row {}", self.name, given.part, given.first);
-        let batch = Arc::clone(&given.batch);
-        let content = Content::Rows { batch, first: first.min(end), end, place };
+        let place = format!("{}: row group {}", self.name, given.part);
+        let (batch, before) = (Arc::clone(&given.batch), given.first);
+        let content = Content::Rows { batch, first: first.min(end), end, place, before };
         if !whole {
             self.open = Some((given, end));
         }

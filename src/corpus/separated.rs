@@ -67,6 +67,47 @@ pub fn row(
     }
 }
 
+/// Goes through a row that is too long to be held, to where the next one begins.
+#[derive(Debug, Default)]
+pub struct Passing {
+    state: State,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+enum State {
+    /// At the beginning of a value.
+    #[default]
+    Begin,
+    /// In one, outside of quotation marks.
+    Plain,
+    /// Inside.
+    Quoted,
+    /// Behind a quotation mark in one: the end of it, or half of two that stand for one.
+    Mark,
+    /// Behind a `\r`, which a `\n` may follow.
+    Return,
+}
+
+impl Passing {
+    /// Where in `data`, which follows what was seen before, the row ends; None if behind it.
+    pub fn end(&mut self, data: &[u8], separator: u8) -> Option<usize> {
+        for (at, &byte) in data.iter().enumerate() {
+            self.state = match (self.state, byte) {
+                (State::Return, b'\n') => return Some(at + 1),
+                (State::Return, _) => return Some(at),
+                (State::Begin | State::Mark, b'"') => State::Quoted,
+                (State::Quoted, b'"') => State::Mark,
+                (State::Quoted, _) => State::Quoted,
+                (_, b'\n') => return Some(at + 1),
+                (_, b'\r') => State::Return,
+                (_, byte) if byte == separator => State::Begin,
+                _ => State::Plain,
+            };
+        }
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +126,15 @@ mod tests {
             for end in 0..row.end {
                 let short = super::row(&data[..end], b',', false, |_, _| {});
                 assert!(short.is_none_or(|short| short.end <= end), "{data:?} {end}");
+            }
+            // Passed over, in whatever stretches, it ends in the same place.
+            for stretch in 1..4 {
+                let (mut passing, mut at) = (Passing::default(), 0);
+                let end = data.chunks(stretch).find_map(|some| {
+                    at += some.len();
+                    passing.end(some, b',').map(|end| at - some.len() + end)
+                });
+                assert_eq!(end.unwrap_or(data.len()), row.end, "{data:?}");
             }
             data = &data[row.end..];
             rows.push(

@@ -38,11 +38,10 @@ pub struct LocalFile {
 impl LocalFile {
     /// Opens a file.
     pub fn open(path: &Path) -> Result<Self> {
+        // Looked at first: opening what is no file may wait for ever.
+        Source::of_file(path)?;
         let file = File::open(path).map_err(|e| Error::io(path, e))?;
         let metadata = file.metadata().map_err(|e| Error::io(path, e))?;
-        if metadata.is_dir() {
-            return Err(Error::io(path, io::ErrorKind::IsADirectory.into()));
-        }
         Ok(LocalFile { path: path.to_owned(), file, size: metadata.len() })
     }
 }

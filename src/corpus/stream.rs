@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use memchr::{memchr, memrchr};
 
-use super::block::{Block, Content, Raw, SKIP_HINT};
+use super::block::{Block, Content, Raw};
 use super::blocks::{Blocks, Context};
 use super::inputs::Position;
 use super::kind::Format;
@@ -96,6 +96,12 @@ impl Stream {
         Ok(())
     }
 
+    /// Reads all of it, and forgets it.
+    pub(super) fn pass_over(&mut self) {
+        // What cannot be read was told of when it was read.
+        let _ = std::io::copy(&mut self.input, &mut std::io::sink());
+    }
+
     /// The next stretch, or None behind the one that ends the stream.
     pub(super) fn next<'a>(&mut self, context: &Context<'_>) -> Result<Option<Cut<'a>>> {
         if self.over {
@@ -156,9 +162,14 @@ impl Stream {
         match trouble {
             Trouble::Stop(error) => Err(error),
             Trouble::Fault(fault, what, hint) => {
-                let place = self.at.offset + self.held() as u64;
+                let offset = self.at.offset + self.held() as u64;
+                let line = self.at.records + lines::count(&self.buffer[self.start..]) + 1;
+                let place = match self.format {
+                    Format::Jsonl => format!("in line {line}, after {offset} bytes"),
+                    _ => format!("after {offset} bytes"),
+                };
                 context.reading.fault(fault, &mut self.skipped, || {
-                    (format!("{}: after {place} bytes, unpacked: {what}", self.name), hint)
+                    (format!("{}: {place}, unpacked: {what}", self.name), hint)
                 })
             }
         }
@@ -338,9 +349,9 @@ impl Stream {
                 self.row_fault(Fault::TooLong, context, || {
                     format!("longer than {} bytes", context.reading.max_document)
                 })?;
-                // Where the next one begins is not certain.
-                self.over = true;
-                break;
+                self.pass_row(separator, context)?;
+                wanted = size;
+                continue;
             };
             wanted = size;
             let fault = if row.values == 0 {
@@ -372,6 +383,23 @@ impl Stream {
         Ok(Content::Documents { text, ends })
     }
 
+    /// Passes a row that is too long.
+    fn pass_row(&mut self, separator: u8, context: &Context<'_>) -> Result<()> {
+        let mut passing = separated::Passing::default();
+        self.at.records += 1;
+        loop {
+            if let Some(end) = passing.end(self.data(), separator) {
+                self.pass(end);
+                return Ok(());
+            }
+            self.pass(self.held());
+            self.fill(1, context)?;
+            if self.held() == 0 {
+                return Ok(());
+            }
+        }
+    }
+
     fn row_fault(
         &mut self,
         fault: Fault,
@@ -392,7 +420,7 @@ impl Stream {
                     "name the column that holds the text: text_field= (--text-field)",
                 );
             }
-            (format!("{place}: {}", what()), SKIP_HINT)
+            (format!("{place}: {}", what()), lines::hint(fault))
         })
     }
 }

@@ -397,8 +397,13 @@ fn stored_zip(members: &[(&str, &[u8])]) -> Vec<u8> {
 #[test]
 fn members_of_a_zip() {
     let gz = pack(b"{\"text\":\"three\"}\n", "gz");
-    let zip =
-        stored_zip(&[("a.txt", b"one"), ("d/.hidden", b"no"), ("d/", b""), ("d/b.jsonl.gz", &gz)]);
+    let zip = stored_zip(&[
+        ("a.txt", b"one"),
+        ("d/.hidden", b"no"),
+        (".git/x", b"no"),
+        ("d/", b""),
+        ("d/b.jsonl.gz", &gz),
+    ]);
     let files = Files::new(&[("a.zip", zip)]);
     let (parts, _, _) = read(&files.inputs(), 1 << 20, Default::default()).unwrap();
     assert_eq!(texts(&parts), ["one", "three"]);
@@ -450,8 +455,7 @@ fn what_is_too_long_is_left_out() {
     for (name, data, kept) in [
         ("a.jsonl", lines(&texts_given), vec!["one", "two"]),
         ("a.jsonl.zst", pack(&lines(&texts_given), "zst"), vec!["one", "two"]),
-        // Where the next row begins is not certain.
-        ("a.csv", rows(&texts_given), vec!["one"]),
+        ("a.csv", rows(&texts_given), vec!["one", "two"]),
     ] {
         let files = Files::new(&[(name, data)]);
         let mut inputs = files.inputs();
@@ -483,6 +487,32 @@ fn bombs_are_stopped() {
         let (parts, _, _) = read(&inputs, 1 << 20, Default::default()).unwrap();
         assert!(parts == [Part::Text(zeros.clone()), Part::End]);
     }
+}
+
+#[test]
+fn bombs_of_many_small_members_are_stopped() {
+    // Each is small enough to be let pass.
+    let gz = pack(&b" ".repeat(3 << 20), "gz");
+    let names: Vec<String> = (0..8).map(|n| format!("{n}.txt.gz")).collect();
+    let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &gz[..])).collect();
+    let files = Files::new(&[("a.zip", stored_zip(&members))]);
+    let mut inputs = files.inputs();
+    inputs.reading.max_ratio = 10;
+    let error = match read(&inputs, 1 << 20, Default::default()) {
+        Err(error) => error.to_string(),
+        Ok(_) => panic!("read to its end"),
+    };
+    assert!(error.contains("times its size"), "{error}");
+    // Wherever the work goes on, the same is left out.
+    let skipping_inputs = skipping(inputs.clone());
+    let (_, skipped, places) = read(&skipping_inputs, 10_000, Default::default()).unwrap();
+    assert_eq!(skipped.0["too_packed"], 3);
+    for (place, behind) in places.iter().take(5) {
+        let (found, _, _) = read(&skipping_inputs, 10_000, *place).unwrap();
+        assert!(!found.is_empty() && found == *behind);
+    }
+    inputs.reading.max_ratio = u64::MAX;
+    assert_eq!(read(&inputs, 1 << 20, Default::default()).unwrap().1, Skipped::default());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `Inputs`: the sources of a corpus, some of which Python reads for us.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -89,14 +90,16 @@ impl Inputs {
             Cutter::new(&["gpt2"], &special_tokens).map_err(|error| to_python(py, error))?;
         let inputs = Arc::clone(&self.inner);
         let (sender, blocks) = sync_channel(2);
+        let skipped = Arc::new(Mutex::new(Skipped::default()));
+        let told = Arc::clone(&skipped);
         thread::spawn(move || {
             let send = |block| sender.send(Ok(block)).is_ok();
-            if let Err(error) = read_up_to(&inputs, &cutter, &limits, block_size, send) {
+            if let Err(error) = read_up_to(&inputs, &cutter, &limits, block_size, &told, send) {
                 // Nobody may be listening any more.
                 let _ = sender.send(Err(error));
             }
         });
-        Ok(Texts { blocks: Mutex::new(blocks) })
+        Ok(Texts { blocks: Mutex::new(blocks), skipped })
     }
 }
 
@@ -108,6 +111,7 @@ fn read_up_to(
     cutter: &Cutter,
     limits: &[u64],
     block_size: usize,
+    told: &Mutex<Skipped>,
     mut each: impl FnMut(TextBlock) -> bool,
 ) -> Result<()> {
     let sources = inputs.sources()?;
@@ -132,6 +136,7 @@ fn read_up_to(
                 }
                 Ok(())
             })?;
+            told.lock().unwrap_or_else(PoisonError::into_inner).take(&mut skipped);
             // Of a text, no more than was asked for; a document is whole or not there.
             let mut left = limit - given;
             texts.retain_mut(|text| {
@@ -158,12 +163,19 @@ fn read_up_to(
 #[pyclass(frozen, module = "bytemill._native")]
 pub struct Texts {
     blocks: Mutex<Receiver<Result<TextBlock>>>,
+    skipped: Arc<Mutex<Skipped>>,
 }
 
 #[pymethods]
 impl Texts {
     fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
         slf
+    }
+
+    /// Records of what was gone through that were left out, by what was wrong with them.
+    #[getter]
+    fn skipped(&self) -> BTreeMap<String, u64> {
+        self.skipped.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
     #[allow(clippy::type_complexity)]
@@ -342,13 +354,12 @@ impl Batches for Iterated {
     }
 }
 
-/// (texts, row group, rows before, whether the row group ends, weight), or what is wrong with the
-/// rest
+/// (texts, row group, rows before, whether the row group ends, weight), or (what is wrong with a
+/// row group, which, records)
 fn given(value: &Bound<'_, PyAny>) -> PyResult<Given> {
-    if let Ok(kind) = value.extract::<String>() {
-        let batch = Arc::new(Strings::default());
-        let (part, first) = (u64::MAX - 1, 0);
-        return Ok(Given { batch, part, first, ends_part: true, weight: 0, fault: Some(kind) });
+    if let Ok((kind, part, n)) = value.extract::<(String, u64, u64)>() {
+        let (batch, fault) = (Arc::new(Strings::default()), Some((kind, n)));
+        return Ok(Given { batch, part, first: 0, ends_part: true, weight: 0, fault });
     }
     let (texts, part, first, ends_part, weight): (Bound<'_, PyAny>, u64, u64, bool, u64) =
         value.extract()?;
@@ -398,5 +409,9 @@ impl Batch for Strings {
         let start = if row == 0 { 0 } else { self.ends.get(row - 1)?.0 };
         let (end, there) = *self.ends.get(row)?;
         there.then(|| &self.text[start..end])
+    }
+
+    fn is_callers_own(&self) -> bool {
+        true
     }
 }

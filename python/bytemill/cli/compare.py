@@ -80,7 +80,10 @@ examples:
 @options.overwrite_option
 @options.quiet_option
 @streams.json_option
+@click.pass_context
 def compare(
+    ctx: click.Context,
+    /,
     tokenizers: tuple[str, ...],
     corpora: tuple[str, ...],
     limit: str,
@@ -134,6 +137,8 @@ def compare(
             special=special,
             progress=options.progress(quiet, as_json),
         )
+    for one in found.corpora.values():
+        options.note_skips(ctx, one.skipped)
     if page is not None:
         _write_page(found, page)
     from . import comparison_text

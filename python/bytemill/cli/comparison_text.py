@@ -38,6 +38,7 @@ def _comparison(found: Comparison, extrapolated: int) -> dict[str, object]:
     sizes = sizes_to_show(found)
     return {
         "bytes": found.n_bytes,
+        "skipped": found.skipped,
         "tokenizers": {row.name: _row(row, sizes, extrapolated) for row in found.rows},
         "agreement": found.agreement,
         "bytes_examined": found.n_examined,

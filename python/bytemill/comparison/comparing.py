@@ -40,6 +40,7 @@ class Comparison:
         n_examined: how much of the text was searched for differences, spread over all of it.
         differences: the most frequent of these, the most frequent first.
         worst: for each tokenizer, the passages with the fewest bytes per token.
+        skipped: records that were left out, by what was wrong with them.
     """
 
     n_bytes: int
@@ -48,6 +49,7 @@ class Comparison:
     n_examined: int
     differences: list[Difference]
     worst: list[list[Passage]]
+    skipped: dict[str, int]
 
 
 def compare(
@@ -80,7 +82,7 @@ def compare(
     worst: list[list[Passage]] = [[] for _ in measures]
     n_bytes = n_common = n_all = n_examined = 0
     specials = {text for one in tokenizers.values() for text in one.special_tokens}
-    total, parts = samples.parts(corpus, limit, sorted(specials))
+    total, parts, skipped = samples.parts(corpus, limit, sorted(specials))
     with Pieces(tokenizers.values(), special) as pieces, reporter(progress) as report:
         for source, offset, data in parts:
             cuts = [measure.encode(data, special) for measure in measures]
@@ -100,8 +102,14 @@ def compare(
                 kept[:] = worst_of(n_worst, which, kept + found)
             n_bytes += len(data)
             report("compare", n_bytes, total)
-        refuse_no_text(n_bytes, corpus)
+        refuse_no_text(n_bytes, corpus, skipped())
         rows = [measure.row(n_bytes, pieces.of(measure.tokenizer)) for measure in measures]
     return Comparison(
-        n_bytes, rows, n_common / n_all, n_examined, differences.most(n_differences), worst
+        n_bytes,
+        rows,
+        n_common / n_all,
+        n_examined,
+        differences.most(n_differences),
+        worst,
+        skipped(),
     )

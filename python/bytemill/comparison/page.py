@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ..corpus import skips
 from ..inspection import visible
 from ..measures import duration, size
 from . import charts
@@ -215,6 +216,8 @@ def _corpus(name: str, comparison: Comparison, names: Sequence[str]) -> Iterator
     ]
     head = ("tokenizer", "tokens", "bytes per token", "never used", "shared")
     yield _table("lrrrr", head, rows)
+    if comparison.skipped:
+        yield f"<p>Of the corpus, {skips(comparison.skipped)}.</p>\n"
     if len(names) > 1:
         yield (
             f"<p>Shared: tokens that {_escape(names[0])} has at the same place. Of all "

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError
 from ..measures import parse_size, size
 from . import tasks
-from .running import RETRIES, complete, finished, forget, got, stop
+from .running import RETRIES, complete, finished, forget, got, stop, tell_of_losses
 from .tree import Node, Tree
 
 if TYPE_CHECKING:
@@ -58,14 +58,16 @@ class Counting:
                 )
             # Ray puts no more tasks on a machine than it has of what they ask for.
             asked["memory"] = limit
-        # The second of what they give tells that they are done without fetching the first.
+        # The second of what they give tells that they are done, and how often they were begun
+        # before, without fetching the first.
         task = {"num_cpus": 1, "max_retries": RETRIES, "num_returns": 2}
         self._ray, self._directory = ray, directory
         self._count = ray.remote(**task, **asked)(tasks.count)
         self._merge = ray.remote(**task)(tasks.merge)
         self._given: dict[Any, Any] = {}
+        self._lost = 0
         self._fingerprint = counts.fingerprint
-        place = None if spill_dir is None else os.fspath(spill_dir)
+        place = None if spill_dir is None else os.path.abspath(spill_dir)
         n_tasks = max(int(machine.get("CPU", 1)) for machine in machines)
         means = tasks.Means(counts.pattern, counts.special_tokens, limit, n_tasks, place)
         self._means = ray.put(means)
@@ -122,6 +124,7 @@ class Counting:
             stop(self._ray, list(merging))
             forget(self._ray, self._given.values())
             raise
+        tell_of_losses(self._lost)
         return results[tree.root]
 
     def _names(self, work: list[Unit]) -> list[str]:
@@ -147,6 +150,6 @@ class Counting:
 
     def _result(self, reference: Any, name: str) -> Any:
         """What stands for the counts of a task that is done; or what it raised."""
-        got(self._ray, reference)
+        self._lost += got(self._ray, reference)
         given = self._given.pop(reference)
         return given if self._directory is None else self._target(name)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import tasks
 from .recipes import Recipe, bucket_bits, recipes
-from .running import RETRIES, complete, got
+from .running import RETRIES, complete, got, tell_of_losses
 
 if TYPE_CHECKING:
     from ..progress import Report
@@ -42,6 +42,7 @@ class Encoding:
         self._width = 4
         # Documents that end before each part.
         self._before: list[int] = []
+        self._lost = 0
 
     def run(self, tokenizer: Tokenizer, work: list[Unit]) -> tuple[list[int], dict[str, int]]:
         """Gives the number of shards of each split, and what was left out."""
@@ -59,6 +60,7 @@ class Encoding:
         skipped: Counter[str] = Counter()
         for facts in self._facts:
             skipped.update(facts[2])
+        tell_of_losses(self._lost)
         return [len(of_split) for of_split in of_splits], dict(skipped)
 
     def _encode(self, tokenizer: Tokenizer) -> None:
@@ -69,7 +71,7 @@ class Encoding:
 
         def finish(reference: Any, unit: Unit) -> None:
             nonlocal done
-            found[unit.number] = got(self._ray, reference)
+            found[unit.number] = self._got(reference)
             done += unit.size
             self._report("encode", done, total)
 
@@ -94,7 +96,7 @@ class Encoding:
 
         def finish(reference: Any, unit: Unit) -> None:
             nonlocal done
-            for split, dealt in enumerate(got(self._ray, reference)):
+            for split, dealt in enumerate(self._got(reference)):
                 for bucket, (tokens, documents) in enumerate(dealt):
                     place = bucket if shuffle else unit.number
                     old = shares[split][place]
@@ -127,7 +129,7 @@ class Encoding:
 
         def finish(reference: Any, recipe: Recipe) -> None:
             nonlocal done
-            got(self._ray, reference)
+            self._got(reference)
             done += recipe.tokens
             self._report("write", done * self._width, total * self._width)
             if not shuffle:
@@ -137,6 +139,12 @@ class Encoding:
                         self._empty(number)
 
         complete(self._ray, work, start, finish)
+
+    def _got(self, reference: Any) -> Any:
+        """What a task gave; how often it was begun before is noted."""
+        given, lost = got(self._ray, reference)
+        self._lost += lost
+        return given
 
     def _parts_of(self, recipe: Recipe) -> range:
         # A bucket of shuffled documents is in every part.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-__all__ = ["RETRIES", "complete", "finished", "forget", "got", "stop"]
+__all__ = ["RETRIES", "complete", "finished", "forget", "got", "stop", "tell_of_losses"]
 
 Work = TypeVar("Work")
 
@@ -81,3 +82,14 @@ def got(ray: Any, reference: Any) -> Any:
         if isinstance(error.cause, Exception):
             raise error.cause from None
         raise
+
+
+def tell_of_losses(n_begun_again: int) -> None:
+    """Ray runs tasks again whose workers were lost, which is no failure, and yet worth knowing."""
+    if n_begun_again:
+        times = "once" if n_begun_again == 1 else f"{n_begun_again:,} times"
+        warnings.warn(
+            f"workers of the cluster were lost: tasks had to be begun again, {times} in all",
+            UserWarning,
+            stacklevel=2,
+        )

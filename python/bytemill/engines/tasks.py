@@ -58,7 +58,9 @@ class Means:
     @contextmanager
     def counts(self) -> Iterator[tuple[_native.Counts, Path]]:
         """Empty counts, and a directory for as long as they are used."""
-        with tempfile.TemporaryDirectory(prefix="bytemill-", dir=self._spill_dir) as folder:
+        # Not every machine need have the directory.
+        place = self._spill_dir if os.path.isdir(self._spill_dir or "") else None
+        with tempfile.TemporaryDirectory(prefix="bytemill-", dir=place) as folder:
             counts = _native.Counts(self.pattern, self.special_tokens, 1)
             limit = resolve_limit(self._memory_limit, self._n_tasks)
             counts.set_limit(limit.available, limit.total, folder)
@@ -68,18 +70,32 @@ class Means:
                 counts.clear()
 
 
-def count(means: Means, target: str | None, unit: Unit) -> tuple[CountsFile, bool]:
-    """Counts a unit, into the file `target` unless it is there; without one, gives the file."""
+def begun_before() -> int:
+    """How often this task was begun by workers that were lost."""
+    try:
+        from ray._private.worker import global_worker
+
+        # Not public; without it, the work is done all the same.
+        return int(global_worker.core_worker.get_current_task_attempt_number())
+    except (ImportError, AttributeError):
+        return 0
+
+
+def count(means: Means, target: str | None, unit: Unit) -> tuple[CountsFile, int]:
+    """Counts a unit, into the file `target` unless it is there; without one, gives the file.
+
+    As all of these, it tells how often it was begun before.
+    """
     if target is not None and os.path.exists(target):
-        return None, True
+        return None, begun_before()
     with means.counts() as (counts, folder):
         counts.add_files(unit.inputs())
-        return _given(counts, folder, target), True
+        return _given(counts, folder, target), begun_before()
 
 
 def merge(
     means: Means, target: str | None, *parts: npt.NDArray[np.uint8] | str
-) -> tuple[CountsFile, bool]:
+) -> tuple[CountsFile, int]:
     """Adds up counts files in a stream; those that lie in files go then."""
     if target is None or not os.path.exists(target):
         with means.counts() as (total, folder):
@@ -93,10 +109,10 @@ def merge(
                 total.merge(_native.Counts.open(path, 1))
             given = _given(total, folder, target)
             if target is None:
-                return given, True
+                return given, begun_before()
     for part in parts:
         Path(str(part)).unlink(missing_ok=True)
-    return None, True
+    return None, begun_before()
 
 
 def _given(counts: _native.Counts, folder: Path, target: str | None) -> CountsFile:
@@ -133,7 +149,9 @@ class Place:
         return os.path.join(self.partial, f"parts-{self.id}", f"{unit:06}")
 
 
-def encode(tokenizer: Tokenizer, place: Place, unit: Unit, plan: dict[str, Any]) -> Facts:
+def encode(
+    tokenizer: Tokenizer, place: Place, unit: Unit, plan: dict[str, Any]
+) -> tuple[Facts, int]:
     """Writes the tokens of a unit, unless they are there, and tells how many."""
     # What splits and shards are made of is decided where all parts are known.
     own = plan | {
@@ -165,12 +183,13 @@ def encode(tokenizer: Tokenizer, place: Place, unit: Unit, plan: dict[str, Any])
             f"{part}: the tokens of another part of the corpus, or made otherwise",
             "resume with the same unit_size, or begin anew: overwrite=True (--overwrite)",
         ) from None
-    return _native.part_facts(part)
+    return _native.part_facts(part), begun_before()
 
 
-def deal(place: Place, unit: int, first: int, bits: int) -> list[list[tuple[int, int]]]:
+def deal(place: Place, unit: int, first: int, bits: int) -> tuple[list[list[tuple[int, int]]], int]:
     """Ids and documents of each split in each bucket of a part, which is dealt out into them."""
-    return _native.deal_part(place.partial, place.id, place.part(unit), first, bits)
+    dealt = _native.deal_part(place.partial, place.id, place.part(unit), first, bits)
+    return dealt, begun_before()
 
 
 def assemble(
@@ -180,7 +199,8 @@ def assemble(
     units: list[tuple[int, int]],
     buckets: tuple[int, int, int] | None,
     before: tuple[int, int],
-) -> None:
+) -> tuple[None, int]:
     """Makes a shard of the parts of units, each with the documents that end before it."""
     parts = [(place.part(unit), first) for unit, first in units]
     _native.assemble_shard(place.partial, place.id, split, number, parts, buckets, before)
+    return None, begun_before()

@@ -1,7 +1,8 @@
 //! Archives → the files in them, one after the other.
 //!
 //! Nothing is written anywhere, so it does not matter where the names of members lead; they only
-//! tell what a member holds. As in directories, files whose names begin with a dot are left out.
+//! tell what a member holds. As in directories, files whose names begin with a dot are left out, and all
+//! that lies in folders of such names.
 
 mod tar;
 mod zip;
@@ -29,7 +30,7 @@ pub trait Archive: Send {
 }
 
 fn is_hidden(name: &str) -> bool {
-    name.rsplit('/').next().unwrap_or(name).starts_with('.')
+    name.split('/').any(|part| part.starts_with('.') && !matches!(part, "." | ".."))
 }
 
 fn damaged(what: impl Into<String>) -> io::Error {

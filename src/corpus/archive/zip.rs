@@ -1,6 +1,6 @@
 //! Zip: members, and a directory of them at the end, which is what counts.
 //!
-//! Members may be stored as they are, deflated, or packed with bzip2, xz or Zstandard; archives
+//! Members may be stored as they are, deflated, or packed with bzip2, LZMA, xz or Zstandard; archives
 //! may be larger than 4 GB. What is encrypted is refused.
 
 use std::io::{self, Read};
@@ -13,7 +13,7 @@ use super::{Archive, Member, damaged, is_hidden};
 use crate::corpus::kind::Packing;
 use crate::corpus::reading::{Reading, Trouble};
 use crate::corpus::storage::{Sequential, Storage};
-use crate::corpus::unpack::{Input, inflate, unpack};
+use crate::corpus::unpack::{Input, inflate, unpack, unpack_lzma, within_ratio};
 
 /// The last record, without the comment behind it, and the longest comment.
 const END: u64 = 22;
@@ -33,6 +33,8 @@ struct Entry {
     name: String,
     method: u16,
     encrypted: bool,
+    /// Of LZMA, whether its end is marked.
+    marked: bool,
     crc32: u32,
     packed: u64,
     size: u64,
@@ -46,7 +48,11 @@ impl Zip {
         passed: Arc<AtomicU64>,
         reading: &Reading,
     ) -> io::Result<Self> {
-        let entries = directory(storage.as_ref())?;
+        let mut entries = directory(storage.as_ref())?;
+        entries.retain(|entry| !entry.name.ends_with('/') && !is_hidden(&entry.name));
+        // Members may lie over each other, so that few bytes make many of them.
+        let size = entries.iter().fold(0u64, |sum, entry| sum.saturating_add(entry.size));
+        within_ratio(size, storage.size(), reading.max_ratio)?;
         Ok(Zip { storage, entries: entries.into_iter(), passed, reading: reading.clone() })
     }
 
@@ -76,6 +82,20 @@ impl Zip {
                 inflate(Box::new(raw), passed, &self.reading)
             }
             12 => packed(Packing::Bzip2)?,
+            14 => {
+                // Two bytes of version, two that tell the length of what follows, the settings.
+                let own = read(self.storage.as_ref(), start, 9)?;
+                if short(&own, 2) != 5 || end - start < 9 {
+                    return Err(damaged(format!("{}: its settings make no sense", entry.name)));
+                }
+                // Whether the end is marked, or known by the size, is a flag.
+                let size = if entry.marked { u64::MAX } else { entry.size };
+                let head = [&own[4..], &size.to_le_bytes()].concat();
+                let rest =
+                    Sequential::new(Arc::clone(&self.storage), start + 9, end, Arc::clone(&passed));
+                let input = Box::new(io::Cursor::new(head).chain(rest));
+                unpack_lzma(input, passed, &self.reading)?
+            }
             93 => packed(Packing::Zstd)?,
             95 => packed(Packing::Xz)?,
             other => {
@@ -89,8 +109,7 @@ impl Zip {
 
 impl Archive for Zip {
     fn next(&mut self) -> io::Result<Option<Member>> {
-        let plain = |entry: &Entry| !entry.name.ends_with('/') && !is_hidden(&entry.name);
-        let Some(entry) = self.entries.find(plain) else { return Ok(None) };
+        let Some(entry) = self.entries.next() else { return Ok(None) };
         let input = self.content(&entry)?;
         Ok(Some(Member { name: entry.name, input }))
     }
@@ -192,6 +211,7 @@ fn directory(storage: &dyn Storage) -> io::Result<Vec<Entry>> {
             packed: u64::from(long(record, 20)),
             size: u64::from(long(record, 24)),
             offset: u64::from(long(record, 42)),
+            marked: short(record, 8) & 2 != 0,
         };
         widen(&mut entry, extra);
         entries.push(entry);

@@ -29,6 +29,11 @@ fn finds_text() {
     assert_eq!(text(r#"{"text":"a","text":"b"}"#, &["text"]), "b");
     assert_eq!(text(r#"{"te\u0078t":"a"}"#, &["text"]), "a");
     assert_eq!(text(r#"{"text":"no","a":{"text":"yes"}}"#, &["a", "text"]), "yes");
+    // A name with a dot in it comes before a member inside another.
+    assert_eq!(text(r#"{"a.text":"yes"}"#, &["a", "text"]), "yes");
+    assert_eq!(text(r#"{"a.text":"yes","a":{"text":"no"}}"#, &["a", "text"]), "yes");
+    assert_eq!(text(r#"{"a":{"text":"no"},"a.text":"yes"}"#, &["a", "text"]), "yes");
+    assert_eq!(text(r#"{"a":{"a.text":"no","text":"yes"}}"#, &["a", "text"]), "yes");
     assert_eq!(
         text(r#"{"t":"\ud800x\ude00\ud83d\ud83d\ude00"}"#, &["t"]),
         "\u{fffd}x\u{fffd}\u{fffd}😀"
