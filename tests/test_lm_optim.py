@@ -191,6 +191,24 @@ def test_groups() -> None:
         made.owner(torch.zeros(1))
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "tied", "expected"),
+    [("muon", None, False, 1.5), ("muon", 0.2, False, 0.2), ("muon", None, True, 0.05),
+     ("adamw", None, False, 0.05), ("adamw", 0.2, False, 0.2)],
+)  # fmt: skip
+def test_the_rate_of_the_embedding(name: Any, given: float, tied: bool, expected: float) -> None:
+    model = small_lm.model(tie_embeddings=tied)
+    made = optim.make_optimizers(model, name, lr=0.05, embedding_lr=given)
+    rates = {id(p): g["lr"] for g in made.param_groups for p in g["params"]}
+    assert set(rates) == {id(p) for p in model.parameters()}
+    assert rates[id(model.embedding.weight)] == expected
+    assert rates[id(model.final_norm.weight)] == 0.05
+    assert rates[id(model.head_weight)] == 0.05
+    made.set_lr(0.01)
+    rates = {id(p): g["lr"] for g in made.param_groups for p in g["params"]}
+    assert rates[id(model.embedding.weight)] == pytest.approx(expected / 5)
+
+
 @pytest.mark.parametrize("name", ["adamw", "muon", "sgd"])
 def test_a_run_s_optimizers_learn(name: Any) -> None:
     model = small_lm.model()

@@ -103,6 +103,16 @@ def test_two_ranks_do_what_one_does(parallel: str, ids: Path, alone: Path, tmp_p
     same(half, alone)
 
 
+def test_muon_on_shards(ids: Path, tmp_path: Path) -> None:
+    options = [*OPTIONS, "--optimizer", "muon", "--quiet"]
+    one, two = tmp_path / "one", tmp_path / "two"
+    command = [sys.executable, "-m", "bytemill", "train", ids, "-o", one, *options]
+    subprocess.run(list(map(str, command)), check=True)
+    done = torchrun(ids, "-o", two, *options, "--parallel", "fsdp")
+    assert done.returncode == 0, done.stderr
+    same(one, two)
+
+
 SCRIPT = """
     import os, sys
     from bytemill import lm

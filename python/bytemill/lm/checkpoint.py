@@ -30,6 +30,7 @@ from .config import ModelConfig
 from .model import TransformerLM
 from .optim import Optimizers
 from .placing import placing
+from .sharding import like, whole
 from .tensors import Deferred, raw_bytes, write_safetensors
 
 __all__ = [
@@ -286,7 +287,11 @@ def _file_checksum(path: Path) -> int:
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
     """Every weight by name, once; of a sharded model, whole (all ranks must ask)."""
-    return {name: _whole(p) for name, p in _named(model)}
+    return {name: _on_cpu(p) for name, p in _named(model)}
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    return whole(tensor).cpu().contiguous()
 
 
 def _named(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -297,12 +302,6 @@ def _named(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
         owner = model.get_submodule(name.rpartition(".")[0])
         if name.rpartition(".")[2] not in owner._non_persistent_buffers_set:
             yield name, buffer
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    value = tensor.detach()
-    full = getattr(value, "full_tensor", None)  # of a DTensor
-    return (value if full is None else full()).cpu().contiguous()
 
 
 def fill_model(model: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
@@ -324,17 +323,7 @@ def fill_model(model: nn.Module, weights: Mapping[str, Tensor], name: str) -> No
 
 @torch.no_grad()
 def _copy(target: Tensor, source: Tensor) -> None:
-    target.copy_(_like(source, target))
-
-
-def _like(source: Tensor, target: Tensor) -> Tensor:
-    """`source` on the device of `target`, and sharded as it is."""
-    mesh = getattr(target, "device_mesh", None)
-    if mesh is None:
-        return source.to(target.device)
-    from torch.distributed.tensor import distribute_tensor
-
-    return distribute_tensor(source.to(target.device), mesh, target.placements)  # type: ignore[attr-defined]
+    target.copy_(like(source, target))
 
 
 def optimizer_state(
@@ -351,7 +340,7 @@ def optimizer_state(
                 place = f"{key}/{names[id(p)]}"
                 if isinstance(value, Tensor):
                     # A copy: two parameters may share one tensor of steps.
-                    tensors[place] = _whole(value).clone()
+                    tensors[place] = _on_cpu(value).clone()
                 else:
                     numbers[place] = value
     return tensors, {"numbers": numbers}
@@ -379,7 +368,7 @@ def fill_optimizer(
         owner = optimizer.owner(p) if isinstance(optimizer, Optimizers) else optimizer
         for key, value in state.items():
             if isinstance(value, Tensor) and value.shape == p.shape:
-                state[key] = _like(value, p).clone()
+                state[key] = like(value, p).clone()
             elif isinstance(value, Tensor) and value.dim() == 0 and p.device.type == "cuda":
                 fused = any(group.get("fused") for group in owner.param_groups)
                 state[key] = value.to(p.device) if fused else value

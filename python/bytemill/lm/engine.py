@@ -45,10 +45,6 @@ class Engine:
         self.config, self.windows, self.plan, self.world = config, windows, plan, world
         self.rows = rows_of(config, world)
         self.micro = min(config.micro_batch_size or len(self.rows), len(self.rows))
-        if config.optimizer == "muon" and config.parallel == "fsdp" and world.size > 1:
-            raise ConfigError(
-                "Muon needs whole matrices, and fsdp cuts them", "use parallel='ddp', or adamw"
-            )
         torch.manual_seed(config.seed)
         self.model = TransformerLM(model_config).to(plan.device).use_kernels(plan.kernels)
         self.shared: nn.Module = world.shared(self.model, config.parallel)
@@ -60,6 +56,7 @@ class Engine:
             betas=(config.beta1, config.beta2),
             eps=config.eps,
             muon_lr=config.muon_lr,
+            embedding_lr=config.embedding_lr,
         )
 
     def compile(self, step: int, report: Report) -> None:
