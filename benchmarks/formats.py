@@ -40,7 +40,7 @@ corpus = Corpus(path)
 options = {"threads": int(threads), "progress": False, "engine": engine}
 if engine == "ray":
     import ray
-    ray.init(num_cpus=int(threads), include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=int(threads), include_dashboard=False, log_to_driver=False)
 if what == "encode":
     loaded = bytemill.Tokenizer.load(tokenizer)
 began = time.perf_counter()

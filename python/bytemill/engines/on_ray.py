@@ -61,7 +61,8 @@ class Ray:
             if self._address is not None:
                 options["address"] = self._address
             elif "RAY_ADDRESS" not in os.environ:
-                options |= {"include_dashboard": False, "num_cpus": self._cpus}
+                # Without "local", Ray would look for a cluster that somebody started here.
+                options |= {"address": "local", "include_dashboard": False, "num_cpus": self._cpus}
             try:
                 ray.init(**options)
             except ConnectionError as error:
