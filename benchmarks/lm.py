@@ -36,6 +36,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import jobs
 from bytemill import lm
 from bytemill.lm import optim
 
@@ -318,9 +319,7 @@ def peak_of(shape: dict[str, int], name: str) -> int:
     contender = trainers(shape, False)[name]()
     for ids, targets in batches(shape)[:3]:
         contender.step(ids, targets)
-    # Not getrusage, whose peak begins with that of the process that started this one.
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["VmHWM"].split()[0]) * 1024
+    return jobs.peak_memory()
 
 
 # --- turns and tables --------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jobs
 import zipf
 from bytemill import _native
 from bytemill.engines.tasks import Means, merge
@@ -44,8 +45,7 @@ def merged(target: str, parts: list[str]) -> tuple[float, int]:
     began = time.perf_counter()
     merge(Means(PATTERN, SPECIALS, None, 1, None), target, *parts)
     seconds = time.perf_counter() - began
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return seconds, int(status["VmHWM"].split()[0]) * 1024
+    return seconds, jobs.peak_memory()
 
 
 def main() -> None:

@@ -177,10 +177,10 @@ def account(
         raise ConfigError(f"optimizer={optimizer!r} is unknown", "known are adamw, muon and sgd")
     found = _hardware(hardware)
     if dtype is None:
-        pays = found is not None and (found.device != "cpu" or costs.bfloat16_pays_on_cpu(config))
-        dtype = (
-            "bfloat16" if found is not None and pays and "bfloat16" in found.flops else "float32"
-        )
+        has = found is not None and "bfloat16" in found.flops
+        on_cpu = found is not None and found.device == "cpu"
+        pays = has and (not on_cpu or costs.bfloat16_pays_on_cpu(config))
+        dtype = "bfloat16" if pays else "float32"
     if dtype not in costs.WIDTHS:
         raise ConfigError(f"dtype={dtype!r} is unknown", "known are float32 and bfloat16")
     limit = memory if memory is not None else None if found is None else found.memory
