@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 
 import bytemill  # noqa: E402
 import small_lm  # noqa: E402
-from bytemill import lm  # noqa: E402
-from bytemill.lm import checkpoint, optim, placing  # noqa: E402
+from bytemill import _files, lm  # noqa: E402
+from bytemill.lm import checkpoint, optim  # noqa: E402
 
 OPTIMIZERS = {
     "torch": lambda m: torch.optim.AdamW(m.parameters(), lr=0.01),
@@ -185,7 +185,7 @@ def test_a_failure_while_writing_leaves_the_step_before(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    for module, name in ((placing, "sync"), (checkpoint, "_file_checksum")):
+    for module, name in ((_files, "sync"), (checkpoint, "_file_checksum")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, full)
             with pytest.raises(OSError, match="No space"):

@@ -119,7 +119,7 @@ def test_going_on_is_exact(changes: dict[str, Any], ids: Path, tmp_path: Path) -
 KILLED = """
     import os, signal, sys
     from bytemill import lm
-    from bytemill.lm import placing
+    from bytemill import _files
 
     ids, run, steps, mode, at = sys.argv[1:]
     steps, at, calls = int(steps), int(at), 0
@@ -128,14 +128,14 @@ KILLED = """
         if mode == "step" and now.step == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def sync(path, real=placing.sync):
+    def sync(path, real=_files.sync):
         global calls
         calls += 1
         if mode == "sync" and calls == at:
             os.kill(os.getpid(), signal.SIGKILL)
         real(path)
 
-    placing.sync = sync
+    _files.sync = sync
     lm.train(ids, run, preset="tiny", vocab_size=97, context_length=16, d_model=32, num_layers=1,
              batch_size=8, steps=steps, eval_every=0, checkpoint_every=10, keep=1, threads=1,
              tensorboard=False, progress=report, resume=True)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ._files import write_atomically
 from .errors import BytemillError, ConfigError, CorpusError
-from .formats import write_atomically
 from .inspection import Span, spans, statistics
 from .progress import ProgressOption
 from .rendering import to_html

@@ -6,14 +6,12 @@ sure that a file appears whole or not at all.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from . import _native
+from ._files import settle, write_atomically, write_together
 from ._native import Core
 from .errors import ConfigError, TokenizerError
 
@@ -60,6 +58,8 @@ def read(
             "minbpe .model",
         )
     if kind in ("gpt2-vocab", "gpt2-merges"):
+        settle(path.parent)
+        files = [(str(path), path.read_bytes())]
         wanted = "merges.txt" if kind == "gpt2-vocab" else "vocab.json"
         other = _sibling(path, wanted)
         files = [files[0], (str(other), other.read_bytes())]
@@ -130,33 +130,9 @@ def write(core: Core, path: Path, kind: str, overwrite: bool) -> None:
                 raise FileExistsError(f"{target} exists already (overwrite=True replaces it)")
     if kind == "gpt2":
         path.mkdir(parents=True, exist_ok=True)
-    for target, data in zip(targets, parts):
-        write_atomically(target, data)
-
-
-def write_atomically(target: Path, data: bytes) -> None:
-    """Puts `data` at `target` so that a reader sees all of it or what was there before."""
-    with replacing(target) as file:
-        file.write(data)
-
-
-@contextlib.contextmanager
-def replacing(target: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of `target` when it is whole, and goes if it does not get so."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes the file private; give it the permissions any new file would have.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        write_together(path, {target.name: data for target, data in zip(targets, parts)})
+    else:
+        write_atomically(path, parts[0])
 
 
 def from_tiktoken(encoding: Any) -> Core:

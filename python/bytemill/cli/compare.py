@@ -164,7 +164,7 @@ def _named(corpora: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _write_page(found: Report, page: Path) -> None:
+    from .._files import write_atomically
     from ..comparison import to_html
-    from ..formats import write_atomically
 
     write_atomically(page, "".join(to_html(found)).encode())

@@ -17,8 +17,8 @@ from typing import Any, BinaryIO
 import click
 
 from .. import _native
+from .._files import replacing
 from ..errors import ConfigError, TokenizerError
-from ..formats import replacing
 from ..tokenizer import Tokenizer
 from ..tokens import Tokens
 from . import options, streams, tokens

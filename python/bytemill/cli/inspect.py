@@ -120,7 +120,7 @@ def _show(spans: list[Span], color: bool, ids: bool) -> None:
 
 
 def _write_page(tokenizer: Tokenizer, spans: list[Span], page: Path, title: str, ids: bool) -> None:
-    from ..formats import write_atomically
+    from .._files import write_atomically
     from ..rendering import to_html
 
     parts = to_html(tokenizer, spans, title=title, ids=ids)

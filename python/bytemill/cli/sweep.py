@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import lm, measures
+from .._files import write_atomically
 from ..errors import MissingPackageError
-from ..formats import write_atomically
 from ..lm.settings import DEFAULT_PRESET, PRESETS
 from ..lm.space import Range, parse
 from . import options, streams

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import formats
+from .. import _files
 from ..errors import TokenizerError
 from . import _rows
 from ._arguments import (
@@ -440,7 +440,7 @@ class PreTrainedTokenizerFast(NamedTokens):
         files = {"tokenizer_config.json": config, "tokenizer.json": said}
         for name, value in files.items():
             text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-            formats.write_atomically(directory / name, text.encode())
+            _files.write_atomically(directory / name, text.encode())
         return tuple(str(directory / name) for name in files)
 
     @classmethod

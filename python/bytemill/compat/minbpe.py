@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from .. import _native, formats
+from .. import _files, _native
 from ..errors import ConfigError, TokenizerError
 from ..tokenizer import Tokenizer
 from ._first_met import Pair, learn
@@ -313,4 +313,4 @@ def _shown(token: bytes) -> str:
 
 
 def _write(path: str, lines: list[str]) -> None:
-    formats.write_atomically(Path(path), "".join(f"{line}\n" for line in lines).encode())
+    _files.write_atomically(Path(path), "".join(f"{line}\n" for line in lines).encode())

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import _native, formats
+from .. import _files, _native
 from ..errors import ConfigError, CorpusError
 from ..memory import memory_limit as resolve_limit
 
@@ -109,7 +109,7 @@ class _Journal:
         directory.mkdir(exist_ok=True)
         lines = self._lines()
         if not lines:
-            formats.write_atomically(self._file, _line(head))
+            _files.write_atomically(self._file, _line(head))
         elif lines[0] != head:
             raise ConfigError(
                 f"{directory}: the interrupted run had another pattern, other special tokens, "
@@ -133,7 +133,7 @@ class _Journal:
             ) from None
         if whole != data:
             # A line that was being written when the end came; its batch is counted again.
-            formats.write_atomically(self._file, whole)
+            _files.write_atomically(self._file, whole)
         return lines
 
     def _tidy(self) -> None:

@@ -24,12 +24,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from .._files import replacing, replacing_directory
 from ..errors import CheckpointError
-from ..formats import replacing
 from .config import ModelConfig
 from .model import TransformerLM
 from .optim import Optimizers
-from .placing import placing
 from .sharding import like, whole
 from .tensors import Deferred, raw_bytes, write_safetensors
 
@@ -182,7 +181,7 @@ def write_step(
     each of those.
     """
     final = run / f"step-{iteration:08}"
-    with placing(final) as directory:
+    with replacing_directory(final) as directory:
         sums = {}
         for name, tensors in ((WEIGHTS, weights), (MOMENTS, moments)):
             if tensors is None:

@@ -10,15 +10,15 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 
+from .._files import replacing, replacing_directory
 from ..encoding import end_of_text
 from ..errors import ConfigError
-from ..formats import replacing
 from ..progress import ProgressOption, reporter
 from ..tokenizer import Tokenizer
 from . import gguf, huggingface
 from .checkpoint import WEIGHTS, checked_file
 from .config import ModelConfig
-from .placing import check_place, placing
+from .placing import check_place
 from .run import open_run
 from .tensors import Deferred, converted, open_tensors, write_safetensors
 
@@ -121,7 +121,7 @@ def export_run(
             with replacing(target) as file:
                 gguf.write_gguf(file, pairs, renamed, tell)
         else:
-            with placing(target) as directory:
+            with replacing_directory(target) as directory:
                 with open(directory / "model.safetensors", "wb") as file:
                     write_safetensors(file, renamed, tell)
                 _write_words(directory, config, tokenizer, end, dtype)

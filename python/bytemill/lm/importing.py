@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import __version__
+from .._files import replacing_directory
 from ..errors import CheckpointError
 from ..progress import ProgressOption, reporter
 from ..tokenizer import Tokenizer
@@ -21,7 +22,7 @@ from . import huggingface
 from .checkpoint import write_step
 from .config import ModelConfig
 from .costs import n_parameters
-from .placing import check_place, placing
+from .placing import check_place
 from .run import CONFIG, TOKENIZER, read_config, write_config
 from .tensors import Deferred, converted, open_tensors
 
@@ -87,7 +88,7 @@ def import_run(
             report("import", done, total)
 
         ours = _ours(config, weights, str(source))
-        with placing(target) as run:
+        with replacing_directory(target) as run:
             if found is not None:
                 found.save(run / TOKENIZER)
             kind = huggingface.architecture(config)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..formats import replacing
+from .._files import replacing
 
 __all__ = ["METRICS", "Metrics", "read_metrics"]
 

@@ -1,16 +1,12 @@
-"""Directories that appear whole or not at all."""
+"""Whether a directory may be replaced."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import ConfigError
 
-__all__ = ["check_place", "placing", "sync"]
+__all__ = ["check_place"]
 
 
 def check_place(target: Path, overwrite: bool, mark: str, what: str) -> None:
@@ -33,39 +29,3 @@ def check_place(target: Path, overwrite: bool, mark: str, what: str) -> None:
             f"{target}: the directory holds something that is not {what}",
             f"only {what} is ever replaced; name another directory",
         )
-
-
-@contextlib.contextmanager
-def placing(target: Path) -> Iterator[Path]:
-    """A directory that takes the place of `target` when it is filled, and goes if it fails."""
-    target.absolute().parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    try:
-        yield temporary
-        for path in sorted(temporary.rglob("*"), reverse=True):
-            sync(path)
-        sync(temporary)
-        aside = target.with_name(f".{target.name}.old")
-        shutil.rmtree(aside, ignore_errors=True)
-        if target.exists():
-            # No rename replaces a directory that is not empty.
-            target.rename(aside)
-        temporary.rename(target)
-        sync(target.absolute().parent)
-        shutil.rmtree(aside, ignore_errors=True)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
-def sync(path: Path) -> None:
-    """Sees to it that a file or directory is on disk."""
-    # Windows cannot open directories; there the rename itself must do.
-    with contextlib.suppress(PermissionError):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._files import replacing
 from ..errors import CheckpointError, ConfigError, MissingPackageError
-from ..formats import replacing
 from . import costs
 from .accounting import shares
 from .config import ModelConfig

@@ -15,8 +15,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._files import write_atomically
 from ..errors import CheckpointError
-from ..formats import write_atomically
 from .checkpoint import WEIGHTS as WEIGHTS
 from .checkpoint import fill_model, read_step, read_tensors, step_directories
 from .config import ModelConfig

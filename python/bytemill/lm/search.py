@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .._files import write_atomically
 from ..engines import Engine, Local, chosen
 from ..errors import BytemillError, ConfigError, MissingPackageError, TrainingError
-from ..formats import write_atomically
 from ..progress import ProgressOption, reporter
 from . import settings
 from .metrics import read_metrics

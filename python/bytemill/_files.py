@@ -1,0 +1,313 @@
+"""Files and directories that appear whole or not at all, and the lock that keeps writers apart.
+
+Everything unfinished is a *temporary*: `.NAME.xxxxxxxx.bytemill` beside the NAME that it becomes.
+The process that writes a temporary holds a lock on it, so the next writer of NAME can tell the
+temporaries of killed processes from those still being written, and removes only the former.
+
+Several files that belong together are renamed one after another. Their new names are written down
+first, in a *commit*; a process killed between two renames leaves the commit, and the next reader or
+writer that calls `settle` completes the renames.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from .errors import BytemillError
+
+__all__ = [
+    "replacing",
+    "replacing_directory",
+    "settle",
+    "sweep",
+    "sync",
+    "write_atomically",
+    "write_together",
+    "writer_lock",
+]
+
+SUFFIX = ".bytemill"
+COMMIT = ".commit" + SUFFIX
+
+
+# --- one writer at a time -----------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[None]:
+    """Holds the lock file `path` while `what` is written, or raises `error` if a process has it.
+
+    The operating system releases the lock when the process ends, however it ends. On a file system
+    without locks, keeping writers apart is up to the user.
+    """
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        try:
+            if not _try_lock(handle):
+                holder = os.read(handle, 32).decode("ascii", "replace").strip()
+                raise error(
+                    f"{what}: process {holder or '?'} is writing there",
+                    "wait until it has finished, or choose another output",
+                )
+            # The previous holder may have removed the file between our open and our lock.
+            if _is_at(handle, path):
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, str(os.getpid()).encode(), 0)
+                break
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+    try:
+        yield
+    finally:
+        # Removed before it is released, so that nobody locks a file that is about to go.
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        os.close(handle)
+
+
+def _try_lock(handle: int) -> bool:
+    """Whether the lock on an open file could be had. True on file systems without locks."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as failed:
+        return failed.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+    return True
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except OSError:
+        return False
+
+
+# --- one file -----------------------------------------------------------------------------------
+
+
+def write_atomically(target: Path, data: bytes) -> None:
+    """Puts `data` at `target`: a reader sees all of it, or what was there before."""
+    with replacing(target) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[BinaryIO]:
+    """A new file that takes the place of `target` on success and is removed on failure."""
+    sweep(target)
+    with _naming(target), _temporary(target) as (temporary, file):
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+        os.replace(temporary, target)
+    sync(target.absolute().parent)
+
+
+@contextlib.contextmanager
+def _temporary(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """A locked temporary of `target`, removed on failure."""
+    while True:
+        path = _temporary_path(target)
+        try:
+            file = open(path, "xb")  # noqa: SIM115
+        except FileExistsError:
+            continue
+        # A sweep may have come between the creation and the lock.
+        if _try_lock(file.fileno()) and _is_at(file.fileno(), path):
+            break
+        file.close()
+    try:
+        with file:
+            yield path, file
+    except BaseException:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
+
+
+def _temporary_path(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{secrets.token_hex(4)}{SUFFIX}")
+
+
+@contextlib.contextmanager
+def _naming(target: Path) -> Iterator[None]:
+    """Gives an `OSError` that names no file, such as a full disk's, the name of `target`."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), str(target)) from None
+        raise
+
+
+def sweep(target: Path) -> None:
+    """Removes the temporaries of `target` whose writers are dead."""
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}{re.escape(SUFFIX)}")
+    with contextlib.suppress(OSError):
+        for name in os.listdir(target.absolute().parent):
+            if pattern.fullmatch(name):
+                _remove_if_dead(target.with_name(name))
+
+
+def _remove_if_dead(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        # Windows refuses to open a directory and to remove an open file, which protects both.
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            if _try_lock(handle):
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+        finally:
+            os.close(handle)
+
+
+# --- files that belong together -----------------------------------------------------------------
+
+
+def write_together(directory: Path, contents: Mapping[str, bytes]) -> None:
+    """Writes several files of a directory so that, once settled, all are new or none is."""
+    settle(directory)
+    with _naming(directory), contextlib.ExitStack() as temporaries:
+        renames: dict[str, str] = {}
+        for name, data in contents.items():
+            sweep(directory / name)
+            temporary, file = temporaries.enter_context(_temporary(directory / name))
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            renames[temporary.name] = name
+        write_atomically(directory / COMMIT, json.dumps(renames).encode())
+    # From here on the new files count: an interrupted rename is completed by the next `settle`.
+    settle(directory)
+
+
+def settle(directory: Path) -> None:
+    """Completes the renames of a `write_together` that was interrupted after its commit."""
+    try:
+        renames = json.loads((directory / COMMIT).read_bytes())
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError):
+        renames = None
+    if not isinstance(renames, dict) or not all(map(_is_rename, renames, renames.values())):
+        raise BytemillError(
+            f"{directory / COMMIT}: damaged", "delete it, and write the files beside it again"
+        )
+    for temporary, name in renames.items():
+        # Missing: renamed by the interrupted process, or by another that settles now.
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(directory / temporary, directory / name)
+    sync(directory)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(directory / COMMIT)
+
+
+def _is_rename(temporary: object, name: object) -> bool:
+    """Whether an entry of a commit stays within its directory and moves a temporary of ours."""
+    return (
+        isinstance(temporary, str)
+        and isinstance(name, str)
+        and os.path.basename(name) == name
+        and re.fullmatch(rf"\.{re.escape(name)}\.[0-9a-f]{{8}}{re.escape(SUFFIX)}", temporary)
+        is not None
+    )
+
+
+# --- a directory --------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def replacing_directory(target: Path) -> Iterator[Path]:
+    """A new directory that takes the place of `target` on success and is removed on failure.
+
+    All of an existing `target` is replaced: the caller has checked that every file in it is ours.
+    """
+    parent = target.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    sweep(target)
+    temporary = _temporary_path(target)
+    temporary.mkdir()
+    with _held(temporary):
+        try:
+            with _naming(target):
+                yield temporary
+                for path in sorted(temporary.rglob("*"), reverse=True):
+                    sync(path)
+                sync(temporary)
+                if target.exists():
+                    _exchange(temporary, target)
+                else:
+                    temporary.rename(target)
+                sync(parent)
+        finally:
+            # What is left under the temporary name: an unfinished directory, or the old one.
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _held(directory: Path) -> Iterator[None]:
+    """Locks a directory, where the system can."""
+    handle = None if os.name == "nt" else os.open(directory, os.O_RDONLY)
+    try:
+        if handle is not None:
+            _try_lock(handle)
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _exchange(new: Path, old: Path) -> None:
+    """Swaps two directories, in one step where the system has one.
+
+    Elsewhere there is a moment without `old`; a process killed in it leaves both under temporary
+    names.
+    """
+    swap = _system_swap()
+    if swap is not None and swap(os.fsencode(new), os.fsencode(old)) == 0:
+        return
+    aside = _temporary_path(old)
+    old.rename(aside)
+    new.rename(old)
+    aside.rename(new)
+
+
+def _system_swap() -> Callable[[bytes, bytes], int] | None:
+    """`renameat2` of Linux or `renamex_np` of macOS, with the flag that swaps; None elsewhere."""
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        if sys.platform.startswith("linux"):
+            here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+            return lambda a, b: int(library.renameat2(here, a, here, b, exchange))
+        if sys.platform == "darwin":
+            return lambda a, b: int(library.renamex_np(a, b, 2))  # RENAME_SWAP
+    return None
+
+
+def sync(path: Path) -> None:
+    """Flushes a file or directory to disk."""
+    # Windows cannot open directories; there the rename itself must do.
+    with contextlib.suppress(PermissionError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
