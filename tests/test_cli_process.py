@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -62,7 +63,97 @@ def test_a_full_disk_is_a_failure(saved: Path, corpus: Path, command: str) -> No
     with open("/dev/full", "wb") as full:
         process = start(*line, stdout=full)
         _, err = process.communicate()
-    assert (process.returncode, err) == (1, b"error: no space left on device\n")
+    assert process.returncode == 1
+    assert err.startswith(b"error: stdout: no space left on device\nhint: free some space")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["encode", "--help"]])
+def test_help_on_a_full_disk_is_a_failure(arguments: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        process = start(*arguments, stdout=full)
+        _, err = process.communicate()
+    assert process.returncode == 1
+    assert err.startswith(b"error: stdout: no space left on device\n")
+
+
+@POSIX
+@pytest.mark.parametrize(
+    ("redirection", "code", "said"),
+    [
+        ("--help >&-", 1, b"error: stdout: bad file descriptor\n"),
+        ("encode -t {tokenizer} {corpus} >&-", 1, b"error: stdout: bad file descriptor\n"),
+        ("inspect {tokenizer} text >&-", 1, b"error: stdout: bad file descriptor\n"),
+        ("encode -t {tokenizer} - <&-", 1, b"error: stdin: bad file descriptor\n"),
+        ("nonsense 2>&-", 2, b""),
+        ("nonsense 2>/dev/full", 2, b""),
+    ],
+)
+def test_closed_streams(
+    saved: Path, corpus: Path, redirection: str, code: int, said: bytes
+) -> None:
+    if "/dev/full" in redirection and not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    line = redirection.format(tokenizer=saved, corpus=corpus)
+    done = subprocess.run(f"{sys.executable} -m bytemill {line}", shell=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (code, said)
+
+
+@POSIX
+def test_a_closed_stderr_does_not_write_into_our_files(corpus: Path, tmp_path: Path) -> None:
+    """The next file opened would get its number, and with it whatever others print to stderr."""
+    out = tmp_path / "a.json"
+    code = (
+        "import os, sys; from bytemill.cli import main\n"
+        "import bytemill.formats as f; real = f.write_atomically\n"
+        "def noisy(path, data): os.write(2, b'noise'); real(path, data)\n"
+        "f.write_atomically = noisy\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    line = [sys.executable, "-c", code, "train-tokenizer", corpus, "-o", out, "--vocab-size", 260]
+    shell = " ".join(shlex.quote(str(word)) for word in line)
+    assert subprocess.run(f"{shell} 2>&-", shell=True).returncode == 0
+    assert b"noise" not in out.read_bytes()
+    assert len(bytemill.Tokenizer.load(out)) == 260
+
+
+@POSIX
+@pytest.mark.parametrize(
+    "module", ["bytemill.cli", "click", "bytemill._native", "bytemill.tokenizer"]
+)
+def test_ctrl_c_during_imports(module: str) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == os.environ['AT']: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from bytemill.__main__ import main\n"
+        "sys.argv[:] = ['bytemill', '--help']\n"
+        "sys.exit(main())"
+    )
+    environment = os.environ | {"AT": module}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
+    assert (done.returncode, done.stderr) == (130, b"")
+
+
+@POSIX
+def test_a_read_only_file_system_is_called_one(tmp_path: Path) -> None:
+    try:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", tmp_path], check=True,
+                       capture_output=True)  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("may not mount here")
+    try:
+        (tmp_path.parent / "text").write_text("some text")
+        line = ("train-tokenizer", tmp_path.parent / "text", "-o", tmp_path / "a.json")
+        process = start(*line, "--vocab-size", "260")
+        _, err = process.communicate()
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+    assert process.returncode == 1
+    assert b"read-only file system" in err
+    assert b"hint: the file system is mounted read-only" in err
 
 
 @POSIX

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import pickle
 import re
@@ -15,19 +16,28 @@ import reference
 from bytemill import _native
 
 TOP = Path(__file__).parents[1]
-CLASSES = [value for value in vars(bytemill).values() if inspect.isclass(value)]
+CLASSES = [value for value in map(bytemill.__getattr__, bytemill.__all__) if inspect.isclass(value)]
 
 
 def test_all_is_sorted_and_complete() -> None:
     # Constants, then classes, then functions, as ruff sorts them.
     kind = lambda name: (not name.isupper(), not name[0].isupper(), name)  # noqa: E731
     assert bytemill.__all__ == sorted(bytemill.__all__, key=kind)
-    public = {
-        name
-        for name, value in vars(bytemill).items()
-        if not name.startswith("_") and not inspect.ismodule(value)
+    lazy = [name for names in bytemill._MODULES.values() for name in names]
+    assert sorted(lazy) == sorted(bytemill.__all__)
+    # What type checkers and editors see is the same.
+    tree = ast.parse(inspect.getsource(bytemill))
+    checked = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        (node.module, alias.name)
+        for node in checked.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
     }
-    assert set(bytemill.__all__) == public | {"__version__"}
+    assert seen == {(m, name) for m, names in bytemill._MODULES.items() for name in names}
+    assert set(bytemill.__all__) <= set(dir(bytemill))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        bytemill.nothing  # noqa: B018
 
 
 def test_everything_public_is_documented() -> None:

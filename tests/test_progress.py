@@ -13,6 +13,7 @@ import pytest
 
 import bytemill
 from bytemill import displays, progress
+from bytemill.cli import streams
 from bytemill.progress import ProgressEvent, ProgressOption, reporter
 
 
@@ -283,3 +284,21 @@ def test_a_broken_stream_does_not_end_the_work(
         report("count", 1, 2)
     replace_stderr(monkeypatch, None)
     work(True, clock)
+
+
+def test_a_note_is_printed_above_the_progress_line(
+    clock: Clock, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("NO_COLOR", "1")
+    with reporter("terminal") as report:
+        clock.now += 1
+        report("count", 10, 100)
+        streams.note(None, "one file is empty")
+        clock.now += 1
+        report("count", 20, 100)
+    # What a terminal shows: each carriage return writes over the line.
+    lines = [line.rpartition("\r")[2] for line in terminal.getvalue().split("\n")]
+    assert lines[0] == "note: one file is empty"
+    assert lines[1].startswith("count   20 bytes in")
+    assert "count   10%" not in "".join(lines)

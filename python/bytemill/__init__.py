@@ -6,23 +6,29 @@
 'the hat'
 """
 
-from ._native import UNICODE_VERSION, __version__
-from .corpus import Corpus
-from .counts import Counts, count_corpus
-from .errors import (
-    BytemillError,
-    CheckpointError,
-    ConfigError,
-    CorpusError,
-    MissingPackageError,
-    TokenizerError,
-    TokensError,
-    TrainingError,
-)
-from .progress import ProgressEvent
-from .tokenizer import Batch, Decoder, Offsets, Tokenizer
-from .tokens import Documents, Tokens, verify_tokens
-from .training import train_bpe, train_tokenizer
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._native import UNICODE_VERSION, __version__
+    from .corpus import Corpus
+    from .counts import Counts, count_corpus
+    from .errors import (
+        BytemillError,
+        CheckpointError,
+        ConfigError,
+        CorpusError,
+        MissingPackageError,
+        TokenizerError,
+        TokensError,
+        TrainingError,
+    )
+    from .progress import ProgressEvent
+    from .tokenizer import Batch, Decoder, Offsets, Tokenizer
+    from .tokens import Documents, Tokens, verify_tokens
+    from .training import train_bpe, train_tokenizer
 
 __all__ = [
     "UNICODE_VERSION",
@@ -49,3 +55,29 @@ __all__ = [
     "train_tokenizer",
     "verify_tokens",
 ]
+
+# Modules are imported when one of their names is first used: a program that only parses its
+# arguments starts at once, and Ctrl-C during the slow imports meets the command line's handler.
+_MODULES = {
+    "_native": ("UNICODE_VERSION", "__version__"),
+    "corpus": ("Corpus",),
+    "counts": ("Counts", "count_corpus"),
+    "errors": tuple(name for name in __all__ if name.endswith("Error")),
+    "progress": ("ProgressEvent",),
+    "tokenizer": ("Batch", "Decoder", "Offsets", "Tokenizer"),
+    "tokens": ("Documents", "Tokens", "verify_tokens"),
+    "training": ("train_bpe", "train_tokenizer"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            value = getattr(importlib.import_module(f".{module}", __name__), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

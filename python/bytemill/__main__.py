@@ -1,7 +1,17 @@
-"""`python -m bytemill`."""
+"""The program `bytemill`, also `python -m bytemill`."""
 
 import sys
 
-from .cli import main
 
-sys.exit(main())
+def main() -> int:
+    """Runs the command line; Ctrl-C during its imports is an interruption like any other."""
+    try:
+        from .cli import main as run
+
+        return run()
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

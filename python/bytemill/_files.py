@@ -12,7 +12,6 @@ writer that calls `settle` completes the renames.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import json
 import os
@@ -27,6 +26,7 @@ from typing import BinaryIO
 from .errors import BytemillError
 
 __all__ = [
+    "naming",
     "replacing",
     "replacing_directory",
     "settle",
@@ -114,7 +114,7 @@ def write_atomically(target: Path, data: bytes) -> None:
 def replacing(target: Path) -> Iterator[BinaryIO]:
     """A new file that takes the place of `target` on success and is removed on failure."""
     sweep(target)
-    with _naming(target), _temporary(target) as (temporary, file):
+    with naming(target), _temporary(target) as (temporary, file):
         yield file
         file.flush()
         os.fsync(file.fileno())
@@ -149,13 +149,13 @@ def _temporary_path(target: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _naming(target: Path) -> Iterator[None]:
-    """Gives an `OSError` that names no file, such as a full disk's, the name of `target`."""
+def naming(name: str | Path) -> Iterator[None]:
+    """Gives an `OSError` that names no file, such as a full disk's, this name."""
     try:
         yield
     except OSError as error:
         if error.filename is None and error.errno is not None:
-            raise OSError(error.errno, os.strerror(error.errno), str(target)) from None
+            raise OSError(error.errno, os.strerror(error.errno), str(name)) from None
         raise
 
 
@@ -185,7 +185,7 @@ def _remove_if_dead(path: Path) -> None:
 def write_together(directory: Path, contents: Mapping[str, bytes]) -> None:
     """Writes several files of a directory so that, once settled, all are new or none is."""
     settle(directory)
-    with _naming(directory), contextlib.ExitStack() as temporaries:
+    with naming(directory), contextlib.ExitStack() as temporaries:
         renames: dict[str, str] = {}
         for name, data in contents.items():
             sweep(directory / name)
@@ -247,7 +247,7 @@ def replacing_directory(target: Path) -> Iterator[Path]:
     temporary.mkdir()
     with _held(temporary):
         try:
-            with _naming(target):
+            with naming(target):
                 yield temporary
                 for path in sorted(temporary.rglob("*"), reverse=True):
                     sync(path)
@@ -292,7 +292,9 @@ def _exchange(new: Path, old: Path) -> None:
 
 def _system_swap() -> Callable[[bytes, bytes], int] | None:
     """`renameat2` of Linux or `renamex_np` of macOS, with the flag that swaps; None elsewhere."""
-    with contextlib.suppress(OSError, AttributeError):
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
         library = ctypes.CDLL(None)
         if sys.platform.startswith("linux"):
             here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE

@@ -66,6 +66,42 @@ def _in_notebook() -> bool:
 # --- displays ---------------------------------------------------------------------------------
 
 
+# How much of the terminal's last line is a progress line that will be redrawn. There is one
+# stderr, so this is one number for all that write to it.
+_drawn = 0
+
+
+def draw_line(stream: TextIO, line: str) -> None:
+    """Draws `line` over the progress line; a carriage return and spaces suit any terminal."""
+    global _drawn
+    write(stream, "\r" + line.ljust(_drawn))
+    _drawn = len(line)
+
+
+def clear_line(stream: TextIO) -> None:
+    """Makes room for lines of another kind: progress is drawn again below them."""
+    global _drawn
+    if _drawn:
+        # Two more for a "^C" that the terminal itself wrote.
+        write(stream, "\r" + " " * (_drawn + 2) + "\r")
+        _drawn = 0
+
+
+def end_line(stream: TextIO) -> None:
+    """Leaves the progress line as it is and starts a new one."""
+    global _drawn
+    if _drawn:
+        write(stream, "\n")
+        _drawn = 0
+
+
+def write(stream: TextIO, text: str) -> None:
+    """Writes what must not end hours of work if it fails: a terminal may be closed meanwhile."""
+    with contextlib.suppress(OSError, ValueError):
+        stream.write(text)
+        stream.flush()
+
+
 class Display:
     """Where events go; by itself, to the caller's function."""
 
@@ -83,10 +119,7 @@ class Display:
 
 
 class _Written(Display):
-    """A display that writes to a stream, the first time after `wait` seconds, then every `pause`.
-
-    A stream that fails (a closed terminal) must not end hours of work, so its errors are dropped.
-    """
+    """A display that writes to a stream, first after `wait` seconds, then every `pause`."""
 
     def __init__(self, stream: TextIO, wait: float, pause: float) -> None:
         self._stream = stream
@@ -105,16 +138,11 @@ class _Written(Display):
         if self._shown:
             self._close(event)
 
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            self._stream.write(text)
-            self._stream.flush()
-
     def _draw(self, event: ProgressEvent) -> None:
-        self._write(_line(event, width=0) + "\n")
+        write(self._stream, _line(event, width=0) + "\n")
 
     def _close(self, event: ProgressEvent) -> None:
-        self._write(_totals(event) + "\n")
+        write(self._stream, _totals(event) + "\n")
 
 
 class _Plain(_Written):
@@ -130,7 +158,7 @@ class _Json(_Written):
     def _draw(self, event: ProgressEvent, kind: str = "progress") -> None:
         # Microseconds are enough, and shorter to read.
         fields = {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(event).items()}
-        self._write(json.dumps({"event": kind} | fields) + "\n")
+        write(self._stream, json.dumps({"event": kind} | fields) + "\n")
 
     def _close(self, event: ProgressEvent) -> None:
         self._draw(event, "finished")
@@ -138,32 +166,23 @@ class _Json(_Written):
 
 
 class _Terminal(_Written):
-    """One line, drawn over itself with a carriage return and spaces: no terminal lacks those."""
+    """One line that is redrawn."""
 
     def __init__(self, stream: TextIO, wait: float) -> None:
         super().__init__(stream, wait, REDRAW_EVERY)
-        self._drawn = 0
         self._bar = _bar_characters(stream)
 
     def _draw(self, event: ProgressEvent) -> None:
         # Room at the end for the "^C" that the terminal itself writes.
         width = shutil.get_terminal_size().columns - 3
-        self._over(_line(event, width, self._bar)[:width])
+        draw_line(self._stream, _line(event, width, self._bar)[:width])
 
     def _close(self, event: ProgressEvent) -> None:
-        self._over(_totals(event))
-        self._write("\n")
-        self._drawn = 0
+        draw_line(self._stream, _totals(event))
+        end_line(self._stream)
 
     def drop(self) -> None:
-        if self._drawn:
-            self._drawn += 2  # clear a "^C" too
-            self._over("")
-            self._write("\r")
-
-    def _over(self, line: str) -> None:
-        self._write("\r" + line.ljust(self._drawn))
-        self._drawn = len(line)
+        clear_line(self._stream)
 
 
 class _Notebook(_Written):

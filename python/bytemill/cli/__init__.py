@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -60,19 +60,24 @@ class _Root(click.Group):
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = lambda message, *_args, **_more: streams.note(ctx, str(message))
-            try:
-                result = super().invoke(ctx)
-                sys.stdout.flush()
-                return result
-            except BrokenPipeError:
-                streams.forget_stdout()
-                ctx.exit(0)
-            except (BytemillError, OSError, MemoryError) as error:
-                streams.fail(ctx, error)
-                ctx.exit(1)
-            except KeyboardInterrupt:
-                streams.interrupted(ctx)
-                ctx.exit(130)
+            return _exit_code(ctx, lambda: super(_Root, self).invoke(ctx))
+
+
+def _exit_code(ctx: click.Context | None, work: Callable[[], Any]) -> int:
+    """Does the work, and turns what it raises into a message and an exit code."""
+    try:
+        code = work()
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except BrokenPipeError:
+        streams.forget_stdout()
+        return 0
+    except (BytemillError, OSError, MemoryError) as error:
+        streams.fail(ctx, error)
+        return 1
+    except (KeyboardInterrupt, click.Abort):
+        streams.interrupted(ctx)
+        return 130
 
 
 @click.group(
@@ -115,12 +120,13 @@ for _command in (
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line on `argv` (None: that of the process) and gives the exit code."""
     streams.prepare()
-    try:
-        code = app.main(argv, prog_name="bytemill", standalone_mode=False)
-        return code if isinstance(code, int) else 0
-    except click.ClickException as error:
-        streams.usage(error)
-        return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        # Before any command began; while one runs, the group above sees it first.
-        return 130
+
+    def run() -> Any:
+        try:
+            return app.main(argv, prog_name="bytemill", standalone_mode=False)
+        except click.ClickException as error:
+            streams.usage(error)
+            return error.exit_code
+
+    # What fails before a command starts, such as printing the help.
+    return _exit_code(None, run)

@@ -163,7 +163,12 @@ def check_file(path: Path, overwrite: bool) -> None:
     if not path.parent.is_dir():
         raise _os_error(errno.ENOTDIR if path.parent.exists() else errno.ENOENT, path.parent)
     if not os.access(path.parent, os.W_OK):
-        raise _os_error(errno.EACCES, path.parent)
+        raise _os_error(errno.EROFS if _is_read_only(path.parent) else errno.EACCES, path.parent)
+
+
+def _is_read_only(directory: Path) -> bool:
+    """Whether the file system is mounted without the right to write."""
+    return hasattr(os, "statvfs") and bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
 
 
 def _os_error(code: int, path: Path) -> OSError:

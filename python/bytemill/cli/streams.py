@@ -17,23 +17,70 @@ from typing import Any, BinaryIO, TextIO, TypeVar
 
 import click
 
+from .. import displays
+from .._files import naming
 from ..errors import BytemillError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+HINTS = {
+    errno.ENOSPC: "free some space there, or choose another place",
+    errno.EDQUOT: "your quota there is used up: free some space, or choose another place",
+    errno.EROFS: "the file system is mounted read-only: choose another place",
+}
 
 # Large enough that a call into the core costs nothing, small enough not to matter for memory.
 BLOCK_SIZE = 1 << 20
 
 
 def prepare() -> None:
-    """Makes the streams able to carry any text.
+    """Makes the streams able to carry any text, and gives back those that were closed.
 
     A stream in a narrow encoding (a redirected one on Windows, or LC_ALL=C) would raise on the
-    first sign it lacks; a question mark in its place does no harm.
+    first character it lacks; a question mark in its place does no harm.
+
+    The number of a closed stream (`>&-`) would go to the next file that is opened, and what other
+    libraries print would go into that file. So each gets a descriptor of its own: one that refuses
+    to be read or written, as a closed one does, and for stderr one that swallows everything.
     """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            flags = (os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)[number]
+            _reopen(number, flags)
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+        sys.stdout = _named(sys.stdout)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+class _Stdout(io.FileIO):
+    """Stdout, which says its name when it fails: "no space left on device" alone helps nobody."""
+
+    def write(self, data: Any) -> int:
+        with naming("stdout"):
+            return super().write(data)
+
+
+def _named(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    """The same stream over a `_Stdout`, unless it does not go to a file or pipe."""
+    buffer: Any = stream.buffer
+    if not isinstance(getattr(buffer, "raw", buffer), io.FileIO):
+        return stream
+    raw = _Stdout(stream.fileno(), "w", closefd=False)
+    # Python run with -u has no buffer.
+    below: Any = raw if buffer is getattr(buffer, "raw", buffer) else io.BufferedWriter(raw)
+    return io.TextIOWrapper(below, stream.encoding, write_through=below is raw)
+
+
+def _reopen(number: int, flags: int) -> None:
+    """Opens the null device under the number of a standard stream."""
+    null = os.open(os.devnull, flags)
+    if null != number:
+        os.dup2(null, number)
+        os.close(null)
 
 
 # --- stderr -----------------------------------------------------------------------------------
@@ -58,30 +105,31 @@ def json_option(function: Function) -> Function:
 
 
 def say(text: str) -> None:
-    """A line for the person at the terminal."""
-    click.echo(text, err=True)
+    """Prints a line for the person at the terminal, above a progress bar if one is drawn."""
+    # A stderr that cannot be written (closed, on a full disk) must not hide the exit code.
+    with contextlib.suppress(OSError):
+        displays.clear_line(sys.stderr)
+        click.echo(text, err=True)
 
 
-def note(ctx: click.Context, message: str) -> None:
+def note(ctx: click.Context | None, message: str) -> None:
     """Something the user should know that is not a failure."""
     _event(ctx, "note", message, None, "yellow")
 
 
-def fail(ctx: click.Context, error: BaseException) -> None:
+def fail(ctx: click.Context | None, error: BaseException) -> None:
     """What went wrong and, where there is one, the remedy."""
     message, hint = explain(error)
     _event(ctx, "error", message, hint, "red")
-    if isinstance(error, OSError):
-        # It may have been stdout that failed (a full disk), and would again at exit.
-        try:
-            sys.stdout.flush()
-        except OSError:
-            forget_stdout()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        forget_stdout()
 
 
-def interrupted(ctx: click.Context) -> None:
+def interrupted(ctx: click.Context | None) -> None:
     """Ctrl-C."""
-    if ctx.meta.get("json"):
+    if ctx is not None and ctx.meta.get("json"):
         say(json.dumps({"event": "interrupted"}))
     else:
         say("interrupted")
@@ -96,8 +144,10 @@ def usage(error: click.ClickException) -> None:
     _print("error", message[:1].lower() + message[1:], f"see {command} --help", "red")
 
 
-def _event(ctx: click.Context, kind: str, message: str, hint: str | None, color: str) -> None:
-    if ctx.meta.get("json"):
+def _event(
+    ctx: click.Context | None, kind: str, message: str, hint: str | None, color: str
+) -> None:
+    if ctx is not None and ctx.meta.get("json"):
         fields = {"event": kind, "message": message}
         say(json.dumps(fields if hint is None else fields | {"hint": hint}))
     else:
@@ -126,8 +176,8 @@ def explain(error: BaseException) -> tuple[str, str | None]:
         hint = "name a file in it"
     elif isinstance(error, PermissionError):
         hint = "check who may read or write it: ls -l"
-    elif isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is not None:
-        hint = "free some space there, or name another place"
+    elif isinstance(error, OSError):
+        hint = HINTS.get(error.errno or 0)
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error), hint
     # The system's words come with a capital, and the name in quotes after them.
@@ -154,10 +204,8 @@ def use_color(stream: TextIO) -> bool:
 
 
 def forget_stdout() -> None:
-    """Sends to nowhere what is still in the buffer: nobody reads it, or there is no room."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    """Discards what is still in the buffer, which would fail again when the program ends."""
+    _reopen(sys.stdout.fileno(), os.O_WRONLY)
 
 
 def put(parts: Iterable[str], *, color: bool | None = None) -> None:
@@ -216,7 +264,8 @@ def open_input(name: str) -> Iterator[BinaryIO]:
             yield file
         return
     tell_of_terminal()
-    yield sys.stdin.buffer
+    with naming("stdin"):
+        yield sys.stdin.buffer
 
 
 def tell_of_terminal() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TextIO, TypeAlias
 
+from .. import displays
 from ..measures import duration, size
 
 __all__ = ["Report", "ReportOption", "StepReport"]
@@ -69,7 +69,6 @@ class Report:
             redraws = stream.isatty() and os.environ.get("TERM") != "dumb"
             form = "terminal" if redraws else "plain"
         self._form = form
-        self._drawn = 0
         self._next = 0.0
 
     def say(self, text: str) -> None:
@@ -79,7 +78,7 @@ class Report:
         if self._form == "json":
             self._write(json.dumps({"event": "note", "message": text}) + "\n")
             return
-        self._clear()
+        displays.clear_line(self._stream)
         self._write(text + "\n")
 
     def event(self, kind: str, text: str, **fields: Any) -> None:
@@ -105,29 +104,18 @@ class Report:
             self._write(json.dumps({"event": "progress"} | asdict(report)) + "\n")
         elif self._form == "terminal":
             width = shutil.get_terminal_size().columns - 3
-            line = _line(report)[:width]
-            self._write("\r" + line.ljust(self._drawn))
-            self._drawn = len(line)
+            displays.draw_line(self._stream, _line(report)[:width])
         else:
             self._write(_line(report) + "\n")
 
     def close(self) -> None:
         """Nothing more comes."""
-        if self._form == "terminal" and self._drawn:
-            self._write("\n")
-            self._drawn = 0
-
-    def _clear(self) -> None:
-        if self._drawn:
-            self._write("\r" + " " * self._drawn + "\r")
-            self._drawn = 0
+        if self._stream is not None:
+            displays.end_line(self._stream)
 
     def _write(self, text: str) -> None:
-        # A closed terminal must not end hours of work.
         if self._stream is not None:
-            with contextlib.suppress(OSError, ValueError):
-                self._stream.write(text)
-                self._stream.flush()
+            displays.write(self._stream, text)
 
 
 def _line(report: StepReport) -> str:
