@@ -12,11 +12,11 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// Counting pieces; progress is in bytes.
+    /// Counting pieces; progress is in bytes of text.
     Count,
     /// Learning merges; progress is in merges.
     Merge,
-    /// Encoding; progress is in bytes.
+    /// Encoding; progress is in bytes of text.
     Encode,
     /// Merging sorted runs of counts from disk; progress is in bytes of them.
     Gather,
@@ -47,6 +47,8 @@ pub struct Job {
     phase: AtomicU8,
     done: AtomicU64,
     total: AtomicU64,
+    /// Of phases that read a corpus: bytes of text, where `done` and `total` are bytes of files.
+    text: AtomicU64,
 }
 
 impl Job {
@@ -57,6 +59,7 @@ impl Job {
             phase: AtomicU8::new(phase as u8),
             done: AtomicU64::new(0),
             total: AtomicU64::new(total),
+            text: AtomicU64::new(0),
         }
     }
 
@@ -64,6 +67,7 @@ impl Job {
     pub fn enter(&self, phase: Phase, total: u64) -> Phase {
         let before = self.progress().0;
         self.done.store(0, Relaxed);
+        self.text.store(0, Relaxed);
         self.total.store(total, Relaxed);
         self.phase.store(phase as u8, Relaxed);
         before
@@ -84,6 +88,19 @@ impl Job {
         self.done.fetch_add(n, Relaxed);
     }
 
+    /// Notes that so many bytes of files were read, and so many bytes of text came of them.
+    pub fn read(&self, file: u64, text: u64) {
+        self.text.fetch_add(text, Relaxed);
+        self.done.fetch_add(file, Relaxed);
+    }
+
+    /// Notes that a corpus was read to its end, whatever its size was thought to be.
+    pub fn read_all(&self) {
+        if self.total.load(Relaxed) > 0 {
+            self.total.store(self.done.load(Relaxed), Relaxed);
+        }
+    }
+
     /// Asks the workers to stop.
     pub fn stop(&self) {
         self.stop.store(true, Relaxed);
@@ -99,7 +116,8 @@ impl Job {
         Arc::clone(&self.stop)
     }
 
-    /// The phase, what is done of it, and of how much (None: not known).
+    /// The phase, what is done of it, and of how much (None: not known). Of a corpus that is
+    /// compressed or has records, how much text there is is estimated from what was read so far.
     pub fn progress(&self) -> (Phase, u64, Option<u64>) {
         let phase = match self.phase.load(Relaxed) {
             0 => Phase::Count,
@@ -109,7 +127,39 @@ impl Job {
             4 => Phase::Shuffle,
             _ => Phase::Verify,
         };
-        let total = self.total.load(Relaxed);
-        (phase, self.done.load(Relaxed), (total > 0).then_some(total))
+        let (done, total) = (self.done.load(Relaxed), self.total.load(Relaxed));
+        if !matches!(phase, Phase::Count | Phase::Encode) {
+            return (phase, done, (total > 0).then_some(total));
+        }
+        let text = self.text.load(Relaxed);
+        let estimate = || (text as u128 * total as u128).div_ceil(done as u128) as u64;
+        // Loaded one after the other, the numbers may not belong together by a block.
+        let known = total > 0 && done > 0 && text > 0;
+        (phase, text, known.then(|| estimate().max(text)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_compressed_files_is_estimated() {
+        let job = Job::new(Phase::Count, 1000);
+        assert_eq!(job.progress(), (Phase::Count, 0, None));
+        job.read(250, 1000);
+        assert_eq!(job.progress(), (Phase::Count, 1000, Some(4000)));
+        job.read(750, 2000);
+        assert_eq!(job.progress(), (Phase::Count, 3000, Some(3000)));
+        job.enter(Phase::Gather, 10);
+        job.advance(5);
+        assert_eq!(job.progress(), (Phase::Gather, 5, Some(10)));
+    }
+
+    #[test]
+    fn without_a_size_there_is_no_estimate() {
+        let job = Job::new(Phase::Encode, 0);
+        job.read(100, 300);
+        assert_eq!(job.progress(), (Phase::Encode, 300, None));
     }
 }

@@ -130,7 +130,7 @@ def check(folder: Path, name: str, data: bytes, texts: list[str], **options: Any
     assert [document.tolist() for document in tokens.documents] == documents(texts), name
     assert b"".join(tokens.decode(TOKENIZER)) == "".join(texts).encode()
     assert bytemill.verify_tokens(out, TOKENIZER, path, progress=False) == []
-    sample = _native.Inputs([(str(path), None, None, corpus.entries()[0].reader)])
+    sample = _native.Inputs([(str(path), None, None, None, corpus.entries()[0].reader)])
     found = [text for _, _, some in sample.texts([EOT], [10**9], 20) for text in some]
     assert b"".join(found) == "".join(texts).encode()
 
@@ -395,7 +395,7 @@ def test_bad_records_stop_or_are_counted(packing: str, tmp_path: Path) -> None:
     assert tokens.skipped == tokens.manifest["skipped"] == SKIPPED
     assert len(tokens.documents) == 2
     tokens.verify(TOKENIZER, path)
-    with pytest.warns(UserWarning, match="left out 4: 1 not JSON"):
+    with pytest.warns(UserWarning, match="skipped 4 records: 1 not JSON"):
         bytemill.train_tokenizer(corpus, vocab_size=257)
 
 
@@ -538,12 +538,12 @@ def test_options_of_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert shown["skipped"] == {"invalid_json": 1, "invalid_utf8": 1, "missing_field": 1,
                                 "wrong_type": 1}  # fmt: skip
     result = ok("encode", "a.data", "-t", "t.json", "-o", "tokens", *reading)
-    assert "note: of the corpus, left out 4: 1 not JSON" in result.said
+    assert "note: skipped 4 records: 1 not JSON" in result.said
     ok("verify", "tokens", "-t", "t.json", "--source", "a.data")
     ok("train-tokenizer", "a.data", "-o", "new.json", "--vocab-size", 257, *reading)
     result = ok("compare", "t.json", "u.json", "a.data", "--html", "a.html", *reading)
-    assert "note: of the corpus, left out 4: 1 not JSON" in result.said
-    assert "left out 4: 1 not JSON" in Path("a.html").read_text("utf-8")
+    assert "note: skipped 4 records: 1 not JSON" in result.said
+    assert "skipped 4 records: 1 not JSON" in Path("a.html").read_text("utf-8")
     shown = ok("compare", "t.json", "u.json", "a.data", "--json", *reading).json
     assert shown["corpora"]["a.data"]["skipped"] == SKIPPED
     assert "differences" in ok("compare", "t.json", "u.json", "a.data", *reading).text

@@ -109,9 +109,9 @@ def test_counts_are_those_of_the_local_engine(cluster: None, data: Path, tmp_pat
     assert counts.skipped == {"invalid_json": 2}
     assert events[-1].phase in ("count", "gather")
     assert max(event.done for event in events if event.phase == "count") > 10**6
-    with pytest.warns(UserWarning, match="left out 2"):
+    with pytest.warns(UserWarning, match="skipped 2 records"):
         one = bytemill.train_tokenizer(corpus(data), vocab_size=300)
-    with pytest.warns(UserWarning, match="left out 2"):
+    with pytest.warns(UserWarning, match="skipped 2 records"):
         two = bytemill.train_tokenizer(corpus(data), vocab_size=300, engine=engine())
     assert one == two
 

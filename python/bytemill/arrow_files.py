@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .tables import Table, nested
+from .tables import Table, encoded_path, nested
 
 if TYPE_CHECKING:
     from .places import Entry
@@ -35,7 +35,7 @@ def arrow_table(arrow: Any, entry: Entry, field: str, on_error: str) -> Table:
 
 def _source(arrow: Any, entry: Entry) -> Any:
     if entry.reader is None:
-        return arrow.memory_map(entry.name, "r")
+        return arrow.memory_map(encoded_path(entry), "r")
     return arrow.PythonFile(entry.reader.open(), "r")  # type: ignore[attr-defined]
 
 
@@ -98,7 +98,7 @@ class ArrowStream(Table):
         self._read: Callable[[int, int], Any]
         self._schema = ipc.open_stream(_source(arrow, entry)).schema
         if entry.reader is None:
-            mapped = arrow.memory_map(entry.name, "r").read_buffer()
+            mapped = arrow.memory_map(encoded_path(entry), "r").read_buffer()
             self._read = lambda start, end: mapped.slice(start, end - start)
         else:
             fetch = entry.reader.fetch  # type: ignore[attr-defined]

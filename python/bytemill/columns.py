@@ -101,7 +101,7 @@ class Columns:
         if entry.reader is not None:
             entry.reader.check()  # type: ignore[attr-defined]
             return
-        status = os.stat(entry.name)
+        status = os.stat(entry.path or entry.name)
         if (status.st_size, status.st_mtime_ns) != (entry.size, entry.mtime_ns):
             raise CorpusError(
                 f"{entry.name}: changed since the work on it began",

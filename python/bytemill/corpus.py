@@ -6,6 +6,7 @@ a dataset, an iterator of texts, or a [`Corpus`][bytemill.Corpus] that says more
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from . import _native
 from .errors import ConfigError, CorpusError
 from .measures import parse_size
+from .names import redacted
+from .piped import STDIN, Piped
 
 if TYPE_CHECKING:
-    from .places import Entry
+    from .places import Entry, Listing
 
 __all__ = ["Corpus", "CorpusLike", "batches", "has_stdin", "refuse_no_text", "resolve", "skips"]
 
@@ -24,7 +27,7 @@ Path: TypeAlias = "str | os.PathLike[str]"
 CorpusLike: TypeAlias = "Corpus | Path | Sequence[Path] | Iterable[str | bytes] | Any"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Corpus:
     """What to read, and how: for all that a path alone does not say.
 
@@ -32,9 +35,10 @@ class Corpus:
     document: a line of JSONL, a row of CSV, Parquet, Arrow or a dataset, an item of an iterator.
 
     Args:
-        places: a path, a glob (`**` for any depth), a directory (every file below it), a URL that
-            `fsspec` knows, `"-"` for stdin, a list of these; a Hugging Face `datasets` object; an
-            iterator of `str` or `bytes`, which is streamed, never held.
+        places: a path, a glob (`**` for any depth), a directory (the files below it whose format
+            is known, or all text if there are none such), a URL that `fsspec` knows, `"-"` for
+            stdin, a list of these; a Hugging Face `datasets` object; an iterator of `str` or
+            `bytes`, which is streamed, never held.
         text_field: the field or column that holds the text of a record; dotted for one inside
             another, as in `"meta.text"`.
         input_format: what files hold, if not what their names say: `"text"`, `"jsonl"`, `"csv"`,
@@ -45,6 +49,10 @@ class Corpus:
         max_document: a record larger than this, in bytes or as in `"128MB"`, cannot be read.
         max_ratio: a packed file that unpacks to more than so many times its size is stopped.
         max_window: how much memory unpacking a file may ask for.
+        include: globs such as `"*.py"`: of directories, globs and archives, read only files that
+            match one, whatever their format. Compared with the name of a file and with its path
+            below the directory; `*` matches `/` too.
+        exclude: globs of files to skip, also of those that `include` names.
 
     >>> Corpus("data/*.jsonl.zst", text_field="content", on_error="skip").text_field
     'content'
@@ -57,6 +65,8 @@ class Corpus:
     max_document: int | str = 128 << 20
     max_ratio: int = 250
     max_window: int | str = 128 << 20
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.places, Corpus):
@@ -70,6 +80,18 @@ class Corpus:
                 raise ConfigError(f"{name}={getattr(self, name)!r} cannot be", "use 1 or more")
         if self.input_format is not None:
             _native.input_format("", self.input_format)  # refuses what is not known
+        for name in ("include", "exclude"):
+            globs = getattr(self, name)
+            globs = (globs,) if isinstance(globs, str) else tuple(globs)
+            if not all(isinstance(glob, str) and glob for glob in globs):
+                raise ConfigError(f"{name}={globs!r} is not a list of globs", 'such as "*.txt"')
+            object.__setattr__(self, name, globs)
+
+    def __repr__(self) -> str:
+        fields = (
+            f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self)
+        )
+        return redacted(f"Corpus({', '.join(fields)})")
 
     def _bytes(self, name: str) -> int:
         value = getattr(self, name)
@@ -95,21 +117,29 @@ class Corpus:
         raise TypeError(f"a corpus is a path, paths, or an iterator, not {type(places).__name__}")
 
     def entries(self) -> list[Entry]:
-        """The sources, in order."""
+        """The sources, in order; a warning names the files that are skipped."""
         from . import places
 
         return places.entries(self)
+
+    def listing(self) -> Listing:
+        """The sources, in order, and the files that are skipped."""
+        from . import places
+
+        return places.listing(self)
 
     def inputs(self, entries: Sequence[Entry] | None = None) -> _native.Inputs:
         """The sources for Rust; all of them, or some."""
         chosen = self.entries() if entries is None else entries
         return _native.Inputs(
-            [(entry.name, entry.format, entry.range, entry.reader) for entry in chosen],
+            [(entry.name, entry.path, entry.format, entry.range, entry.reader) for entry in chosen],
             text_field=self.text_field,
             on_error=self.on_error,
             max_document=self._bytes("max_document"),
             max_ratio=self.max_ratio,
             max_window=self._bytes("max_window"),
+            include=list(self.include),
+            exclude=list(self.exclude),
         )
 
     @property
@@ -122,13 +152,19 @@ class Corpus:
             "max_document": self._bytes("max_document"),
             "max_ratio": self.max_ratio,
             "max_window": self._bytes("max_window"),
+            "include": list(self.include),
+            "exclude": list(self.exclude),
         }
 
 
 def has_stdin(corpus: Corpus) -> bool:
     """Whether some of it comes by stdin, which can be read once."""
     places = corpus.places if isinstance(corpus.places, (list, tuple)) else (corpus.places,)
-    return any(isinstance(place, str) and place == "-" for place in places)
+    return any(
+        isinstance(getattr(place, "reader", None), Piped)
+        or (isinstance(place, str) and place == STDIN)
+        for place in places
+    )
 
 
 def resolve(corpus: CorpusLike) -> Corpus:
@@ -164,13 +200,15 @@ def refuse_no_text(
         places = resolve(corpus).places
         shown = repr(places) if isinstance(places, str) else "the corpus"
         if isinstance(places, (list, tuple)):
-            shown = ", ".join(map(repr, places[:3])) + (", …" if len(places) > 3 else "")
+            names = [getattr(place, "name", place) for place in places[:3]]
+            shown = ", ".join(map(repr, names)) + (", …" if len(places) > 3 else "")
+        shown = redacted(shown)
         if skipped:
             raise CorpusError(f"{shown} holds no text that can be read: {skips(skipped)}")
         raise CorpusError(f"{shown} holds no text", "check the path, or that the iterator is fresh")
 
 
-# What is wrong with records that were left out, for people.
+# What is wrong with records that were skipped, for people.
 KINDS = {
     "invalid_json": "not JSON",
     "missing_field": "without the text",
@@ -181,14 +219,16 @@ KINDS = {
     "too_packed": "packed too tightly",
     "too_long": "too long",
     "not_text": "not text",
+    "stray_file": "not of the corpus (empty, or a README and the like in an archive)",
 }
 
 
 def skips(skipped: Mapping[str, int]) -> str:
-    """Records that were left out, in a phrase.
+    """Records that were skipped, in a phrase.
 
     >>> skips({"invalid_json": 2, "damaged": 1})
-    'left out 3: 2 not JSON, 1 damaged'
+    'skipped 3 records: 2 not JSON, 1 damaged'
     """
     kinds = ", ".join(f"{n:,} {KINDS.get(kind, kind)}" for kind, n in skipped.items())
-    return f"left out {sum(skipped.values()):,}: {kinds}"
+    n = sum(skipped.values())
+    return f"skipped {n:,} record{'' if n == 1 else 's'}: {kinds}"

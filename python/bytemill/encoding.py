@@ -52,7 +52,7 @@ def encode_files(
     if resume and has_stdin(resolved):
         raise ConfigError("stdin cannot be read again", "resume with files")
     entries = resolved.entries()
-    _check_place(Path(out), [entry.name for entry in entries if entry.is_local])
+    _check_place(Path(out), [entry.path for entry in entries if entry.path is not None])
     # How large records are that somebody else gives, is not known yet.
     known = all(entry.size or entry.reader is None for entry in entries)
     refuse_no_text(sum(entry.size for entry in entries) if known else 1, corpus)

@@ -5,10 +5,19 @@ from __future__ import annotations
 import os
 import re
 import sys
+from decimal import Decimal
 
 from .errors import ConfigError
 
-__all__ = ["duration", "parse_size", "resident_memory", "size"]
+__all__ = [
+    "duration",
+    "estimated_text",
+    "parse_count",
+    "parse_size",
+    "resident_memory",
+    "size",
+    "text_size",
+]
 
 UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
@@ -27,6 +36,27 @@ def size(n: float) -> str:
         return f"{value:.0f} bytes"
     digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
     return f"{value:.{digits}f} {UNITS[unit]}"
+
+
+def text_size(text: int, files: int) -> str:
+    """A number of bytes of text, and of the files that it is from where that is another.
+
+    >>> text_size(5000, 5000), text_size(5000, 1200), text_size(5000, 6100)
+    ('5.00 kB', '5.00 kB of text (1.20 kB compressed)', '5.00 kB of text (6.10 kB of files)')
+    """
+    if files in (0, text):
+        return size(text)
+    return f"{size(text)} of text ({size(files)} {'compressed' if files < text else 'of files'})"
+
+
+def estimated_text(text: int, read: float, files: int) -> int | None:
+    """The bytes of text in `files` bytes of files, if `read` of these gave `text`; None if nothing
+    was read.
+
+    >>> estimated_text(300, 100, 1000), estimated_text(0, 0, 1000)
+    (3000, None)
+    """
+    return max(round(text * files / read), text) if text and read else None
 
 
 def duration(seconds: float) -> str:
@@ -59,6 +89,23 @@ def parse_size(text: str) -> int:
     power = " kmgtp".index(letter.lower() or " ")
     unit: int = (1024 if binary else 1000) ** power
     return round(float(number) * unit)
+
+
+def parse_count(text: str) -> int:
+    """The number that `32000`, `32_000`, `10k` or `1.5M` means: powers of 1000.
+
+    >>> parse_count("10k"), parse_count("1.5M"), parse_count("32_000")
+    (10000, 1500000, 32000)
+    """
+    found = re.fullmatch(r"\s*(-?\d+(?:_\d+)*)(\.\d+)?\s*([kmgbt]?)\s*", text, re.IGNORECASE)
+    if found is not None:
+        whole, part, letter = found.groups()
+        # A thousand million is a billion to people who count tokens, and a giga to others.
+        power = {"": 0, "k": 1, "m": 2, "g": 3, "b": 3, "t": 4}[letter.lower()]
+        number = Decimal(whole.replace("_", "") + (part or "")) * 1000**power
+        if number == int(number):
+            return int(number)
+    raise ConfigError(f"{text!r} is not a whole number", "write 32000, 32k or 1.5M")
 
 
 def resident_memory() -> int:

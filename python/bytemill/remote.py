@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import io
+import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
+from .choosing import Candidate
 from .errors import CorpusError
+from .names import redacted
 
 __all__ = ["RemoteFile", "find"]
 
@@ -26,41 +30,73 @@ HELD = 24
 AHEAD = 2
 # What will not be otherwise the next time.
 FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotImplementedError)
+# What a server answers that may be otherwise the next time, of what is otherwise the asker's fault.
+PASSING = (408, 425, 429)
+
+T = TypeVar("T")
 
 
-def find(url: str) -> Iterator[tuple[str, RemoteFile]]:
-    """The files that a URL means, a glob or a directory among them: their URLs and readers."""
+def find(
+    url: str, choose: Callable[[list[Candidate], list[str], bool], list[int]] | None = None
+) -> Iterator[tuple[str, RemoteFile]]:
+    """The files that a URL means, a glob or a directory among them: their URLs and readers.
+
+    Args:
+        url: where they are.
+        choose: gives the numbers of the files to read, of those of a directory or a glob (which
+            the last argument tells), by their paths and by their names.
+    """
     system, path = _file_system(url)
-    if glob.has_magic(path):
-        names = sorted(name for name in system.glob(path) if not system.isdir(name))
-        if not names:
-            raise CorpusError(f"{url}: no file matches")
+    name = redacted(url)
+    is_glob = _has_magic(system, path)
+    if is_glob:
+        paths = _asked(name, lambda: sorted(p for p in system.glob(path) if not system.isdir(p)))
+        if not paths:
+            raise CorpusError(f"{name}: no file matches")
+        files = [Candidate(one) for one in paths]
     else:
-        info = _again(lambda: system.info(path))
+        info = _again(name, lambda: system.info(path))
         if info.get("type") != "directory":
             yield url, RemoteFile(system, path, url, info)
             return
-        names = [n for n in sorted(system.find(path)) if "/." not in n[len(path.rstrip("/")) :]]
-        if not names:
-            raise CorpusError(f"{url}: the directory holds no file")
-    for name in names:
-        full = str(system.unstrip_protocol(name))
-        yield full, RemoteFile(system, name, full, _again(lambda name=name: system.info(name)))
+        start = len(path.rstrip("/"))
+        found = _asked(name, lambda: system.find(path, detail=True))
+        paths = [p for p in sorted(found) if "/." not in p[start:]]
+        if not paths:
+            raise CorpusError(f"{name}: the directory holds no file")
+        files = [Candidate(one[start:].lstrip("/"), found[one].get("size")) for one in paths]
+    urls = [str(system.unstrip_protocol(one)) for one in paths]
+    numbers = range(len(urls))
+    for number in numbers if choose is None else choose(files, list(map(redacted, urls)), is_glob):
+        one, full = paths[number], urls[number]
+        info = _again(redacted(full), lambda one=one: system.info(one))
+        yield full, RemoteFile(system, one, full, info)
+
+
+def _has_magic(system: Any, path: str) -> bool:
+    protocols = (system.protocol,) if isinstance(system.protocol, str) else system.protocol
+    if "http" in protocols or "https" in protocols:
+        # There a question mark begins a query, and all is possible in that.
+        return any(sign in path.split("?")[0] for sign in "*[")
+    return glob.has_magic(path)
 
 
 def _file_system(url: str) -> tuple[Any, str]:
+    name = redacted(url)
     try:
         from fsspec.core import url_to_fs
     except ImportError:
         raise CorpusError(
-            f"{url}: a URL needs fsspec, which is not installed", "pip install 'bytemill[remote]'"
+            f"{name}: a URL needs fsspec, which is not installed", "pip install 'bytemill[remote]'"
         ) from None
     try:
         system, path = url_to_fs(url)
     except ImportError as error:
-        raise CorpusError(f"{url}: its driver is not installed: {error}") from None
+        raise CorpusError(f"{name}: its driver is not installed: {redacted(str(error))}") from None
     except ValueError as error:
-        raise CorpusError(f"{url}: {error}", "fsspec does not know this kind of URL") from None
+        raise CorpusError(
+            f"{name}: {redacted(str(error))}", "fsspec does not know this kind of URL"
+        ) from None
     return system, path
 
 
@@ -68,16 +104,18 @@ class RemoteFile:
     """A file elsewhere, for Rust to read in ranges.
 
     Attributes:
+        name: its URL without credentials, for messages.
         size: its bytes.
         mtime_ns: always 0: what it is now, `version` tells.
         version: what its server says to tell one version from another.
     """
 
     def __init__(self, system: Any, path: str, url: str, info: dict[str, Any]) -> None:
-        self._system, self._path, self.url = system, path, url
+        self._system, self._path, self._url = system, path, url
+        self.name = redacted(url)
         if info.get("size") is None:
             raise CorpusError(
-                f"{url}: its server does not say how large it is", "fetch the file first"
+                f"{self.name}: its server does not say how large it is", "fetch the file first"
             )
         self.size = int(info["size"])
         self.mtime_ns = 0
@@ -97,33 +135,43 @@ class RemoteFile:
     def fetch(self, start: int, end: int) -> bytes:
         """The bytes from `start` to `end`, as they are now."""
         if self._whole is None:
-            data: bytes = _again(lambda: self._system.cat_file(self._path, start=start, end=end))
+            data: bytes = _again(
+                self.name, lambda: self._system.cat_file(self._path, start=start, end=end)
+            )
             if len(data) == end - start:
                 return data
             # Not every web server knows of ranges.
             if len(data) != self.size or self.size > WHOLE:
                 raise CorpusError(
-                    f"{self.url}: asked for bytes {start} to {end}, its server gave {len(data)}",
+                    f"{self.name}: asked for bytes {start} to {end}, its server gave {len(data)}",
                     "it may not know of ranges: fetch the file first",
                 )
             self._whole = data
         return self._whole[start:end]
 
+    def fetch_head(self, n: int) -> bytes:
+        """The first bytes, at most `n`."""
+        return self.fetch(0, min(n, self.size))
+
     def check(self) -> None:
         """Raises a `CorpusError` if the file is not what it was."""
-        info = _again(lambda: self._system.info(self._path))
+        info = _again(self.name, lambda: self._system.info(self._path))
         if info.get("size") != self.size or _version(info) != self.version:
             raise CorpusError(
-                f"{self.url}: changed since the work on it began",
+                f"{self.name}: changed since the work on it began",
                 "begin anew: overwrite=True (--overwrite)",
             )
+
+    def key(self, number: int) -> tuple[str, str, int]:
+        """What tells a block of it from other blocks."""
+        return self._url, self.version, number
 
     def open(self) -> RangeFile:
         """As a file of Python's, with a place of its own: those of `fsspec` may share theirs."""
         return RangeFile(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _found, (self.url, self.size, self.version)
+        return _found, (self._url, self.size, self.version)
 
 
 class _Blocks:
@@ -147,12 +195,12 @@ class _Blocks:
         except BaseException:
             # The next one who asks may have more luck.
             with self._lock:
-                self._found.pop((file.url, file.version, number), None)
+                self._found.pop(file.key(number), None)
             raise
         return data
 
     def _ask(self, file: RemoteFile, number: int) -> Any:
-        key = (file.url, file.version, number)
+        key = file.key(number)
         if key not in self._found:
             if self._pool is None:
                 from concurrent.futures import ThreadPoolExecutor
@@ -217,17 +265,49 @@ def _version(info: dict[str, Any]) -> str:
     return next((f"{key}={info[key]}" for key in known if info.get(key) not in (None, "")), "")
 
 
-def _again(request: Any) -> Any:
+def _again(name: str, request: Callable[[], T]) -> T:
     """Asks, and asks again after a while if there was no answer."""
     wait = FIRST_WAIT
-    for attempt in range(ATTEMPTS):
+    for _ in range(ATTEMPTS - 1):
         try:
             return request()
-        except FINAL:
-            raise
-        except Exception:
+        except Exception as error:
             # Drivers raise whatever their libraries do; what they cannot do at all they repeat.
-            if attempt + 1 == ATTEMPTS:
-                raise
-            time.sleep(wait)
-            wait *= 2
+            if _is_final(error):
+                raise _told(name, error) from None
+        time.sleep(wait)
+        wait *= 2
+    return _asked(name, request)
+
+
+def _asked(name: str, request: Callable[[], T]) -> T:
+    """Asks once; what is raised does not tell of credentials, and is known to the caller."""
+    try:
+        return request()
+    except Exception as error:
+        raise _told(name, error) from None
+
+
+def _is_final(error: Exception) -> bool:
+    status = getattr(error, "status", None)
+    refused = isinstance(status, int) and 400 <= status < 500 and status not in PASSING
+    return refused or isinstance(error, (*FINAL, CorpusError))
+
+
+def _told(name: str, error: Exception) -> Exception:
+    """What a driver raised, as one of ours or of Python's own."""
+    if isinstance(error, (CorpusError, MemoryError)):
+        return error
+    kinds = {
+        FileNotFoundError: errno.ENOENT,
+        PermissionError: errno.EACCES,
+        IsADirectoryError: errno.EISDIR,
+    }
+    for kind, number in kinds.items():
+        if isinstance(error, kind):
+            return OSError(number, os.strerror(number), name)
+    status, words = getattr(error, "status", None), redacted(str(error))
+    if isinstance(status, int):
+        words = f"its server answered {status} {getattr(error, 'message', '')}".strip()
+    hint = "check the credentials; a signed URL may have expired" if status in (401, 403) else None
+    return CorpusError(f"{name}: {words or type(error).__name__}", hint)

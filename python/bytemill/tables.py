@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from .errors import CorpusError
@@ -10,7 +11,7 @@ from .errors import CorpusError
 if TYPE_CHECKING:
     from .places import Entry
 
-__all__ = ["Parquet", "Table", "import_pyarrow", "nested", "strings"]
+__all__ = ["Parquet", "Table", "encoded_path", "import_pyarrow", "nested", "strings"]
 
 
 def import_pyarrow(name: str) -> Any:
@@ -22,6 +23,11 @@ def import_pyarrow(name: str) -> Any:
             "pip install 'bytemill[parquet]'",
         ) from None
     return pyarrow
+
+
+def encoded_path(entry: Entry) -> bytes:
+    """Where a local file is, for pyarrow, to which a string must be UTF-8."""
+    return os.fsencode(entry.path or entry.name)
 
 
 class Table:
@@ -131,7 +137,9 @@ class Parquet(Table):
 
     def _source(self) -> Any:
         entry = self._entry
-        return entry.name if entry.reader is None else entry.reader.open()  # type: ignore[attr-defined]
+        if entry.reader is None:
+            return self._arrow.OSFile(encoded_path(entry), "r")
+        return entry.reader.open()  # type: ignore[attr-defined]
 
     def __len__(self) -> int:
         return int(self._metadata.num_row_groups)

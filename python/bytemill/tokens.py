@@ -95,6 +95,16 @@ class Tokens:
         skipped: dict[str, int] = self.manifest.get("skipped", {})
         return skipped
 
+    @property
+    def text_bytes(self) -> int | None:
+        """Bytes of text that the tokens are of; None if the manifest does not say so."""
+        return self.manifest.get("text_bytes")
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of the files that they were made from, compressed as they were."""
+        return sum(source["size"] for source in self.manifest["sources"])
+
     # --- ids ----------------------------------------------------------------------------------
 
     def __len__(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from . import _native, formats
 from .corpus import CorpusLike, skips
@@ -83,6 +84,43 @@ def train_tokenizer(
     >>> tokenizer.merges
     [(b'o', b'w'), (b'l', b'ow'), (b'low', b'e')]
     """
+    return learn(**locals()).tokenizer
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """A tokenizer, and what it was learnt from.
+
+    Attributes:
+        tokenizer: the tokenizer.
+        text_bytes: bytes of text that it was learnt from.
+        skipped: records that were skipped, by what was wrong with them.
+    """
+
+    tokenizer: Tokenizer
+    text_bytes: int
+    skipped: dict[str, int]
+
+
+def learn(
+    corpus: CorpusLike | None,
+    *,
+    vocab_size: int,
+    counts: Counts | None,
+    special_tokens: Iterable[str] | None,
+    pattern: str | Sequence[str] | None,
+    tie_break: str,
+    min_frequency: int,
+    min_piece_count: int,
+    max_token_length: int | None,
+    extend_from: Tokenizer | None,
+    threads: int | None,
+    memory_limit: int | str | None,
+    spill_dir: str | os.PathLike[str] | None,
+    engine: str | Engine,
+    progress: ProgressOption,
+) -> Learnt:
+    """Learns a tokenizer as [`train_tokenizer`][bytemill.train_tokenizer] says."""
     if (corpus is None) == (counts is None):
         raise TypeError("give a corpus or counts, one of them")
     if counts is None:
@@ -112,6 +150,7 @@ def train_tokenizer(
                 # Alive until the end.
                 files = count_into(native, corpus, report, engine, memory_limit, spill_dir)
                 _warn_of_skips(native.skipped)
+            text_bytes, skipped = native.bytes_read, native.skipped
             native.gather(report)
             core = _native.learn(
                 native,
@@ -129,7 +168,7 @@ def train_tokenizer(
                 native.clear()
     del files
     _warn_if_short(len(core), vocab_size)
-    return Tokenizer._of(core)
+    return Learnt(Tokenizer._of(core), text_bytes, skipped)
 
 
 def train_bpe(
@@ -144,7 +183,7 @@ def train_bpe(
 
 def _warn_of_skips(skipped: dict[str, int]) -> None:
     if skipped:
-        warnings.warn(f"of the corpus, {skips(skipped)}", UserWarning, stacklevel=3)
+        warnings.warn(skips(skipped), UserWarning, stacklevel=4)
 
 
 def _check_counts(
@@ -198,5 +237,5 @@ def _warn_if_short(got: int, vocab_size: int) -> None:
             f"no pair is left to merge: the vocabulary has {got} of the {vocab_size} ids asked "
             "for (a larger corpus, or a lower min_frequency, gives more)",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )

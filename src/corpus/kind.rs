@@ -48,10 +48,9 @@ pub struct Kind {
 }
 
 /// Format names, as extensions and as `input_format`; the first of a format is its own.
-const FORMATS: [(&str, Format); 17] = [
+const FORMATS: [(&str, Format); 16] = [
     ("text", Format::Text),
     ("txt", Format::Text),
-    ("md", Format::Text),
     ("jsonl", Format::Jsonl),
     ("ndjson", Format::Jsonl),
     // What large corpora are published as has this name and a record to a line.
@@ -96,16 +95,22 @@ impl Kind {
 
     /// What the name of a file says; what it says nothing of is text.
     pub fn of_name(name: &str) -> Self {
+        Kind::named(name).unwrap_or(Kind::TEXT)
+    }
+
+    /// What the name of a file says, or None if its extension is not known.
+    pub fn named(name: &str) -> Option<Self> {
         let last = name.rsplit(['/', '\\']).next().unwrap_or(name);
-        let (stem, extension) = last.rsplit_once('.').unwrap_or((last, ""));
+        let (stem, extension) = last.rsplit_once('.')?;
         if let Some(packing) = known(&SHORT, extension) {
-            return Kind { format: Format::Tar, packing };
+            return Some(Kind { format: Format::Tar, packing });
         }
-        let (packing, extension) = match known(&PACKINGS, extension) {
-            Some(packing) => (packing, stem.rsplit_once('.').map_or("", |(_, inner)| inner)),
-            None => (Packing::Plain, extension),
+        let Some(packing) = known(&PACKINGS, extension) else {
+            return known(&FORMATS, extension)
+                .map(|format| Kind { format, packing: Packing::Plain });
         };
-        Kind { format: known(&FORMATS, extension).unwrap_or(Format::Text), packing }
+        let inner = stem.rsplit_once('.').and_then(|(_, inner)| known(&FORMATS, inner));
+        Some(Kind { format: inner.unwrap_or(Format::Text), packing })
     }
 
     /// What `input_format` says: a format, a packing (of text), or both, as in `jsonl.gz`.
@@ -175,6 +180,11 @@ mod tests {
         ] {
             assert_eq!(told(name), kind, "{name}");
         }
+        for name in ["a", "a.py", "README.md", "_SUCCESS", "gz", "part.crc"] {
+            assert_eq!(Kind::named(name), None, "{name}");
+        }
+        assert_eq!(Kind::named("a.txt"), Some(Kind::TEXT));
+        assert_eq!(Kind::named("a.py.gz").unwrap().to_string(), "text.gz");
     }
 
     #[test]

@@ -7,9 +7,10 @@ use std::sync::atomic::AtomicU64;
 use super::archive::{Archive, Member};
 use super::block::{Block, Content};
 use super::blocks::{Blocks, Context};
+use super::choice::{Chosen, is_about};
 use super::inputs::Position;
 use super::kind::{Format, Kind};
-use super::reading::{Fault, Skipped, Trouble};
+use super::reading::{Fault, STRAY, Skipped, Trouble};
 use super::stream::{Closing, Cut, Stream};
 use super::unpack::{Input, Together, unpack};
 use crate::error::Result;
@@ -58,7 +59,7 @@ impl<'a> Members<'a> {
             Ok(archive) => archive.next(),
             Err(error) => Err(std::mem::replace(error, io::ErrorKind::Other.into())),
         };
-        let Member { name, input } = match next {
+        let Member { name, is_empty, input } = match next {
             Ok(Some(member)) => member,
             Ok(None) => return Ok(false),
             Err(error) => {
@@ -71,6 +72,18 @@ impl<'a> Members<'a> {
                 };
             }
         };
+        match context.reading.choice.of(&name) {
+            Chosen::Included => {}
+            Chosen::Open if !is_empty && !is_about(&name) => {}
+            chosen => {
+                // What globs keep out was asked for; the rest is reported.
+                if chosen == Chosen::Open {
+                    skipped.add(STRAY, 1);
+                }
+                self.part += 1;
+                return Ok(true);
+            }
+        }
         let kind = Kind::of_name(&name);
         let name = format!("{}: {name}", self.name);
         match kind.format {

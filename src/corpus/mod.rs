@@ -12,7 +12,7 @@
 //! read by position into a buffer that each worker keeps: a file that shrinks while it is read is
 //! then an error, where a memory map would end the process.
 //!
-//! - `kind`, `reading`, `inputs`, `source`: what there is to read, and how
+//! - `kind`, `choice`, `reading`, `inputs`, `source`: what there is to read, and how
 //! - `storage`, `pipe`, `unpack`, `archive`: bytes
 //! - `ranges`, `stream`, `members`, `records`: an open source, cut into blocks
 //! - `block`, `lines`, `json`, `separated`, `text`: a block → its text
@@ -21,6 +21,7 @@
 mod archive;
 mod block;
 mod blocks;
+mod choice;
 mod inputs;
 mod json;
 mod kind;
@@ -44,6 +45,7 @@ mod tests;
 
 pub use block::{Block, Scratch, Text};
 pub use blocks::Context;
+pub use choice::{Choice, Chosen, is_about};
 pub use inputs::{Input, Inputs, Place, Position};
 pub use kind::{Format, Kind, Packing};
 pub use ordered::InOrder;
@@ -53,6 +55,7 @@ pub use reading::{Fault, OnError, Reading, Skipped};
 pub use records::{Batch, Batches, Given, Records};
 pub use source::Source;
 pub use storage::{LocalFile, Storage, ended_early};
+pub use text::refusal;
 pub use unpack::Input as Unpacked;
 
 use crate::error::Result;

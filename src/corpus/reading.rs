@@ -6,6 +6,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
+use super::choice::Choice;
 use crate::error::{Error, Result};
 
 /// What to do with a record that cannot be read.
@@ -74,6 +75,8 @@ pub struct Reading {
     pub max_ratio: u64,
     /// How much memory unpacking one file may need.
     pub max_window: u64,
+    /// Which members of an archive.
+    pub choice: Choice,
 }
 
 /// The same on disk.
@@ -84,21 +87,24 @@ struct Saved {
     max_document: usize,
     max_ratio: u64,
     max_window: u64,
+    #[serde(flatten)]
+    choice: Choice,
 }
 
 impl From<Saved> for Reading {
     fn from(saved: Saved) -> Self {
-        let Saved { text_field, on_error, max_document, max_ratio, max_window } = saved;
+        let Saved { text_field, on_error, max_document, max_ratio, max_window, choice } = saved;
         let limits =
-            Reading { on_error, max_document, max_ratio, max_window, ..Reading::default() };
+            Reading { on_error, max_document, max_ratio, max_window, choice, ..Reading::default() };
         limits.with_field(&text_field)
     }
 }
 
 impl From<Reading> for Saved {
     fn from(reading: Reading) -> Self {
-        let Reading { text_field, on_error, max_document, max_ratio, max_window, .. } = reading;
-        Saved { text_field, on_error, max_document, max_ratio, max_window }
+        let Reading { text_field, on_error, max_document, max_ratio, max_window, choice, .. } =
+            reading;
+        Saved { text_field, on_error, max_document, max_ratio, max_window, choice }
     }
 }
 
@@ -111,6 +117,7 @@ impl Default for Reading {
             max_document: 128 << 20,
             max_ratio: 250,
             max_window: 128 << 20,
+            choice: Choice::default(),
         }
     }
 }
@@ -138,6 +145,9 @@ impl Reading {
         Err(Error::corpus(message).with_hint(hint))
     }
 }
+
+/// Members of archives that are not of the corpus, among what was skipped.
+pub const STRAY: &str = "stray_file";
 
 /// How many records were left out, by what was wrong with them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

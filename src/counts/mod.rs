@@ -164,6 +164,7 @@ impl Counts {
                 room.check(&block, inputs)?;
                 room.make(table, block.size() as usize, job)?;
                 let mut counter = Counter::new(table);
+                let mut n_bytes = 0;
                 block.read(reader.context(), &mut scratch, &mut skipped, &mut |text| {
                     let size = match text {
                         Text::Stretch { text, .. } => {
@@ -177,14 +178,16 @@ impl Counts {
                             documents.iter().map(|text| text.len()).sum()
                         }
                     };
-                    counted.fetch_add(size as u64, Relaxed);
+                    n_bytes += size as u64;
                     Ok(())
                 })?;
-                job.advance(block.weight);
+                counted.fetch_add(n_bytes, Relaxed);
+                job.read(block.weight, n_bytes);
             }
             left_out.lock().unwrap_or_else(PoisonError::into_inner).take(&mut skipped);
             Ok(())
         })?;
+        job.read_all();
         runs.append(&mut room.into_runs());
         *bytes_read += counted.into_inner();
         skipped.take(&mut left_out.into_inner().unwrap_or_else(PoisonError::into_inner));
@@ -206,7 +209,7 @@ impl Counts {
                 job.check()?;
                 room.make(table, chunk.len(), job)?;
                 Counter::new(table).add(cutter, chunk, job)?;
-                job.advance(chunk.len() as u64);
+                job.read(chunk.len() as u64, chunk.len() as u64);
             }
             Ok(())
         })?;

@@ -16,9 +16,9 @@ use super::arrow::Column;
 use super::convert::Text;
 use super::gateway::to_python;
 use crate::corpus::{
-    self, Batch, Batches, Context, Cutter, Given, GivenBytes, Giver, InOrder, Input, Kind, OnError,
-    Pipe, Place, Position, Reading, Records, Scratch, Skipped, Source, Storage, Unpacked,
-    ended_early,
+    self, Batch, Batches, Choice, Chosen, Context, Cutter, Given, GivenBytes, Giver, InOrder,
+    Input, Kind, OnError, Pipe, Place, Position, Reading, Records, Scratch, Skipped, Source,
+    Storage, Unpacked, ended_early,
 };
 use crate::error::{Error, Result};
 use crate::job::{Job, Phase};
@@ -29,15 +29,17 @@ pub struct Inputs {
     inner: Arc<corpus::Inputs>,
 }
 
-/// (name, format or None for what the name says, range or None for all, who reads it or None for
-/// a file)
-type Entry<'py> = (String, Option<String>, Option<(u64, u64)>, Option<Bound<'py, PyAny>>);
+/// (name in results and messages, path of a file or None for what Python reads, format or None for
+/// what the name says, range or None for all, who reads it)
+type Entry<'py> =
+    (String, Option<PathBuf>, Option<String>, Option<(u64, u64)>, Option<Bound<'py, PyAny>>);
 
 #[pymethods]
 impl Inputs {
     #[new]
     #[pyo3(signature = (entries, *, text_field="text", on_error="stop", max_document=None,
-                        max_ratio=None, max_window=None))]
+                        max_ratio=None, max_window=None, include=None, exclude=None))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
         entries: Vec<Entry<'_>>,
@@ -46,6 +48,8 @@ impl Inputs {
         max_document: Option<usize>,
         max_ratio: Option<u64>,
         max_window: Option<u64>,
+        include: Option<Vec<String>>,
+        exclude: Option<Vec<String>>,
     ) -> PyResult<Self> {
         let usual = Reading::default();
         let on_error = match on_error {
@@ -61,6 +65,10 @@ impl Inputs {
             max_document: max_document.unwrap_or(usual.max_document),
             max_ratio: max_ratio.unwrap_or(usual.max_ratio),
             max_window: max_window.unwrap_or(usual.max_window),
+            choice: Choice {
+                include: include.unwrap_or_default(),
+                exclude: exclude.unwrap_or_default(),
+            },
             ..usual
         };
         let list = entries.into_iter().map(|entry| input(py, entry)).collect::<PyResult<_>>()?;
@@ -103,8 +111,9 @@ impl Inputs {
     }
 }
 
-/// The number of the source, where in its text, and the documents or the stretch of text.
-type TextBlock = (usize, u64, Vec<Vec<u8>>);
+/// The number of the source, where in its text, the documents or the stretch of text, and the bytes
+/// of the source, as it lies on disk, that were read for them.
+type TextBlock = (usize, u64, Vec<Vec<u8>>, u64);
 
 fn read_up_to(
     inputs: &corpus::Inputs,
@@ -148,7 +157,7 @@ fn read_up_to(
                 fits
             });
             given += texts.iter().map(|text| text.len() as u64).sum::<u64>();
-            if !each((number, start, texts)) {
+            if !each((number, start, texts, block.weight)) {
                 return Ok(());
             }
             if block.ends_source {
@@ -182,27 +191,27 @@ impl Texts {
     fn __next__<'py>(
         &self,
         py: Python<'py>,
-    ) -> PyResult<Option<(usize, u64, Vec<Bound<'py, PyBytes>>)>> {
+    ) -> PyResult<Option<(usize, u64, Vec<Bound<'py, PyBytes>>, u64)>> {
         let next =
             py.detach(|| self.blocks.lock().unwrap_or_else(PoisonError::into_inner).recv().ok());
         match next {
             None => Ok(None),
             Some(Err(error)) => Err(to_python(py, error)),
-            Some(Ok((number, offset, texts))) => {
+            Some(Ok((number, offset, texts, weight))) => {
                 let texts = texts.iter().map(|text| PyBytes::new(py, text)).collect();
-                Ok(Some((number, offset, texts)))
+                Ok(Some((number, offset, texts, weight)))
             }
         }
     }
 }
 
-fn input(py: Python<'_>, (name, format, range, reader): Entry<'_>) -> PyResult<Input> {
+fn input(py: Python<'_>, (name, path, format, range, reader): Entry<'_>) -> PyResult<Input> {
     let kind = match &format {
         None => Kind::of_name(&name),
         Some(format) => Kind::parse(format).map_err(|error| to_python(py, error))?,
     };
     let place = match reader {
-        None => Place::File(PathBuf::from(&name)),
+        None => Place::File(path.unwrap_or_else(|| PathBuf::from(&name))),
         Some(reader) => {
             let source = Source {
                 path: name.clone(),
@@ -249,6 +258,39 @@ pub fn input_format(py: Python<'_>, name: &str, format: Option<&str>) -> PyResul
         Some(format) => Kind::parse(format).map_err(|error| to_python(py, error))?,
     };
     Ok(kind.to_string())
+}
+
+/// What the name of a file says of it, or None if its extension is not known.
+#[pyfunction]
+#[pyo3(signature = (name, /))]
+pub fn named_format(name: &str) -> Option<String> {
+    Kind::named(name).map(|kind| kind.to_string())
+}
+
+/// Whether a file is about a corpus, not of it, by its name.
+#[pyfunction]
+#[pyo3(signature = (path, /))]
+pub fn is_about(path: &str) -> bool {
+    corpus::is_about(path)
+}
+
+/// What globs say of a file: `"included"`, `"not included"`, `"excluded"`, or None.
+#[pyfunction]
+#[pyo3(signature = (path, include, exclude, /))]
+pub fn chosen_by(path: &str, include: Vec<String>, exclude: Vec<String>) -> Option<&'static str> {
+    match (Choice { include, exclude }).of(path) {
+        Chosen::Included => Some("included"),
+        Chosen::NotIncluded => Some("not included"),
+        Chosen::Excluded => Some("excluded"),
+        Chosen::Open => None,
+    }
+}
+
+/// Why a file that begins like this is not text, or None if it is.
+#[pyfunction]
+#[pyo3(signature = (head, /))]
+pub fn not_text(head: &[u8]) -> Option<&'static str> {
+    corpus::refusal(head).map(|(what, _)| what)
 }
 
 fn foreign(error: PyErr) -> Error {

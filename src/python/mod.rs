@@ -89,6 +89,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(default_threads, module)?)?;
     module.add_function(wrap_pyfunction!(recognise, module)?)?;
     module.add_function(wrap_pyfunction!(corpus::input_format, module)?)?;
+    module.add_function(wrap_pyfunction!(corpus::named_format, module)?)?;
+    module.add_function(wrap_pyfunction!(corpus::is_about, module)?)?;
+    module.add_function(wrap_pyfunction!(corpus::chosen_by, module)?)?;
+    module.add_function(wrap_pyfunction!(corpus::not_text, module)?)?;
     module.add_function(wrap_pyfunction!(counts::learn, module)?)?;
     module.add_function(wrap_pyfunction!(counts::tokens_by_size, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::encode_files, module)?)?;

@@ -155,11 +155,12 @@ impl Assembly {
         &self,
         py: Python<'_>,
         n_shards: Vec<usize>,
+        text_bytes: u64,
         skipped: BTreeMap<String, u64>,
     ) -> PyResult<()> {
         let inner = self.take();
         let committed = py.detach(|| match &inner {
-            Some(inner) => inner.commit(&n_shards, Skipped(skipped)),
+            Some(inner) => inner.commit(&n_shards, text_bytes, Skipped(skipped)),
             None => Ok(()),
         });
         committed.map_err(|error| to_python(py, error))
@@ -180,13 +181,16 @@ impl Assembly {
 /// Ids and documents.
 type Share = (u64, u64);
 
-/// What is in a part: ids, documents, and what was left out.
+/// What is in a part: ids, documents, bytes of text, and what was skipped.
 #[pyfunction]
 #[pyo3(signature = (part, /))]
-pub fn part_facts(py: Python<'_>, part: PathBuf) -> PyResult<(u64, u64, BTreeMap<String, u64>)> {
+pub fn part_facts(
+    py: Python<'_>,
+    part: PathBuf,
+) -> PyResult<(u64, u64, u64, BTreeMap<String, u64>)> {
     let facts = py.detach(|| tokens::facts(&part)).map_err(|error| to_python(py, error))?;
-    let (share, skipped) = facts;
-    Ok((share.tokens, share.documents, skipped.0))
+    let (share, text_bytes, skipped) = facts;
+    Ok((share.tokens, share.documents, text_bytes, skipped.0))
 }
 
 /// How much of each split is in each bucket of a part before which `first` documents end; if they

@@ -69,7 +69,7 @@ impl Assembly {
 
     /// Writes the manifest of so many shards of each split, which are all there, and moves
     /// everything to its place.
-    pub fn commit(&self, n_shards: &[usize], skipped: Skipped) -> Result<()> {
+    pub fn commit(&self, n_shards: &[usize], text_bytes: u64, skipped: Skipped) -> Result<()> {
         let mut splits = Vec::new();
         for (number, (&name, &n)) in self.plan.splits().iter().zip(n_shards).enumerate() {
             let mut sum = Split {
@@ -92,7 +92,7 @@ impl Assembly {
             }
             splits.push(sum);
         }
-        self.directory.finish(&Manifest::new(self.plan.clone(), skipped, splits))
+        self.directory.finish(&Manifest::new(self.plan.clone(), text_bytes, skipped, splits))
     }
 }
 

@@ -37,6 +37,9 @@ pub struct Place {
     pub at: Position,
     /// The number of the document there.
     pub document: u64,
+    /// Bytes of text before it.
+    #[serde(default)]
+    pub text_bytes: u64,
 }
 
 /// Gives the documents of blocks to a sink.
@@ -62,6 +65,7 @@ impl Documents {
             sink.append(place.document, &block.ids[start..])?;
         }
         (place.source, place.at) = block.next;
+        place.text_bytes += block.text;
         for (kind, n) in &block.skipped.0 {
             self.skipped.add(kind, *n);
         }

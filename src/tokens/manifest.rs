@@ -219,6 +219,10 @@ pub struct Manifest {
     /// What it was made from, and how.
     #[serde(flatten)]
     pub plan: Plan,
+    /// Bytes of text that the ids are of: of documents, decompressed and without the markup of
+    /// records. None in manifests that do not say so.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub text_bytes: Option<u64>,
     /// Records that were left out, by what was wrong with them.
     #[serde(skip_serializing_if = "Skipped::is_empty", default)]
     pub skipped: Skipped,
@@ -228,8 +232,9 @@ pub struct Manifest {
 
 impl Manifest {
     /// A manifest of finished work.
-    pub fn new(plan: Plan, skipped: Skipped, splits: Vec<Split>) -> Self {
-        Manifest { kind: KIND.to_owned(), version: VERSION, plan, skipped, splits }
+    pub fn new(plan: Plan, text_bytes: u64, skipped: Skipped, splits: Vec<Split>) -> Self {
+        let (kind, text_bytes) = (KIND.to_owned(), Some(text_bytes));
+        Manifest { kind, version: VERSION, plan, text_bytes, skipped, splits }
     }
 
     /// The file.

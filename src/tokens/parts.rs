@@ -93,14 +93,14 @@ pub(super) fn opened(part: &Path, plan: &Plan) -> Result<Manifest> {
     Ok(manifest)
 }
 
-/// What is in a part, and what was left out of it. Its files may be gone.
-pub fn facts(part: &Path) -> Result<(Share, Skipped)> {
+/// What is in a part, of how many bytes of text, and what was skipped. Its files may be gone.
+pub fn facts(part: &Path) -> Result<(Share, u64, Skipped)> {
     let manifest = Manifest::read(part)?;
     let (tokens, documents) = manifest
         .splits
         .iter()
         .fold((0, 0), |(t, d), split| (t + split.tokens, d + split.documents));
-    Ok((Share { tokens, documents }, manifest.skipped))
+    Ok((Share { tokens, documents }, manifest.text_bytes.unwrap_or(0), manifest.skipped))
 }
 
 /// Calls `each` with the stretches of a part in order; `first` documents end before it.

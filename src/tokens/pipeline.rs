@@ -28,6 +28,8 @@ pub struct Encoded {
     pub next: (usize, Position),
     /// Bytes of the source that were read.
     pub weight: u64,
+    /// Bytes of text that the ids are of.
+    pub text: u64,
     /// Records that were left out.
     pub skipped: Skipped,
 }
@@ -245,14 +247,17 @@ impl Worker<'_> {
         ids.clear();
         ends.clear();
         encoded.skipped = Skipped::default();
+        let mut n_bytes = 0;
         block.read(context, scratch, &mut encoded.skipped, &mut |text| match text {
             Text::Stretch { text, ends: last } => {
+                n_bytes += text.len() as u64;
                 let before = ids.len();
                 target.tokenizer.encode(text, &Recognise::All, ids)?;
                 target.find_ends(ids, before, last, ends);
                 Ok(())
             }
             Text::Documents(documents) => {
+                n_bytes += documents.iter().map(|text| text.len() as u64).sum::<u64>();
                 // Nobody looks at this job: a block is soon done.
                 let unseen = Job::new(Phase::Encode, 0);
                 let (all, offsets) =
@@ -273,7 +278,7 @@ impl Worker<'_> {
             true => (block.number + 1, Position::default()),
             false => (block.number, block.after),
         };
-        encoded.weight = block.weight;
+        (encoded.weight, encoded.text) = (block.weight, n_bytes);
         Ok(())
     }
 }

@@ -45,7 +45,7 @@ pub fn compare(
     let blocks = InOrder::new(&inputs, &sources, context, (0, Default::default()));
     let mut texts =
         Texts { blocks, inputs: &inputs, buffer: Vec::new(), start: 0, source: 0, at: 0 };
-    let (mut taken, mut text) = (vec![0u64; splits.len()], Vec::new());
+    let (mut taken, mut text, mut text_bytes) = (vec![0u64; splits.len()], Vec::new(), 0);
     for number in 0..n_documents {
         let split = order.split(number);
         let place = places.as_ref().map_or(taken[split], |places| places[number as usize]);
@@ -64,13 +64,18 @@ pub fn compare(
             start += ids.len() as u64;
             text.clear();
             tokenizer.vocab().decode(&ids, &mut text)?;
+            text_bytes += text.len() as u64;
             job.advance(text.len() as u64);
             if let Some(difference) = texts.expect(&text)? {
                 return Ok(Some(format!("document {number}: {difference}")));
             }
         }
     }
-    texts.expect_end()
+    let missing = texts.expect_end()?;
+    Ok(missing.or_else(|| {
+        let told = manifest.text_bytes.filter(|&told| told != text_bytes)?;
+        Some(format!("manifest.json says that the text has {told} bytes; it has {text_bytes}"))
+    }))
 }
 
 /// By the number of a document, its place in its shuffled split.

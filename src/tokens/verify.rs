@@ -29,7 +29,10 @@ pub fn verify(
     if let Some(tokenizer) = tokenizer {
         manifest.plan.check_tokenizer(tokenizer.fingerprint(), directory)?;
     }
-    let of_sources = |_: &Inputs| manifest.plan.sources.iter().map(|source| source.size).sum();
+    let of_sources = |_: &Inputs| match manifest.text_bytes {
+        Some(text_bytes) => text_bytes,
+        None => manifest.plan.sources.iter().map(|source| source.size).sum(),
+    };
     let total = manifest.files().fold(0u64, |sum, (_, size)| sum.saturating_add(size));
     job.set_total(total.saturating_add(inputs.map_or(0, of_sources)));
     let mut check = Check { directory, plan: &manifest.plan, tokenizer, job, found: Vec::new() };

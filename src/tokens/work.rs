@@ -13,7 +13,7 @@ use super::manifest::{Manifest, Plan};
 use super::pipeline::{Target, for_each_chunk};
 use super::shards::{SplitState, SplitWriter};
 use super::shuffle::{self, Buckets};
-use crate::corpus::{Context, InOrder, Input, Inputs, Skipped, Source};
+use crate::corpus::{Context, InOrder, Input, Inputs, Position, Skipped, Source};
 use crate::encode::Tokenizer;
 use crate::error::{Error, Result};
 use crate::job::{Job, Phase};
@@ -52,18 +52,18 @@ impl<'a> Work<'a> {
             let journal = self.encode(journal, &mut documents, &mut buckets)?;
             drop(buckets);
             let states = state.map(|state| state.splits).filter(|splits| !splits.is_empty());
-            self.gather(journal, states, documents.place.document)?
+            self.gather(journal, states, documents.place)?
         } else {
             let states = state.map(|state| state.splits);
             let mut direct = Direct::new(self.plan, self.partial, states, self.job)?;
             self.encode(journal, &mut documents, &mut direct)?;
             direct.into_splits()
         };
-        self.finish(splits, documents.skipped)
+        self.finish(splits, documents)
     }
 
     /// Ends the files of all splits.
-    fn finish(&self, splits: Vec<SplitWriter<'a>>, skipped: Skipped) -> Result<Manifest> {
+    fn finish(&self, splits: Vec<SplitWriter<'a>>, documents: Documents) -> Result<Manifest> {
         let mut finished = Vec::new();
         for split in splits {
             let (split, files) = split.finish(self.job)?;
@@ -72,7 +72,8 @@ impl<'a> Work<'a> {
             }
             finished.push(split);
         }
-        Ok(Manifest::new(self.plan.clone(), skipped, finished))
+        let Documents { place, skipped } = documents;
+        Ok(Manifest::new(self.plan.clone(), place.text_bytes, skipped, finished))
     }
 
     /// A journal that does not go with the plan must not be followed.
@@ -124,9 +125,12 @@ impl<'a> Work<'a> {
         let most = if known { chunks.max(1) as usize } else { usize::MAX };
         let threads = self.manner.threads.min(most);
         let before = sources.iter().take(place.source).map(Source::weight).sum::<u64>();
-        let within =
-            sources.get(place.source).map_or(0, |source| source.weight_upto(place.at.offset));
-        self.job.advance(before + within);
+        // What cannot be divided is read again from its start, and counts then.
+        let within = sources
+            .get(place.source)
+            .filter(|source| source.is_divisible())
+            .map_or(0, |source| source.weight_upto(place.at.offset));
+        self.job.read(before + within, place.text_bytes);
         let context = Context {
             cutter: self.tokenizer.cutter(),
             reading: &self.inputs.reading,
@@ -144,7 +148,7 @@ impl<'a> Work<'a> {
                     notes.put(documents.place, &documents.skipped, sink.state()?)?;
                 }
                 broken = false;
-                self.job.advance(chunk.weight);
+                self.job.read(chunk.weight, chunk.text);
                 Ok(())
             });
             // Whatever is wrong with a source, what was read of it so far is kept; but who wants
@@ -161,6 +165,9 @@ impl<'a> Work<'a> {
             } else {
                 Ok(())
             };
+            if result.is_ok() {
+                self.job.read_all();
+            }
             // Why the journal could not be written, only the keeper knows.
             let journal = notes.keeper.finish()?;
             result.and(kept).map(|()| journal)
@@ -172,10 +179,10 @@ impl<'a> Work<'a> {
         &self,
         journal: Journal<'a>,
         states: Option<Vec<SplitState>>,
-        document: u64,
+        end: Place,
     ) -> Result<Vec<SplitWriter<'a>>> {
         let mut splits = documents::split_writers(self.plan, self.partial, states, self.job)?;
-        let place = Place { source: self.plan.sources.len(), document, ..Place::default() };
+        let place = Place { source: self.plan.sources.len(), at: Position::default(), ..end };
         thread::scope(|scope| {
             let notes = Notes::new(Keeper::new(scope, journal), self.manner);
             let mut gathering = Gathering { splits: &mut splits, current: 0, notes, place };

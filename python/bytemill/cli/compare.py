@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import measures
+from ..names import redacted
 from . import options, streams
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ examples:
 @options.corpus_options
 @options.load_options
 @options.overwrite_option
+@options.dry_run_option
 @options.quiet_option
 @streams.json_option
 @click.pass_context
@@ -95,6 +97,7 @@ def compare(
     pattern: tuple[str, ...],
     special_token: tuple[str, ...],
     overwrite: bool,
+    dry_run: bool,
     quiet: bool,
     as_json: bool,
     **reading: Any,
@@ -121,6 +124,9 @@ def compare(
         # The same file twice is allowed, if pointless; names must differ all the same.
         name = path if path not in loaded else f"{path} ({len(loaded) + 1})"
         loaded[name] = options.load_mixed(path, pattern, special_token)
+    if dry_run:
+        _dry_run(loaded, named, reading, n_bytes, as_json)
+        return
     from ..comparison import report
 
     with contextlib.ExitStack() as stack:
@@ -158,9 +164,27 @@ def _named(corpora: Sequence[str]) -> dict[str, list[str]]:
         name, equals, place = corpus.partition("=")
         # A path may hold the sign too, as in "date=2024/part.parquet" or at a URL.
         if not (equals and name and place) or "/" in name or os.path.exists(corpus):
-            name = place = corpus
+            name, place = redacted(corpus), corpus
         named.setdefault(name, []).append(place)
     return named
+
+
+def _dry_run(
+    tokenizers: dict[str, Tokenizer],
+    corpora: dict[str, list[str]],
+    reading: dict[str, Any],
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    from ..preview import Comparing, preview
+    from . import dry_run
+
+    previews = []
+    for places in corpora.values():
+        dry_run.refuse_stdin(places)
+        with options.corpus_of(places, reading) as corpus:
+            previews.append(preview(corpus, Comparing(tokenizers), limit))
+    dry_run.put(previews, as_json=as_json)
 
 
 def _write_page(found: Report, page: Path) -> None:

@@ -12,6 +12,9 @@ import click
 from .. import measures
 from ..counting import count_to_file, partial_directory
 from ..counts import Counts
+from ..formats import stages
+from ..preview import Counting
+from . import dry_run as dry
 from . import options, streams
 
 EXAMPLES = """\b
@@ -43,6 +46,7 @@ examples:
 @options.memory_limit_option
 @click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped.")
 @options.overwrite_option
+@options.dry_run_option
 @options.quiet_option
 @streams.json_option
 @click.pass_context
@@ -58,6 +62,7 @@ def count(
     memory_limit: str | None,
     resume: bool,
     overwrite: bool,
+    dry_run: bool,
     quiet: bool,
     as_json: bool,
     **reading: Any,
@@ -65,7 +70,7 @@ def count(
     """Count the pieces of CORPUS and save the counts.
 
     CORPUS is files, directories, globs, URLs, or - for stdin: text, JSONL, CSV, Parquet, Arrow,
-    also packed, and archives. Counts of several parts of a corpus, made
+    also compressed, and archives. Counts of several parts of a corpus, made
     on one machine or many, are what train-tokenizer --counts learns from.
     """
     if no_special_tokens and special_token:
@@ -85,7 +90,16 @@ def count(
         "memory_limit": memory_limit,
         "progress": options.progress(quiet, as_json),
     }
-    with options.corpus_of(corpus, reading) as source:
+    if dry_run:
+        dry.refuse_stdin(corpus)
+    with options.corpus_of(corpus, reading) as named:
+        if dry_run:
+            work = Counting(
+                stages(how["pattern"]), list(how["special_tokens"]), threads, memory_limit
+            )
+            dry.show(named, work, as_json=as_json)
+            return
+        source, listing = options.found(named)
         counts = count_to_file(
             source, output, engine=engine, overwrite=overwrite, resume=resume, **how
         )
@@ -96,9 +110,11 @@ def count(
             {
                 "counts": str(output),
                 "bytes": counts.bytes_read,
+                "file_bytes": listing.file_bytes,
                 "pieces": len(counts),
                 "total": counts.total,
                 "skipped": counts.skipped,
+                "skipped_files": options.skipped_files(listing),
                 "pattern": counts.pattern,
                 "special_tokens": counts.special_tokens,
                 "fingerprint": counts.fingerprint,
@@ -106,12 +122,13 @@ def count(
             }
         )
     elif not quiet:
-        _summary(counts, output, seconds)
+        _summary(counts, output, listing.file_bytes, seconds)
 
 
-def _summary(counts: Counts, output: Path, seconds: float) -> None:
+def _summary(counts: Counts, output: Path, file_bytes: int, seconds: float) -> None:
+    text = measures.text_size(counts.bytes_read, file_bytes)
     streams.say(
-        f"saved   {output}: {len(counts):,} different pieces of {measures.size(counts.bytes_read)} "
+        f"saved   {output}: {len(counts):,} different pieces of {text} "
         f"in {measures.duration(seconds)}"
     )
     name = shlex.quote(str(output))

@@ -77,7 +77,7 @@ def encode(
     CORPUS into a directory of tokens.
 
     For -o, CORPUS is files, directories, globs, URLs, or - for stdin: text, JSONL, CSV, Parquet,
-    Arrow, also packed, and archives.
+    Arrow, also compressed, and archives.
     """
     loaded = options.load(tokenizer, pattern, special_token)
     to_stdout = format in STREAMS if format else output is None

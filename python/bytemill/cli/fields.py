@@ -10,6 +10,7 @@ import click
 
 from ..lm.config import ModelConfig
 from ..lm.settings import DEFAULT_PRESET, PRESETS, TrainConfig
+from .options import Count
 
 __all__ = ["config_options", "listed_options", "model_options"]
 
@@ -99,4 +100,5 @@ def _option(name: str, hint: Any, text: str, default: Any) -> Any:
         return click.option(*flags, name, type=click.Choice(get_args(hint)), help=text)
     kind = kinds[0]
     metavar = {int: "N", float: "X", str: "TEXT"}[kind]
-    return click.option(*flags, name, type=kind, metavar=metavar, help=text)
+    taken = Count() if kind is int else kind
+    return click.option(*flags, name, type=taken, metavar=metavar, help=text)

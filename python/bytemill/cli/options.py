@@ -9,20 +9,23 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from .. import _native
+from ..choosing import warn_of_skipped_files
 from ..conversion import Format
 from ..corpus import Corpus, skips
 from ..counts import Counts
 from ..engines import Engine
 from ..errors import ConfigError
 from ..formats import target_paths
+from ..measures import parse_count
 from ..piped import HEAD, STDIN, packing
-from ..places import FROM_THE_END, expand
+from ..places import FROM_THE_END, Listing, expand
 from ..progress import ProgressOption
 from ..tokenizer import Tokenizer
 from . import streams
@@ -30,6 +33,26 @@ from . import streams
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 FORMATS = click.Choice(["huggingface", "gpt2", "tiktoken", "minbpe"])
+
+
+class Count(click.ParamType):
+    """A whole number, also as `10k` or `1.5M`."""
+
+    name = "integer"
+
+    def __init__(self, least: int | None = None) -> None:
+        self._least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, str):
+            try:
+                value = parse_count(value)
+            except ConfigError as error:
+                self.fail(f"{error.message}: {error.hint}", param, ctx)
+        if self._least is not None and value < self._least:
+            self.fail(f"must be ≥ {self._least}, got {value}", param, ctx)
+        return int(value)
+
 
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what is already there.")
 quiet_option = click.option(
@@ -77,6 +100,13 @@ memory_limit_option = click.option(
     metavar="SIZE",
     help="How much memory may be used, such as 2GB; what does not fit goes to disk meanwhile. "
     "[default: 70% of what the machine or container allows]",
+)
+
+
+dry_run_option = click.option(
+    "--dry-run",
+    is_flag=True,
+    help="List what would be read and what is skipped, estimate time and memory; write nothing.",
 )
 
 
@@ -185,6 +215,30 @@ def load_counts(names: Sequence[str], memory_limit: str | None, spill_dir: Path 
     return counts
 
 
+CHOICES = [
+    click.option(
+        "--include",
+        multiple=True,
+        metavar="GLOB",
+        help="Of directories, globs and archives, read only files of such names, whatever they "
+        "are; may be repeated.  [default: files of known formats, or all text if there are none]",
+    ),
+    click.option(
+        "--exclude",
+        multiple=True,
+        metavar="GLOB",
+        help="Skip files of such names; may be repeated.",
+    ),
+]
+
+
+def choice_options(function: Function) -> Function:
+    """Adds which files of a directory are meant."""
+    for decorator in reversed(CHOICES):
+        function = decorator(function)
+    return function
+
+
 def corpus_options(function: Function) -> Function:
     """Adds how a corpus is read: what is given to [`corpus_of`][bytemill.cli.options.corpus_of]."""
     decorators = [
@@ -230,6 +284,7 @@ def corpus_options(function: Function) -> Function:
             metavar="SIZE",
             help="How much memory unpacking a file may ask for.",
         ),
+        *CHOICES,
     ]
     for decorator in reversed(decorators):
         function = decorator(function)
@@ -265,7 +320,10 @@ def engine_of(options: dict[str, Any]) -> str | Engine:
     return Ray(address)
 
 
-READING = ("text_field", "input_format", "on_error", "max_document", "max_ratio", "max_window")
+READING = (
+    "text_field", "input_format", "on_error", "max_document", "max_ratio", "max_window", "include",
+    "exclude",
+)  # fmt: skip
 
 
 def taken(options: dict[str, Any]) -> dict[str, Any]:
@@ -300,7 +358,20 @@ def corpus_of(
         yield Corpus(tuple(copy if name == STDIN else name for name in names), **reading)
 
 
+def found(corpus: Corpus) -> tuple[Corpus, Listing]:
+    """The corpus with its files found, so that they are looked for once, and what they are; a note
+    names those that are skipped."""
+    listing = corpus.listing()
+    warn_of_skipped_files(listing.skipped)
+    return replace(corpus, places=tuple(listing.entries)), listing
+
+
+def skipped_files(listing: Listing) -> list[dict[str, str]]:
+    """The files that are skipped, for JSON."""
+    return [{"file": file.name, "reason": file.reason} for file in listing.skipped]
+
+
 def note_skips(ctx: click.Context, skipped: dict[str, int]) -> None:
-    """Tells of records that were left out."""
+    """Tells of records that were skipped."""
     if skipped:
-        streams.note(ctx, f"of the corpus, {skips(skipped)}")
+        streams.note(ctx, skips(skipped))

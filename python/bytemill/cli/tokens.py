@@ -12,10 +12,13 @@ from typing import Any, TypeVar
 import click
 
 from .. import measures
+from ..corpus import Corpus
 from ..encoding import SHARD_TOKENS
 from ..errors import BytemillError
+from ..preview import Encoding
 from ..tokenizer import Tokenizer
 from ..tokens import Tokens, verify_tokens
+from . import dry_run as dry
 from . import options, streams
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -47,11 +50,11 @@ encode_options = _all(
     ),
     click.option(
         "--shard-tokens",
-        type=click.IntRange(min=1),
+        type=options.Count(1),
         default=SHARD_TOKENS,
         show_default=True,
         metavar="N",
-        help="Ids of a shard.",
+        help="Ids of a shard; 100000000 or 100M.",
     ),
     click.option(
         "--append-eot/--no-append-eot",
@@ -87,6 +90,7 @@ encode_options = _all(
     options.threads_option,
     click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped."),
     options.overwrite_option,
+    options.dry_run_option,
     options.quiet_option,
     streams.json_option,
 )
@@ -112,6 +116,7 @@ def encode_to_directory(
     *,
     resume: bool,
     overwrite: bool,
+    dry_run: bool,
     quiet: bool,
     as_json: bool,
     **plan: Any,
@@ -126,8 +131,14 @@ def encode_to_directory(
     began = time.perf_counter()
     reading = options.taken(plan)
     plan["engine"] = options.engine_of(plan)
+    if dry_run:
+        dry.refuse_stdin(corpus)
+        with options.corpus_of(corpus, reading) as named:
+            dry.show(named, Encoding(tokenizer, plan["threads"]), as_json=as_json)
+        return
     opened = options.corpus_of(corpus, reading)
-    with opened as source, _telling_how_to_go_on(ctx, output, corpus):
+    with opened as named, _telling_how_to_go_on(ctx, output, corpus):
+        source, listing = options.found(named)
         tokenizer.encode_files(
             source,
             output,
@@ -142,7 +153,8 @@ def encode_to_directory(
     splits = [Tokens(output, name) for name in names]
     options.note_skips(ctx, splits[0].skipped)
     if as_json:
-        streams.put_json(_facts(splits, seconds))
+        files = {"skipped_files": options.skipped_files(listing)}
+        streams.put_json(_facts(splits, seconds) | files)
     elif not quiet:
         _summary(splits, seconds)
 
@@ -171,7 +183,8 @@ def _facts(splits: list[Tokens], seconds: float) -> dict[str, Any]:
         "tokens": str(first.path),
         "format": first.manifest["format"],
         "dtype": first.dtype.name,
-        "bytes": sum(source["size"] for source in first.manifest["sources"]),
+        "bytes": first.text_bytes,
+        "file_bytes": first.file_bytes,
         "splits": {
             split.split: {"tokens": len(split), "documents": len(split.documents)}
             for split in splits
@@ -184,9 +197,8 @@ def _facts(splits: list[Tokens], seconds: float) -> dict[str, Any]:
 
 def _summary(splits: list[Tokens], seconds: float) -> None:
     first = splits[0]
-    text = sum(source["size"] for source in first.manifest["sources"])
-    # Of what came by stdin, the size is not known.
-    origin = f" from {measures.size(text)}" if text else ""
+    text = first.text_bytes
+    origin = "" if text is None else f" from {measures.text_size(text, first.file_bytes)}"
     shown = "; ".join(
         ("" if split.split == "all" else f"{split.split} ")
         + f"{_number(len(split), 'token')} in {_number(len(split.documents), 'document')}"
@@ -219,6 +231,7 @@ def _number(n: int, noun: str) -> str:
     "to it, byte for byte. Needs --tokenizer.",
 )
 @options.load_options
+@options.choice_options
 @options.quiet_option
 @streams.json_option
 @click.pass_context
@@ -229,6 +242,8 @@ def verify(
     source: tuple[str, ...],
     pattern: tuple[str, ...],
     special_token: tuple[str, ...],
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -243,7 +258,7 @@ def verify(
     problems = verify_tokens(
         directory,
         loaded,
-        source or None,
+        Corpus(source, include=include, exclude=exclude) if source else None,
         progress=options.progress(quiet, as_json),
     )
     if as_json:

@@ -11,8 +11,12 @@ import click
 
 from .. import measures
 from ..conversion import CARRIES, Format
+from ..counts import DEFAULT_PATTERN, DEFAULT_SPECIALS
+from ..formats import stages
+from ..preview import Counting
 from ..tokenizer import Tokenizer
-from ..training import train_tokenizer as learn
+from ..training import learn
+from . import dry_run as dry
 from . import options, streams
 
 EXAMPLES = """\b
@@ -42,11 +46,11 @@ examples:
 )
 @click.option(
     "--vocab-size",
-    type=click.IntRange(min=1),
+    type=options.Count(1),
     metavar="N",
     default=32_000,
     show_default=True,
-    help="How many ids: 256 bytes, the merges, the special tokens.",
+    help="How many ids: 256 bytes, the merges, the special tokens; 32000 or 32k.",
 )
 @options.special_tokens_option
 @options.no_special_tokens_option
@@ -103,6 +107,7 @@ examples:
     help="huggingface is tokenizer.json.",
 )
 @options.overwrite_option
+@options.dry_run_option
 @options.quiet_option
 @streams.json_option
 def train_tokenizer(
@@ -118,6 +123,7 @@ def train_tokenizer(
     spill_dir: Path | None,
     format: Format,
     overwrite: bool,
+    dry_run: bool,
     quiet: bool,
     as_json: bool,
     **limits: Any,
@@ -125,7 +131,7 @@ def train_tokenizer(
     """Learn a tokenizer from CORPUS and save it.
 
     CORPUS is files, directories, globs, URLs, or - for stdin: text, JSONL, CSV, Parquet, Arrow,
-    also packed, and archives. The special tokens separate documents of plain text; a record of
+    also compressed, and archives. The special tokens separate documents of plain text; a record of
     another format is a document.
     """
     if not corpus and not counts:
@@ -153,13 +159,22 @@ def train_tokenizer(
     if base is not None and not counts and not special_token:
         # A tokenizer to extend brings its special tokens; more only if they are asked for.
         limits["special_tokens"] = ()
+    if dry_run:
+        _dry_run(corpus, reading, limits, as_json)
+        return
     began = time.perf_counter()
+    files: dict[str, Any] = {}
+    file_bytes = 0
     if counts:
         sum = options.load_counts(counts, memory_limit, limits["spill_dir"])
-        tokenizer = learn(counts=sum, **limits)
+        learnt = learn(None, counts=sum, **limits)
     else:
-        with options.corpus_of(corpus, reading) as source:
-            tokenizer = learn(source, **limits)
+        with options.corpus_of(corpus, reading) as named:
+            source, listing = options.found(named)
+            learnt = learn(source, counts=None, **limits)
+        file_bytes = listing.file_bytes
+        files = {"file_bytes": file_bytes, "skipped_files": options.skipped_files(listing)}
+    tokenizer = learnt.tokenizer
     tokenizer.save(output, format=format, overwrite=overwrite)
     seconds = time.perf_counter() - began
     if as_json:
@@ -171,11 +186,35 @@ def train_tokenizer(
                 "merges": len(tokenizer.merges),
                 "special_tokens": tokenizer.special_tokens,
                 "fingerprint": tokenizer.fingerprint,
+                "bytes": learnt.text_bytes,
+                "skipped": learnt.skipped,
+                **files,
                 "seconds": round(seconds, 3),
             }
         )
     elif not quiet:
-        _summary(tokenizer, output, format, seconds)
+        text = measures.text_size(learnt.text_bytes, file_bytes)
+        _summary(tokenizer, output, format, text, seconds)
+
+
+def _dry_run(
+    corpus: tuple[str, ...], reading: dict[str, Any], limits: dict[str, Any], as_json: bool
+) -> None:
+    if not corpus:
+        raise click.UsageError("--dry-run is for a CORPUS")
+    dry.refuse_stdin(corpus)
+    base, special_tokens = limits["extend_from"], limits["special_tokens"]
+    work = Counting(
+        stages(DEFAULT_PATTERN if base is None else base.pattern)
+        if limits["pattern"] is None
+        else stages(limits["pattern"]),
+        list(DEFAULT_SPECIALS if special_tokens is None else special_tokens),
+        limits["threads"],
+        limits["memory_limit"],
+        limits["vocab_size"],
+    )
+    with options.corpus_of(corpus, reading) as named:
+        dry.show(named, work, as_json=as_json)
 
 
 def _beside(output: Path) -> Path | None:
@@ -183,12 +222,12 @@ def _beside(output: Path) -> Path | None:
     return output.parent if output.parent.is_dir() else None
 
 
-def _summary(tokenizer: Tokenizer, output: Path, format: Format, seconds: float) -> None:
+def _summary(tokenizer: Tokenizer, output: Path, format: Format, text: str, seconds: float) -> None:
     n_special = len(tokenizer.special_tokens)
     streams.say(
         f"saved   {output}: {len(tokenizer):,} ids (256 bytes, {len(tokenizer.merges):,} merges, "
         f"{n_special} special token{'' if n_special == 1 else 's'}) "
-        f"in {measures.duration(seconds)}"
+        f"from {text} in {measures.duration(seconds)}"
     )
     streams.say(f"next    {inspect_command(tokenizer, output, format)} 'any text'")
 

@@ -217,7 +217,7 @@ def _corpus(name: str, comparison: Comparison, names: Sequence[str]) -> Iterator
     head = ("tokenizer", "tokens", "bytes per token", "never used", "shared")
     yield _table("lrrrr", head, rows)
     if comparison.skipped:
-        yield f"<p>Of the corpus, {skips(comparison.skipped)}.</p>\n"
+        yield f"<p>While reading: {skips(comparison.skipped)}.</p>\n"
     if len(names) > 1:
         yield (
             f"<p>Shared: tokens that {_escape(names[0])} has at the same place. Of all "

@@ -137,8 +137,8 @@ class Ray:
             return
         try:
             place = Place(os.path.join(os.path.abspath(out), ".partial"), assembly.id)
-            n_shards, skipped = Encoding(ray, place, plan, report).run(tokenizer, work)
-            assembly.commit(n_shards, skipped)
+            made = Encoding(ray, place, plan, report).run(tokenizer, work)
+            assembly.commit(*made)
         finally:
             assembly.release()
 

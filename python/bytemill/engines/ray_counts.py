@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
-from ..measures import parse_size, size
+from ..measures import estimated_text, parse_size, size
 from . import tasks
 from .running import RETRIES, complete, finished, forget, got, stop, tell_of_losses
 from .tree import Node, Tree
@@ -79,7 +79,8 @@ class Counting:
         results: dict[Node, Any] = {}
         merging: dict[Any, Node] = {}
         n_bytes = sum(unit.size for unit in work)
-        done = 0
+        # Bytes of files that are done, those of them whose text is known, and that text.
+        done = known = text = 0
 
         def finish(node: Node, result: Any) -> None:
             results[node] = result
@@ -95,14 +96,18 @@ class Counting:
         def finish_merged(at_least: int) -> None:
             for reference in finished(self._ray, merging, at_least):
                 node = merging.pop(reference)
-                finish(node, self._result(reference, tree.name(node)))
+                finish(node, self._result(reference, tree.name(node))[0])
 
         def finish_unit(reference: Any, item: tuple[int, Unit]) -> None:
-            nonlocal done
+            nonlocal done, known, text
             number, unit = item
+            result, of_unit = self._result(reference, tree.name((0, number)))
             done += unit.size
-            report("count", done, n_bytes)
-            finish((0, number), self._result(reference, tree.name((0, number))))
+            known += unit.size if of_unit else 0
+            text += of_unit
+            total = estimated_text(text, known, n_bytes)
+            report("count", estimated_text(text, known, done) or 0, total)
+            finish((0, number), result)
             finish_merged(0)
 
         left = dict(enumerate(work))
@@ -148,8 +153,10 @@ class Counting:
         target = self._target(name)
         return target is not None and os.path.exists(target)
 
-    def _result(self, reference: Any, name: str) -> Any:
-        """What stands for the counts of a task that is done; or what it raised."""
-        self._lost += got(self._ray, reference)
+    def _result(self, reference: Any, name: str) -> tuple[Any, int]:
+        """What stands for the counts of a task that is done, and the bytes of text; or what it
+        raised."""
+        lost, text_bytes = got(self._ray, reference)
+        self._lost += lost
         given = self._given.pop(reference)
-        return given if self._directory is None else self._target(name)
+        return given if self._directory is None else self._target(name), text_bytes

@@ -12,6 +12,7 @@ from collections import Counter
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from ..measures import estimated_text
 from . import tasks
 from .recipes import Recipe, bucket_bits, recipes
 from .running import RETRIES, complete, got, tell_of_losses
@@ -44,8 +45,8 @@ class Encoding:
         self._before: list[int] = []
         self._lost = 0
 
-    def run(self, tokenizer: Tokenizer, work: list[Unit]) -> tuple[list[int], dict[str, int]]:
-        """Gives the number of shards of each split, and what was left out."""
+    def run(self, tokenizer: Tokenizer, work: list[Unit]) -> tuple[list[int], int, dict[str, int]]:
+        """Gives the number of shards of each split, the bytes of text, and what was skipped."""
         self._units = work
         wide = self._plan["dtype"] not in (None, "uint16") or tokenizer.max_id > 0xFFFF
         self._width = 4 if wide else 2
@@ -59,21 +60,25 @@ class Encoding:
         self._assemble(work_on, bits)
         skipped: Counter[str] = Counter()
         for facts in self._facts:
-            skipped.update(facts[2])
+            skipped.update(facts[3])
         tell_of_losses(self._lost)
-        return [len(of_split) for of_split in of_splits], dict(skipped)
+        text_bytes = sum(facts[2] for facts in self._facts)
+        return [len(of_split) for of_split in of_splits], text_bytes, dict(skipped)
 
     def _encode(self, tokenizer: Tokenizer) -> None:
         os.makedirs(os.path.dirname(self._place.part(0)), exist_ok=True)
         encode, shared = self._task(tasks.encode), self._ray.put(tokenizer)
         found: dict[int, tasks.Facts] = {}
-        total, done = sum(unit.size for unit in self._units), 0
+        total = sum(unit.size for unit in self._units)
+        # Bytes of files, and the bytes of text that came of them.
+        read = text = 0
 
         def finish(reference: Any, unit: Unit) -> None:
-            nonlocal done
+            nonlocal read, text
             found[unit.number] = self._got(reference)
-            done += unit.size
-            self._report("encode", done, total)
+            read += unit.size
+            text += found[unit.number][2]
+            self._report("encode", text, estimated_text(text, read, total))
 
         complete(
             self._ray,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _files, _native
 from ..errors import ConfigError, CorpusError
+from ..measures import estimated_text
 from ..memory import memory_limit as resolve_limit
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ def count_in_steps(
     journal = _Journal(directory, counts.fingerprint, corpus.settings)
     left = journal.left(sources)
     total = sum(source.size for source in sources)
-    done = total - sum(source.size for source in left)
+    # Bytes of files, and the bytes of text that came of them.
+    read = total - sum(source.size for source in left)
+    text = journal.text_bytes
+    in_batch = 0
 
     # What comes by stdin, or is given by others, has no size beforehand.
     known = all(source.size or source.reader is None for source in sources)
@@ -56,21 +60,24 @@ def count_in_steps(
     def report_batch(phase: str, n: int, of: int | None) -> None:
         # Ours is the progress of all batches; what a batch gathers is not worth a line.
         if phase == "count":
-            report(phase, done + n, total if known else None)
+            so_far = read + (in_batch * n / of if of else 0)
+            report(phase, text + n, estimated_text(text + n, so_far, total) if known else None)
 
     def limit(some: _native.Counts) -> None:
         found = resolve_limit(memory_limit)
         some.set_limit(found.available, found.total, directory)
 
     for batch in _batches(left, batch_size):
+        in_batch = sum(source.size for source in batch)
         some = _native.Counts(counts.pattern, counts.special_tokens, threads)
         limit(some)
         try:
             some.add_files(corpus.inputs(batch), report_batch)
             journal.add(batch, some)
+            text += some.bytes_read
         finally:
             some.clear()
-        done += sum(source.size for source in batch)
+        read += in_batch
     limit(counts)
     try:
         for part in journal.parts():
@@ -165,12 +172,18 @@ class _Journal:
         """Saves the counts of a batch."""
         part = f"part-{len(self._entries):06}.counts"
         counts.save(self.directory / part)
-        entry = {"part": part, "files": [source.stamp for source in batch]}
+        files = [source.stamp for source in batch]
+        entry = {"part": part, "files": files, "text_bytes": counts.bytes_read}
         with open(self._file, "ab") as file:
             file.write(_line(entry))
             file.flush()
             os.fsync(file.fileno())
         self._entries.append(entry)
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of text that were counted."""
+        return sum(int(entry.get("text_bytes", 0)) for entry in self._entries)
 
     def parts(self) -> list[Path]:
         return [self.directory / entry["part"] for entry in self._entries]

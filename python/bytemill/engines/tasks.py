@@ -81,21 +81,22 @@ def begun_before() -> int:
         return 0
 
 
-def count(means: Means, target: str | None, unit: Unit) -> tuple[CountsFile, int]:
+def count(means: Means, target: str | None, unit: Unit) -> tuple[CountsFile, tuple[int, int]]:
     """Counts a unit, into the file `target` unless it is there; without one, gives the file.
 
-    As all of these, it tells how often it was begun before.
+    As all of these, it tells how often it was begun before; and the bytes of text, 0 if they are
+    not known.
     """
     if target is not None and os.path.exists(target):
-        return None, begun_before()
+        return None, (begun_before(), 0)
     with means.counts() as (counts, folder):
         counts.add_files(unit.inputs())
-        return _given(counts, folder, target), begun_before()
+        return _given(counts, folder, target), (begun_before(), counts.bytes_read)
 
 
 def merge(
     means: Means, target: str | None, *parts: npt.NDArray[np.uint8] | str
-) -> tuple[CountsFile, int]:
+) -> tuple[CountsFile, tuple[int, int]]:
     """Adds up counts files in a stream; those that lie in files go then."""
     if target is None or not os.path.exists(target):
         with means.counts() as (total, folder):
@@ -109,10 +110,10 @@ def merge(
                 total.merge(_native.Counts.open(path, 1))
             given = _given(total, folder, target)
             if target is None:
-                return given, begun_before()
+                return given, (begun_before(), 0)
     for part in parts:
         Path(str(part)).unlink(missing_ok=True)
-    return None, begun_before()
+    return None, (begun_before(), 0)
 
 
 def _given(counts: _native.Counts, folder: Path, target: str | None) -> CountsFile:
@@ -127,8 +128,8 @@ def _given(counts: _native.Counts, folder: Path, target: str | None) -> CountsFi
 
 # --- tokens ---------------------------------------------------------------------------------------
 
-# Ids, documents, and what was left out.
-Facts = tuple[int, int, dict[str, int]]
+# Ids, documents, bytes of text, and what was skipped.
+Facts = tuple[int, int, int, dict[str, int]]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -95,7 +94,8 @@ def _unit(
 def _pieces(
     corpus: Corpus, entries: Sequence[Entry], unit_size: int
 ) -> Iterator[tuple[Entry, tuple[int, int] | None, int]]:
-    for entry in map(_anywhere, entries):
+    # Workers have directories of their own.
+    for entry in (entry.anywhere() for entry in entries):
         if isinstance(entry.reader, Dataset):
             yield from _pieces(corpus, of_files(_files(entry.reader), corpus), unit_size)
         elif isinstance(entry.reader, (Items, Piped)):
@@ -114,11 +114,6 @@ def _pieces(
                 yield entry.part(start, end), None, end - start
         else:
             yield entry, None, entry.size
-
-
-def _anywhere(entry: Entry) -> Entry:
-    """A source by a name that is the same in every directory: workers have their own."""
-    return replace(entry, name=os.path.abspath(entry.name)) if entry.is_local else entry
 
 
 def _files(dataset: Dataset) -> list[str]:

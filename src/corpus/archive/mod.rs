@@ -1,7 +1,7 @@
 //! Archives → the files in them, one after the other.
 //!
 //! Nothing is written anywhere, so it does not matter where the names of members lead; they only
-//! tell what a member holds. As in directories, files whose names begin with a dot are left out, and all
+//! tell what a member holds. As in directories, files whose names begin with a dot are skipped, and all
 //! that lies in folders of such names.
 
 mod tar;
@@ -17,8 +17,10 @@ use super::unpack::Input;
 
 /// A file in an archive.
 pub struct Member {
-    /// Its name.
+    /// Its path in the archive.
     pub name: String,
+    /// Whether it holds nothing.
+    pub is_empty: bool,
     /// What it holds, from front to back.
     pub input: Input,
 }

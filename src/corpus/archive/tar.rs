@@ -71,7 +71,7 @@ impl Archive for Tar {
                     // The old form has directories as files that end in a slash.
                     if !is_hidden(&name) && !name.ends_with('/') {
                         let input = Box::new(Content(Arc::clone(&self.state)));
-                        return Ok(Some(Member { name, input }));
+                        return Ok(Some(Member { name, is_empty: size == 0, input }));
                     }
                 }
                 b'S' => return Err(damaged("holds a sparse file, which is not read")),

@@ -111,7 +111,7 @@ impl Archive for Zip {
     fn next(&mut self) -> io::Result<Option<Member>> {
         let Some(entry) = self.entries.next() else { return Ok(None) };
         let input = self.content(&entry)?;
-        Ok(Some(Member { name: entry.name, input }))
+        Ok(Some(Member { name: entry.name, is_empty: entry.size == 0, input }))
     }
 }
 

@@ -133,7 +133,8 @@ fn shards_made_apart_are_those_of_one_run() {
         prop_assert!(begin(Existing::Refuse).is_err());
         let assembly = begin(Existing::Resume).unwrap().unwrap();
         let n_shards: Vec<usize> = recipes.iter().map(Vec::len).collect();
-        assembly.commit(&n_shards, Default::default()).unwrap();
+        let text_bytes = parts.iter().map(|(part, _)| facts(part).unwrap().1).sum();
+        assembly.commit(&n_shards, text_bytes, Default::default()).unwrap();
         drop(assembly);
         prop_assert_eq!(files(&out), files(&corpus.out()));
         prop_assert!(begin(Existing::Resume).unwrap().is_none());
@@ -158,7 +159,7 @@ fn a_part_of_another_tokenizer_does_not_get_in() {
     let made = assemble(assembly.partial(), "0123456789abcdef", &recipe, &job());
     assert!(made.unwrap_err().to_string().contains("given up"));
     // Nor is anything committed that is not there, and what was left on the way goes.
-    assert!(matches!(assembly.commit(&[1], Default::default()), Err(Error::Tokens(_))));
+    assert!(matches!(assembly.commit(&[1], 0, Default::default()), Err(Error::Tokens(_))));
     let left = fs::read_dir(assembly.partial()).unwrap().count();
     assert_eq!(left, 2, "the journal and the part");
     drop(assembly);

@@ -1,0 +1,70 @@
+"""`--dry-run`: what a command would read, and what that would take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from .. import measures
+from ..corpus import Corpus
+from ..preview import Preview, Work, preview
+from . import options, streams
+
+
+def show(corpus: Corpus, work: Work, *, as_json: bool, limit: int | None = None) -> None:
+    """Writes what work on a corpus would be like to stdout."""
+    put([preview(corpus, work, limit)], as_json=as_json)
+
+
+def put(previews: Sequence[Preview], *, as_json: bool) -> None:
+    """Writes previews to stdout, one after the other."""
+    if as_json:
+        streams.put_json(
+            [_facts(one) for one in previews] if len(previews) > 1 else _facts(previews[0])
+        )
+    else:
+        streams.put(part for one in previews for part in _text(one))
+
+
+def refuse_stdin(corpus: Sequence[str]) -> None:
+    """What comes by stdin is gone once it was looked at."""
+    if "-" in corpus:
+        raise click.UsageError("--dry-run needs files; stdin can be read once")
+
+
+def _facts(one: Preview) -> dict[str, Any]:
+    return {
+        "dry_run": True,
+        "files": [
+            {"file": entry.name, "format": entry.format, "file_bytes": entry.size}
+            for entry in one.listing.entries
+        ],
+        "skipped_files": options.skipped_files(one.listing),
+        "bytes": one.text_bytes,
+        "file_bytes": one.listing.file_bytes,
+        "estimate": {
+            "seconds": None if one.seconds is None else round(one.seconds, 1),
+            "memory": one.memory,
+            "sample_bytes": one.sample_bytes,
+        },
+    }
+
+
+def _text(one: Preview) -> list[str]:
+    entries, skipped = one.listing.entries, one.listing.skipped
+    rows = [(entry.name, entry.format, measures.size(entry.size)) for entry in entries]
+    parts = [streams.table("llr", ("file", "format", "size"), rows)]
+    if skipped:
+        named = [(file.name, file.reason) for file in skipped]
+        parts.append("\n" + streams.table("ll", ("skipped", "reason"), named))
+    n = len(entries)
+    total = measures.text_size(one.text_bytes, one.listing.file_bytes)
+    parts.append(f"\ntotal: {n:,} file{'' if n == 1 else 's'}, about {total}\n")
+    if one.seconds is not None:
+        parts.append(
+            f"estimate, from {measures.size(one.sample_bytes)} read here and now: "
+            f"{measures.duration(one.seconds)}, {measures.size(one.memory)} of memory\n"
+        )
+    return parts
