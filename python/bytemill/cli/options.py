@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from .. import _native
+from .. import _files, _native
 from ..conversion import Format
 from ..corpus import Corpus, skips
 from ..counts import Counts
@@ -22,7 +22,7 @@ from ..engines import Engine
 from ..errors import ConfigError
 from ..formats import target_paths
 from ..piped import HEAD, STDIN, packing
-from ..places import FROM_THE_END, expand
+from ..places import FROM_THE_END, expand, is_url
 from ..progress import ProgressOption
 from ..tokenizer import Tokenizer
 from . import streams
@@ -164,6 +164,15 @@ def check_file(path: Path, overwrite: bool) -> None:
         raise _os_error(errno.ENOTDIR if path.parent.exists() else errno.ENOENT, path.parent)
     if not os.access(path.parent, os.W_OK):
         raise _os_error(errno.EACCES, path.parent)
+
+
+def check_not_read(path: Path, format: Format, names: Sequence[str]) -> None:
+    """Refuses to write a tokenizer over what is read to make it: files, directories or globs."""
+    targets = [target for target in target_paths(path, format) if target.exists()]
+    local = [name for name in names if name != STDIN and not is_url(name)] if targets else []
+    read = [path for name in local for path in expand(name)]
+    for target in targets:
+        _files.refuse_input(target, read)
 
 
 def _os_error(code: int, path: Path) -> OSError:
