@@ -24,6 +24,7 @@ pub mod corpus;
 pub mod counts;
 pub mod encode;
 pub mod error;
+mod files;
 pub mod formats;
 mod heap;
 pub mod job;

@@ -25,13 +25,15 @@ import bytemill
 
 # The work as a process of its own, with a journal that is written as often as can be.
 WORK = """
-import json, sys
+import json, pathlib, sys
 import bytemill
-from bytemill import _native
+from bytemill import _native, encoding
 tokenizer = bytemill.Tokenizer.load(sys.argv[1])
-paths, out, plan = json.loads(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
+paths, out, plan = json.loads(sys.argv[2]), pathlib.Path(sys.argv[3]), json.loads(sys.argv[4])
+plan |= {"end_of_text": "<|endoftext|>", "tokenizer_file": tokenizer.write("huggingface")[0]}
 print("begin", flush=True)
-_native.encode_files(tokenizer, paths, out, end_of_text="<|endoftext|>", **plan)
+with encoding.writing(out):
+    _native.encode_files(tokenizer, paths, out, **plan)
 """
 MANNER = {"threads": 2, "chunk_size": 4000, "journal_every": 0}
 

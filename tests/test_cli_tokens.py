@@ -66,7 +66,7 @@ def test_every_option(data: Path, saved: Path, tokenizer: bytemill.Tokenizer) ->
     for path in Path("a").iterdir():
         assert path.read_bytes() == Path("b", path.name).read_bytes()
     assert {path.name for path in Path("a").iterdir()} == {
-        "manifest.json", "train.npy", "train.docs.npy", "val.npy", "val.docs.npy",
+        "manifest.json", "tokenizer.json", "train.npy", "train.docs.npy", "val.npy", "val.docs.npy",
     }  # fmt: skip
     both = [ok("decode", "a", "-t", saved, "--split", name).data for name in ("train", "val")]
     assert sum(map(len, both)) == sum(map(len, TEXTS))
@@ -108,7 +108,9 @@ def test_resume_and_overwrite(data: Path, saved: Path) -> None:
     assert "tokens: exists already" in result.said
     assert "hint: --overwrite replaces it" in result.said
     ok(*command, "--overwrite", "--format", "bin")
-    assert sorted(os.listdir("tokens")) == ["manifest.json", "tokens.bin", "tokens.docs.npy"]
+    assert sorted(os.listdir("tokens")) == [
+        "manifest.json", "tokenizer.json", "tokens.bin", "tokens.docs.npy",
+    ]  # fmt: skip
     result = run(*command, "--resume")
     assert (result.code, "other options" in result.said) == (1, True)
 
@@ -151,7 +153,8 @@ def test_what_is_wrong_is_listed(data: Path, saved: Path) -> None:
         ("encode data -t T -o new --eot <x>", 1, "not a special token"),
         ("verify missing", 1, "missing"),
         ("verify data", 1, "no manifest.json"),
-        ("verify tokens --source data", 2, "needs --tokenizer"),
+        ("verify tokens --source other.json", 1, "sources were given"),
+        ("decode data/0.txt", 2, "need a tokenizer: -t"),
         ("verify tokens -t U", 1, "made with the tokenizer"),
         ("decode tokens -t U", 1, "made with the tokenizer"),
         ("decode tokens -t T --split val", 1, "no split 'val'"),
@@ -164,6 +167,154 @@ def test_failures(data: Path, saved: Path, line: str, code: int, named: str) -> 
     ok("train-tokenizer", data / "0.txt", "-o", "other.json", "--vocab-size", 258, "-q")
     words = {"T": saved, "U": "other.json"}
     result = run(*[words.get(word, word) for word in line.split()])
-    assert (result.code, named in result.said) == (code, True), result.said
+    assert (result.code, named in result.said + result.text) == (code, True), result.said
     assert "Traceback" not in result.said
-    assert not Path("new/manifest.json").exists()
+    assert not Path("new").exists()
+
+
+def test_tokens_carry_their_tokenizer(data: Path, tokenizer: bytemill.Tokenizer) -> None:
+    """Issue 13, 2: whatever the tokenizer's file was called, and whatever its format."""
+    tokenizer.save("ranks.tiktoken", format="tiktoken")
+    ok("encode", data, "-t", "ranks.tiktoken", "--pattern", "gpt2", "--special-token", EOT,
+       "-o", "tokens", "-q")  # fmt: skip
+    carried = Tokens("tokens").tokenizer
+    assert carried is not None
+    assert carried.fingerprint == Tokens("tokens").fingerprint
+    assert b"".join(Tokens("tokens").decode()) == b"".join(TEXTS)
+    assert ok("decode", "tokens").data == b"".join(TEXTS)
+    assert "equal to its source" in ok("verify", "tokens", "--source", data).said
+    # The bytes do not depend on threads or on how the tokens came about.
+    ok("encode", data, "-t", "tokens/tokenizer.json", "-o", "again", "-q", "--threads", 1)
+    ok("encode", data, "-t", "again", "-o", "again", "-q", "--overwrite")
+    for path in Path("tokens").iterdir():
+        assert path.read_bytes() == Path("again", path.name).read_bytes()
+
+
+def test_a_tokenizer_that_is_not_the_tokens_own(data: Path, saved: Path) -> None:
+    ok("encode", data, "-t", saved, "-o", "tokens", "-q")
+    ok("train-tokenizer", data / "0.txt", "-o", "other.json", "--vocab-size", 258, "-q")
+    own = Path("tokens/tokenizer.json")
+    whole = own.read_bytes()
+    own.write_bytes(Path("other.json").read_bytes())
+    result = run("verify", "tokens", "-q")
+    assert (result.code, result.text.startswith("tokenizer.json: ")) == (1, True)
+    assert "not the tokenizer" in run("decode", "tokens").said
+    # With the right one at hand, the tokens are as good as ever; so without any in the directory.
+    assert ok("decode", "tokens", "-t", saved).data == b"".join(TEXTS)
+    own.unlink()
+    assert ok("decode", "tokens", "-t", saved).data == b"".join(TEXTS)
+    assert "tokenizer.json: " in run("verify", "tokens", "-q").text
+    assert "do not carry their tokenizer" in run("decode", "tokens").said
+    own.write_bytes(whole)
+    ok("verify", "tokens", "-q")
+
+
+def test_a_tokenizer_that_has_no_file_is_noted(data: Path, tmp_path: Path) -> None:
+    vocab = {number: bytes([number]) for number in range(256)}
+    tokenizer = bytemill.Tokenizer(vocab, [], [EOT], pattern="(?m)^a|.|\\n")
+    with pytest.warns(UserWarning, match="will not carry their tokenizer"):
+        tokens = tokenizer.encode_files(data / "0.txt", tmp_path / "tokens")
+    assert tokens.tokenizer is None
+    assert not (tmp_path / "tokens/tokenizer.json").exists()
+    assert b"".join(tokens.decode(tokenizer)) == TEXTS[0]
+    tokens.verify(tokenizer, data / "0.txt")
+    with pytest.raises(bytemill.ConfigError, match="the tokenizer is needed"):
+        tokens.verify(source=data / "0.txt")
+
+
+def test_overwrite_deletes_only_what_a_manifest_of_ours_names(data: Path, saved: Path) -> None:
+    """Issue 13, 9."""
+    command = ["encode", data, "-t", saved, "-o", "tokens", "-q", "--format", "bin",
+               "--val-fraction", 0.5, "--overwrite"]  # fmt: skip
+    foreign = {"manifest.json": b'{"shards": ["train.bin"]}', "train.bin": b"a", "val.bin": b"b"}
+    for names in (["manifest.json"], ["train.bin"], ["val.bin"], list(foreign)):
+        Path("tokens").mkdir(exist_ok=True)
+        for name in names:
+            Path("tokens", name).write_bytes(foreign[name])
+        result = run(*command)
+        assert (result.code, "holds other files than tokens" in result.said) == (1, True)
+        assert sorted(os.listdir("tokens")) == sorted(names)
+        for name in names:
+            assert Path("tokens", name).read_bytes() == foreign[name]
+            Path("tokens", name).unlink()
+    ok(*command)
+    Path("tokens/notes.txt").write_text("mine")
+    ok("encode", data, "-t", saved, "-o", "tokens", "-q", "--overwrite")
+    assert sorted(os.listdir("tokens")) == [
+        "manifest.json", "notes.txt", "shard-00000.docs.npy", "shard-00000.npy", "tokenizer.json",
+    ]  # fmt: skip
+
+
+def test_no_output_is_an_input(data: Path, saved: Path) -> None:
+    """Issue 13, 9: under whatever name."""
+    ok("encode", data, "-t", saved, "-o", "tokens", "-q")
+    ok("count", data, "-o", "a.counts", "-q")
+    os.link(data / "0.txt", "link.json")
+    os.symlink(data / "1.txt", "link.counts")
+    saved_copy = Path("own.json")
+    saved_copy.write_bytes(saved.read_bytes())
+    lines = [
+        ("decode tokens -o tokens/shard-00000.npy", "tokens/shard-00000.npy"),
+        ("decode tokens -o tokens/manifest.json", "tokens/manifest.json"),
+        ("decode data/0.txt -t own.json -o data/0.txt", "data/0.txt"),
+        ("train-tokenizer data -o data/0.txt", "data/0.txt"),
+        ("train-tokenizer data/0.txt -o link.json", "data/0.txt"),
+        ("train-tokenizer --counts *.counts -o a.counts", "a.counts"),
+        ("count data/*.txt -o data/3.txt", "data/3.txt"),
+        ("count data -o link.counts", "data/1.txt"),
+        ("convert own.json --to tiktoken -o own.json", "own.json"),
+    ]
+    for line, name in lines:
+        before = Path(name).read_bytes()
+        result = (
+            run(*line.split(), "--overwrite", "-q")
+            if "decode" not in line
+            else run(*line.split(), "--overwrite")
+        )
+        assert (result.code, "is read, and would be overwritten" in result.said) == (1, True), line
+        assert Path(name).read_bytes() == before
+    # What loses nothing is as good as any other overwriting.
+    ok("convert", "own.json", "--to", "huggingface", "-o", "own.json", "--overwrite", "-q")
+    assert bytemill.Tokenizer.load("own.json") == bytemill.Tokenizer.load(saved)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
+@pytest.mark.parametrize("kind", ["pipe", "device", "directory"])
+def test_what_is_not_a_regular_file_does_not_hang(data: Path, saved: Path, kind: str) -> None:
+    """Issue 13, 19."""
+    command = ["encode", data, "-t", saved, "-o", "tokens", "-q"]
+    ok(*command)
+    ok("count", data, "-o", "a.counts", "-q")
+    lines = {
+        "tokens/manifest.json": ["verify tokens", "decode tokens", "encode data -t T -o tokens "
+                                 "--overwrite", "encode data -t T -o tokens --resume"],
+        "tokens/shard-00000.npy": ["verify tokens", "decode tokens"],
+        "tokens/shard-00000.docs.npy": ["verify tokens", "decode tokens"],
+        "tokens/tokenizer.json": ["verify tokens", "decode tokens", "inspect tokens"],
+        "tokens/.partial/journal.jsonl": ["encode data -t T -o tokens --resume"],
+        "a.counts": ["train-tokenizer --counts a.counts -o t.json", "count data -o a.counts "
+                     "--resume"],
+    }  # fmt: skip
+    for name, some in lines.items():
+        path = Path(name)
+        before = path.read_bytes() if path.exists() else None
+        path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)
+        match kind:
+            case "pipe":
+                os.mkfifo(path)
+            case "device":
+                path.symlink_to("/dev/zero")
+            case "directory":
+                path.mkdir()
+        for line in some:
+            result = run(*[saved if word == "T" else word for word in line.split()])
+            assert result.code == 1, (name, line)
+            found = result.said + result.text
+            assert "regular file" in found or kind == "directory" or "--overwrite" in line, found
+            assert "Traceback" not in result.said
+        path.rmdir() if kind == "directory" else path.unlink()
+        if before is not None:
+            path.write_bytes(before)
+    os.rmdir("tokens/.partial")
+    ok("verify", "tokens", "-q")

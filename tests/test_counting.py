@@ -146,11 +146,103 @@ def test_killed_anywhere(parts: Path, tmp_path: Path, expected: bytes) -> None:
             assert output.read_bytes() == expected
             if not partial.exists():
                 output.unlink()
-    if partial.exists() or not output.exists():
-        subprocess.run(command, check=True)
+    # Whatever a killed process left, the next run removes.
+    subprocess.run(command, check=True)
     assert output.read_bytes() == expected
-    left = [name for name in os.listdir(tmp_path) if not name.endswith((".tmp", ".old"))]
-    assert left == [output.name]
+    assert os.listdir(tmp_path) == [output.name]
+
+
+def test_resuming_finished_work_leaves_it_as_it_is(parts: Path, tmp_path: Path) -> None:
+    """Issue 13, 12."""
+    output = tmp_path / "a.counts"
+    ok("count", parts, "-o", output, "-q")
+    stamp = output.stat().st_mtime_ns
+    result = ok("count", parts, "-o", output, "--resume", "--json")
+    assert result.json["bytes"] == sum(path.stat().st_size for path in parts.iterdir())
+    assert output.stat().st_mtime_ns == stamp
+    assert os.listdir(tmp_path) == [output.name]
+    first = min(parts.iterdir())
+    for words, said in (
+        ([parts, "--pattern", "cl100k"], "another pattern"),
+        ([first], "bytes of text, not of"),
+    ):
+        result = run("count", *words, "-o", output, "--resume")
+        assert (result.code, said in result.said) == (1, True), result.said
+        assert "--overwrite" in result.said
+    times = first.stat().st_atime_ns, first.stat().st_mtime_ns
+    os.utime(first, ns=(times[0], stamp + 1))
+    try:
+        assert "changed since" in run("count", parts, "-o", output, "--resume").said
+    finally:
+        os.utime(first, ns=times)
+    output.write_bytes(b"something else")
+    assert "not a counts file" in run("count", parts, "-o", output, "--resume").said
+
+
+@POSIX
+def test_two_writers(parts: Path, tmp_path: Path) -> None:
+    """Issue 13, 8."""
+    output = tmp_path / "a.counts"
+    process = start("count", *[parts] * 100, "-o", output, "-q", "--threads", 1)
+    try:
+        deadline = time.monotonic() + 20
+        while not (tmp_path / "a.counts.partial").exists() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGSTOP)
+        for options in ({}, {"resume": True}, {"overwrite": True}):
+            with pytest.raises(bytemill.ConfigError, match=f"process {process.pid} is writing"):
+                count_to_file(parts, output, **options)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (tmp_path / ".a.counts.lock").exists()
+    count_to_file(parts, output, overwrite=True)
+    assert os.listdir(tmp_path) == [output.name]
+
+
+def test_a_directory_of_parts_that_is_not_ours_stays(parts: Path, tmp_path: Path) -> None:
+    output, foreign = tmp_path / "a.counts", tmp_path / "a.counts.partial" / "notes.txt"
+    foreign.parent.mkdir()
+    foreign.write_text("mine")
+    for options in ({}, {"resume": True}, {"overwrite": True}):
+        with pytest.raises(bytemill.ConfigError, match=r"such as notes\.txt"):
+            count_to_file(parts, output, **options)
+    assert foreign.read_text() == "mine"
+
+
+def test_a_hand_edited_journal_is_refused(parts: Path, tmp_path: Path) -> None:
+    output = tmp_path / "a.counts"
+    interrupted(parts, output, 600_000)
+    journal = tmp_path / "a.counts.partial" / "journal.jsonl"
+    whole = journal.read_text()
+    lines = whole.splitlines(keepends=True)
+    assert len(lines) > 2
+    for changed in (
+        whole.replace("001.txt", "002.txt", 1),
+        lines[0] + "".join(lines[2:]),
+        lines[0] + lines[2] + lines[1],
+        whole.replace(lines[1], "{}\n"),
+        json.dumps({"version": 2}) + "\n",
+    ):
+        assert changed != whole
+        journal.write_text(changed)
+        with pytest.raises(bytemill.CorpusError, match=r"journal\.jsonl: line \d is damaged"):
+            count_to_file(parts, output, resume=True)
+    journal.write_text(whole)
+    count_to_file(parts, output, resume=True)
+
+
+def test_counts_are_not_saved_over_what_they_read(tmp_path: Path) -> None:
+    for name in "ab":
+        bytemill.count_corpus(iter([f"{name} {name} c"])).save(tmp_path / name)
+    counts = bytemill.Counts.load(tmp_path / "a")
+    counts.merge(bytemill.Counts.load(tmp_path / "b"))
+    before = dict(counts)
+    for name in "ab":
+        with pytest.raises(bytemill.ConfigError, match="is read, and would be overwritten"):
+            counts.save(tmp_path / name, overwrite=True)
+    counts.save(tmp_path / "c")
+    assert dict(counts) == dict(bytemill.Counts.load(tmp_path / "c")) == before
 
 
 # --- the command line -----------------------------------------------------------------------------

@@ -292,3 +292,37 @@ keep = [counts]; keep.append(keep)
     done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True)
     assert done.stdout.strip() == "1", done.stderr
     assert os.listdir(tmp_path) == []
+
+
+SPILLS = """
+import os, signal, sys
+from bytemill import _native
+counts = _native.Counts(["gpt2"], [], 1)
+counts.set_limit(0, 0, sys.argv[1])
+counts.add_texts(["a b c"])
+counts.add_texts(["a b c"])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_temporaries_of_a_killed_process_go_with_the_next_run(tmp_path: Path) -> None:
+    """Issue 13, 10: spilled counts, and half a counts file."""
+    (tmp_path / "bytemill-spill-notes.txt").write_text("mine")
+    living = tight(_native.Counts(["gpt2"], [], 1), tmp_path)
+    living.add_texts(["a b c"])
+    living.add_texts(["a b c"])
+    before = sorted(os.listdir(tmp_path))
+    assert len(before) == 2
+    subprocess.run([sys.executable, "-c", SPILLS, tmp_path], check=False)
+    assert len(os.listdir(tmp_path)) == 3
+    other = tight(_native.Counts(["gpt2"], [], 1), tmp_path)
+    other.add_texts(["a b c"])
+    other.add_texts(["a b c"])
+    other.clear()
+    assert sorted(os.listdir(tmp_path)) == before
+    assert len(living) == 3
+    living.clear()
+    (tmp_path / ".a.counts.01234567.bytemill").write_bytes(b"half")
+    count_corpus(iter(["a b c"])).save(tmp_path / "a.counts")
+    assert sorted(os.listdir(tmp_path)) == ["a.counts", "bytemill-spill-notes.txt"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +122,47 @@ def test_files_that_are_none(tmp_path: Path) -> None:
             lm.open_tokens(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         lm.open_tokens(tmp_path / "nothing.bin")
+
+
+@pytest.mark.parametrize("dtype", ["<i2", "<i4", "<i8", ">i4", "<u8"])
+def test_negative_ids_are_refused(tmp_path: Path, dtype: str) -> None:
+    """Issue 13, 5: -100, as labels are padded with, and what does not fit."""
+    ids = np.zeros(100, dtype)
+    ids[50] = 2**64 - 100 if dtype == "<u8" else -100
+    np.save(tmp_path / "tokens.npy", ids)
+    ids.tofile(tmp_path / "tokens.bin")
+    found = [lm.open_tokens(tmp_path / "tokens.npy")]
+    if dtype[0] == "<":
+        found.append(lm.open_tokens(tmp_path / "tokens.bin", dtype=ids.dtype.name))
+    for tokens in found:
+        windows = lm.Windows(tokens, 10, vocab_size=97)
+        with pytest.raises(bytemill.TokensError, match="id -100 at token 50 is negative"):
+            windows.batch(0, windows.per_epoch)
+        with pytest.raises(bytemill.TokensError, match="id -100 at token 50"):
+            lm.get_batch(tokens[45:56], 64, 9)
+
+
+def test_raw_ids_are_whole_numbers_of_the_type_that_a_manifest_names(
+    tmp_path: Path, tokenizer: bytemill.Tokenizer
+) -> None:
+    (tmp_path / "text.txt").write_text("some text, and some more of it\n" * 50)
+    made = tokenizer.encode_files(
+        tmp_path / "text.txt", tmp_path / "tokens", format="bin", dtype="uint32"
+    )
+    path = tmp_path / "tokens" / "tokens.bin"
+    with pytest.raises(bytemill.ConfigError, match="whole numbers, got float32"):
+        lm.open_tokens(path, dtype="float32")
+    with pytest.raises(bytemill.TokensError, match="ids of uint32, as the manifest"):
+        lm.open_tokens(path)
+    assert np.array_equal(lm.open_tokens(path, dtype="uint32"), made[:])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
+def test_pipes_are_refused(tmp_path: Path) -> None:
+    for name in ("pipe.npy", "pipe.bin"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(bytemill.TokensError, match="not a regular file"):
+            lm.open_tokens(tmp_path / name)
 
 
 def test_ids_beyond_the_vocabulary() -> None:

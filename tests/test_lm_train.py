@@ -396,6 +396,19 @@ def test_splits_are_used(tmp_path: Path, tokenizer: bytemill.Tokenizer) -> None:
     assert np.array_equal(found.held_out[:5], small_lm.tokens(100)[75:80])
 
 
+def test_the_tokenizer_in_the_tokens_is_the_runs(
+    tmp_path: Path, tokenizer: bytemill.Tokenizer
+) -> None:
+    """Issue 13, 2."""
+    from bytemill.lm.sources import open_sources
+
+    (tmp_path / "text.txt").write_text("some text, and some more of it\n" * 50)
+    tokenizer.encode_files(tmp_path / "text.txt", tmp_path / "tokens", format="bin")
+    assert open_sources(tmp_path / "tokens").tokenizer == tokenizer
+    # Also if a file in it is named.
+    assert open_sources(tmp_path / "tokens" / "tokens.bin").tokenizer == tokenizer
+
+
 # --- the machine --------------------------------------------------------------------------------
 
 

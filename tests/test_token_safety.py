@@ -204,7 +204,9 @@ def test_the_old_stays_until_the_new_is_whole(
         tokenizer.encode_files(sources, out, resume=True)
     tokens = tokenizer.encode_files(many, out, resume=True)
     tokens.verify(tokenizer, many)
-    assert sorted(os.listdir(out)) == ["manifest.json", "shard-00000.docs.npy", "shard-00000.npy"]
+    assert sorted(os.listdir(out)) == [
+        "manifest.json", "shard-00000.docs.npy", "shard-00000.npy", "tokenizer.json",
+    ]  # fmt: skip
     # Whole already: nothing is done.
     stamp = (out / "manifest.json").stat().st_mtime_ns
     tokenizer.encode_files(many, out, resume=True)

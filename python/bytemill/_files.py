@@ -18,15 +18,19 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from .errors import BytemillError
+from .errors import BytemillError, ConfigError
 
 __all__ = [
     "naming",
+    "refuse_input",
+    "regular",
+    "remove",
     "replacing",
     "replacing_directory",
     "settle",
@@ -39,6 +43,31 @@ __all__ = [
 
 SUFFIX = ".bytemill"
 COMMIT = ".commit" + SUFFIX
+# Where Windows locks a file: past all content, since it keeps others from reading what is locked.
+LOCKED_BYTE = 1 << 30
+
+
+# --- what may be read, and what may be written --------------------------------------------------
+
+
+def regular(path: Path, error: type[BytemillError]) -> Path:
+    """The path, if it is a regular file's; else raises `error`.
+
+    Opening a pipe waits for its writer, and a device may never end.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise error(f"{path}: not a regular file")
+    return path
+
+
+def refuse_input(output: Path, inputs: Iterable[str | os.PathLike[str]]) -> None:
+    """Raises a ConfigError if `output` is one of the files that are read, under whatever name."""
+    for path in inputs if output.exists() else ():
+        with contextlib.suppress(OSError):
+            if os.path.samefile(output, path):
+                raise ConfigError(
+                    f"{output}: is read, and would be overwritten", "choose another output"
+                )
 
 
 # --- one writer at a time -----------------------------------------------------------------------
@@ -63,7 +92,7 @@ def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[
             # The previous holder may have removed the file between our open and our lock.
             if _is_at(handle, path):
                 os.ftruncate(handle, 0)
-                os.pwrite(handle, str(os.getpid()).encode(), 0)
+                os.write(handle, str(os.getpid()).encode())
                 break
         except BaseException:
             os.close(handle)
@@ -84,7 +113,11 @@ def _try_lock(handle: int) -> bool:
         if sys.platform == "win32":
             import msvcrt
 
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+            os.lseek(handle, LOCKED_BYTE, os.SEEK_SET)
+            try:
+                msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+            finally:
+                os.lseek(handle, 0, os.SEEK_SET)
         else:
             import fcntl
 
@@ -260,6 +293,16 @@ def replacing_directory(target: Path) -> Iterator[Path]:
         finally:
             # What is left under the temporary name: an unfinished directory, or the old one.
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove(directory: Path) -> None:
+    """Removes a directory and all in it; killed half-way, it leaves only a temporary."""
+    if directory.is_symlink():
+        directory.unlink()
+        return
+    aside = _temporary_path(directory)
+    directory.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextlib.contextmanager

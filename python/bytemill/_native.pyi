@@ -279,6 +279,7 @@ def encode_files(
     shuffle: bool,
     seed: int,
     existing: str,
+    tokenizer_file: bytes | None = None,
     threads: int | None = None,
     progress: ProgressCallback | None = None,
     chunk_size: int | None = None,
@@ -304,11 +305,11 @@ class Assembly:
         shuffle: bool,
         seed: int,
         existing: str,
+        tokenizer_file: bytes | None = None,
     ) -> Assembly | None: ...
     @property
     def id(self) -> str: ...
     def commit(self, n_shards: Sequence[int], text_bytes: int, skipped: dict[str, int]) -> None: ...
-    def release(self) -> None: ...
 
 def part_facts(part: str | PathLike[str], /) -> tuple[int, int, int, dict[str, int]]: ...
 def deal_part(

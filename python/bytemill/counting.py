@@ -2,17 +2,18 @@
 
 The counts of parts go into a directory beside the output, `NAME.partial`; in the end they are
 merged into the output and the directory goes. How they are parted and known again is the engine's
-affair; the output is the same in any case, to the byte.
+affair; the output is the same in any case, to the byte. `.NAME.lock` keeps a second process away.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from . import _native, formats
+from . import _files, _native, formats
 from .corpus import CorpusLike, has_stdin, refuse_no_text, resolve
 from .counts import DEFAULT_PATTERN, DEFAULT_SPECIALS, Counts, checked_specials
 from .engines import Engine, Local, chosen
@@ -20,7 +21,14 @@ from .errors import ConfigError
 from .memory import memory_limit as resolve_limit
 from .progress import ProgressOption, reporter
 
+if TYPE_CHECKING:
+    from .places import Entry
+
 __all__ = ["count_to_file", "partial_directory"]
+
+# What the engines put into the directory of parts: journal, counts, temporaries.
+OURS = re.compile(r"journal\.jsonl|.+\.counts|\..+\.bytemill|bytemill-spill-[0-9-]+")
+ANEW = "count the same corpus with the same options, or begin anew: overwrite=True (--overwrite)"
 
 
 def partial_directory(output: Path) -> Path:
@@ -52,7 +60,7 @@ def count_to_file(
         threads: how many threads count; None for every core the process may use.
         memory_limit: as in [`count_corpus`][bytemill.count_corpus].
         overwrite: replace the file, and drop what an interrupted run left.
-        resume: go on where an interrupted run stopped.
+        resume: go on where an interrupted run stopped; what is finished stays as it is.
         engine: as in [`count_corpus`][bytemill.count_corpus]; on a cluster, all machines must see
             the directory of the output.
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
@@ -65,37 +73,82 @@ def count_to_file(
     stages, specials = formats.stages(pattern), checked_specials(special_tokens)
     empty = _native.Counts(stages, specials, threads)  # refuses what cannot be
     resolve_limit(memory_limit)
-    directory = partial_directory(output)
-    if not directory.exists():
-        if output.exists() and not overwrite:
-            raise FileExistsError(f"{output} exists already (overwrite=True replaces it)")
-    elif not (resume or overwrite):
-        raise ConfigError(
-            f"{directory}: an interrupted run left its parts here",
-            "resume=True (--resume) goes on with them, overwrite=True (--overwrite) begins anew",
-        )
-    elif not resume:
-        _drop(directory)
     if resume and has_stdin(resolved):
         raise ConfigError("stdin cannot be read again", "resume with files")
     sources = resolved.entries()
     known = all(source.size or source.reader is None for source in sources)
     refuse_no_text(sum(source.size for source in sources) if known else 1, corpus)
     who = Local(batch_size) if engine == "local" and batch_size else chosen(engine)
-    directory.mkdir(exist_ok=True)
-    with reporter(progress) as report:
-        place = directory.absolute()
-        total = who.count_to(empty, resolved, sources, place, threads, memory_limit, report)
-    os.replace(total, output)
-    _drop(directory)
+    directory = partial_directory(output)
+    _refuse_inputs(output, directory, [source.name for source in sources if source.is_local])
+    with _files.writer_lock(output.with_name(f".{output.name}.lock"), output, ConfigError):
+        _files.sweep(directory)
+        if directory.exists():
+            _check_parts(directory, resume or overwrite)
+            if not resume:
+                _files.remove(directory)
+        elif resume and output.exists():
+            return _finished(output, empty.fingerprint, sources, memory_limit)
+        elif output.exists() and not overwrite:
+            raise FileExistsError(f"{output} exists already (overwrite=True replaces it)")
+        directory.mkdir(exist_ok=True)
+        with reporter(progress) as report:
+            place = directory.absolute()
+            total = who.count_to(empty, resolved, sources, place, threads, memory_limit, report)
+        os.replace(total, output)
+        _files.sync(output.absolute().parent)
+        _files.remove(directory)
     counts = Counts.load(output, memory_limit=memory_limit)
     refuse_no_text(counts.bytes_read, corpus, counts.skipped)
     return counts
 
 
-def _drop(directory: Path) -> None:
-    """Removes a directory of parts so that no other run sees half of it."""
-    old = directory.with_name(directory.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)  # of a run that was killed here
-    directory.rename(old)
-    shutil.rmtree(old)
+def _refuse_inputs(output: Path, directory: Path, paths: list[str]) -> None:
+    _files.refuse_input(output, paths)
+    inside = os.path.join(os.path.realpath(directory), "")
+    for path in paths:
+        if os.path.realpath(path).startswith(inside):
+            raise ConfigError(
+                f"{path}: this source lies in the directory of unfinished counts",
+                "choose another output",
+            )
+
+
+def _check_parts(directory: Path, allowed: bool) -> None:
+    """Refuses a directory of parts that is not ours, or that may be neither used nor dropped."""
+    for entry in sorted(directory.iterdir()):
+        if not OURS.fullmatch(entry.name):
+            raise ConfigError(
+                f"{directory}: holds other files than counts, such as {entry.name}",
+                "move it away, or choose another output",
+            )
+    if not allowed:
+        raise ConfigError(
+            f"{directory}: an interrupted run left its parts here",
+            "resume=True (--resume) goes on with them, overwrite=True (--overwrite) begins anew",
+        )
+
+
+def _finished(
+    output: Path, fingerprint: str, sources: list[Entry], memory_limit: int | str | None
+) -> Counts:
+    """The counts in a finished file, if they are what is asked for as far as can be known.
+
+    A counts file does not name its sources: what it tells is the pattern, the special tokens and,
+    with the time of its last change, the bytes of text.
+    """
+    counts = Counts.load(output, memory_limit=memory_limit)
+    if counts.fingerprint != fingerprint:
+        raise ConfigError(f"{output}: finished with another pattern or other special tokens", ANEW)
+    n_bytes = sum(source.size for source in sources)
+    if all(source.format == "text" and source.size for source in sources) and (
+        n_bytes != counts.bytes_read
+    ):
+        raise ConfigError(
+            f"{output}: finished, of {counts.bytes_read:,} bytes of text, not of {n_bytes:,}", ANEW
+        )
+    made = output.stat().st_mtime_ns
+    for source in sources:
+        if source.is_local and source.mtime_ns > made:
+            raise ConfigError(f"{source.name}: changed since {output} was finished", ANEW)
+    return counts

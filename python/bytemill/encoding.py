@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import _native
+from . import _files, _native
 from .corpus import CorpusLike, has_stdin, refuse_no_text, resolve
 from .engines import Engine, chosen
-from .errors import ConfigError
+from .errors import ConfigError, TokenizerError, TokensError
 from .progress import ProgressOption, reporter
 from .tokens import Tokens
 
 if TYPE_CHECKING:
     from .tokenizer import Tokenizer
 
-__all__ = ["SHARD_TOKENS", "TokenFormat", "encode_files", "end_of_text"]
+__all__ = ["SHARD_TOKENS", "TokenFormat", "encode_files", "end_of_text", "writing"]
 
 SHARD_TOKENS = 100_000_000
 # What the vocabularies of others call it.
@@ -65,12 +69,47 @@ def encode_files(
         "val_fraction": val_fraction,
         "shuffle": shuffle,
         "seed": _whole("seed", seed),
+        "tokenizer_file": _tokenizer_file(tokenizer),
         "existing": "resume" if resume else "overwrite" if overwrite else "refuse",
         "threads": threads,
     }
-    with reporter(progress) as report:
+    with writing(Path(out)), reporter(progress) as report:
         chosen(engine).encode(tokenizer, resolved, entries, out, plan, report)
     return Tokens(out, "all" if val_fraction is None else "train")
+
+
+@contextlib.contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """Makes a directory of tokens, if it is not there, and is the only one to write into it."""
+    made = False
+    try:
+        out.mkdir()
+        made = True
+    except FileExistsError:
+        if not out.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(out)) from None
+    try:
+        with _files.writer_lock(out / ".lock", out, TokensError):
+            yield
+    finally:
+        # Where nothing was begun, nothing is left.
+        if made:
+            with contextlib.suppress(OSError):
+                out.rmdir()
+
+
+def _tokenizer_file(tokenizer: _native.Core) -> bytes | None:
+    """The tokenizer as it goes into the directory; None if its format cannot hold it."""
+    try:
+        return tokenizer.write("huggingface")[0]
+    except TokenizerError as error:
+        warnings.warn(
+            f"the tokens will not carry their tokenizer, which tokenizer.json cannot hold: "
+            f"{error.message}",
+            UserWarning,
+            stacklevel=4,
+        )
+        return None
 
 
 def end_of_text(tokenizer: _native.Core, eot: str | None, append_eot: bool) -> str | None:
@@ -105,9 +144,9 @@ def _check_place(out: Path, paths: list[str]) -> None:
             f"{out}: tokens go into a directory, and this looks like a file",
             "name a directory; the files in it get names of their own",
         )
-    inside = os.path.join(os.path.abspath(out), "")
+    inside = os.path.join(os.path.realpath(out), "")
     for path in paths:
-        if os.path.abspath(path).startswith(inside):
+        if os.path.realpath(path).startswith(inside):
             raise ConfigError(
                 f"{path}: this source lies in the directory that tokens go into",
                 "name another directory",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _native
-from ._files import settle, write_atomically, write_together
+from ._files import regular, settle, write_atomically, write_together
 from ._native import Core
 from .errors import ConfigError, TokenizerError
 
@@ -48,7 +48,7 @@ def read(
     """Reads a tokenizer file of any kind."""
     if path.is_dir():
         path = in_directory(path)
-    data = path.read_bytes()
+    data = regular(path, TokenizerError).read_bytes()
     kind = _native.recognise(data)
     files = [(str(path), data)]
     if kind is None:
@@ -59,7 +59,7 @@ def read(
         )
     if kind in ("gpt2-vocab", "gpt2-merges"):
         settle(path.parent)
-        files = [(str(path), path.read_bytes())]
+        files = [(str(path), regular(path, TokenizerError).read_bytes())]
         wanted = "merges.txt" if kind == "gpt2-vocab" else "vocab.json"
         other = _sibling(path, wanted)
         files = [files[0], (str(other), other.read_bytes())]

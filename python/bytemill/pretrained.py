@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _native, formats
+from ._files import regular
 from ._native import Core
 from .errors import TokenizerError
 
@@ -31,7 +32,7 @@ def read(path_or_name: str | os.PathLike[str]) -> Core:
         path = _from_hub(str(path_or_name))
     file = formats.in_directory(path) if path.is_dir() else path
     pattern = specials = None
-    if _native.recognise(file.read_bytes()) == "tiktoken":
+    if _native.recognise(regular(file, TokenizerError).read_bytes()) == "tiktoken":
         pattern, specials = _beside_ranks(file.parent / "tokenizer_config.json")
     return formats.read(file, pattern, specials)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
-from . import _native
+from . import _files, _native
 from .corpus import CorpusLike, resolve
 from .errors import ConfigError, TokenizerError, TokensError
 from .progress import ProgressOption, reporter
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ._native import Core
+    from .tokenizer import Tokenizer
 
 __all__ = ["Documents", "Tokens", "verify_tokens"]
 
@@ -104,6 +105,27 @@ class Tokens:
     def file_bytes(self) -> int:
         """Bytes of the files that they were made from, compressed as they were."""
         return sum(source["size"] for source in self.manifest["sources"])
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer that lies in the directory; None if there is none.
+
+        It is loaded whenever it is asked for.
+        """
+        from .tokenizer import Tokenizer
+
+        path = self.path / "tokenizer.json"
+        if not path.exists():
+            return None
+        found = Tokenizer.load(path)
+        if found.fingerprint == self.fingerprint:
+            return found
+        if "tokenizer_file" not in self.manifest:
+            return None  # somebody's own, put there by hand
+        raise TokensError(
+            f"{path}: not the tokenizer that the tokens were made with",
+            "bytemill verify tells all that is wrong",
+        )
 
     # --- ids ----------------------------------------------------------------------------------
 
@@ -209,10 +231,20 @@ class Tokens:
                 "use the tokenizer that the tokens were made with, or encode again",
             )
 
-    def decode(self, tokenizer: Core) -> Iterator[bytes]:
-        """The text in parts: without the end-of-texts that were appended, byte for byte."""
+    def decode(self, tokenizer: Core | None = None) -> Iterator[bytes]:
+        """The text in parts: without the end-of-texts that were appended, byte for byte.
+
+        Args:
+            tokenizer: that of the tokens; None for the one in their directory.
+        """
         import numpy as np
 
+        tokenizer = self.tokenizer if tokenizer is None else tokenizer
+        if tokenizer is None:
+            raise ConfigError(
+                f"{self.path}: these tokens do not carry their tokenizer",
+                "give it as well: tokenizer= (-t)",
+            )
         self.check_tokenizer(tokenizer)
         left_out = self._appended_places()
         for start in range(0, len(self), BLOCK):
@@ -325,7 +357,7 @@ def _mapped(path: Path, dtype: np.dtype[Any], size: int) -> npt.NDArray[Any]:
     if size == 0:
         return np.empty(0, dtype)  # nothing that could be mapped
     header = b"" if path.suffix == ".bin" else _header(dtype, size)
-    with open(path, "rb") as file:
+    with open(_files.regular(path, TokensError), "rb") as file:
         # Not left to numpy.load: on a damaged header it may raise anything.
         if file.read(len(header)) != header:
             raise TokensError(
@@ -359,13 +391,12 @@ def verify_tokens(
 
     Args:
         path: the directory.
-        tokenizer: ids must be in its vocabulary; it must be the one that they are of.
+        tokenizer: ids must be in its vocabulary; it must be the one that they are of. None for the
+            one in the directory.
         source: the text, in the order in which it was encoded: the tokens must decode to it, byte
             for byte. Needs the tokenizer.
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
     """
-    if source is not None and tokenizer is None:
-        raise ConfigError("to compare with the source, the tokenizer is needed", "give it as well")
     inputs = None if source is None else resolve(source).inputs()
     with reporter(progress) as report:
         return _native.verify_tokens(path, tokenizer, inputs, report)

@@ -13,6 +13,7 @@
 //! are equal files.
 
 use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Take, Write};
 use std::path::{Path, PathBuf};
 
@@ -24,6 +25,7 @@ use super::record::{Decoder, Encoder};
 use super::run::{BUFFER, Told};
 use crate::corpus::Skipped;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::job::Job;
 
 const MAGIC: &[u8; 8] = b"BMCOUNTS";
@@ -103,18 +105,19 @@ struct Temporary {
 impl Temporary {
     fn beside(path: &Path) -> Result<Self> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        for number in 0u32.. {
-            let hidden = format!(".{name}.{}-{number}.tmp", std::process::id());
-            let temporary = path.with_file_name(hidden);
+        loop {
+            // As `bytemill/_files.py` names and finds them.
+            let chance = RandomState::new().hash_one(std::process::id()) as u32;
+            let temporary = path.with_file_name(format!(".{name}.{chance:08x}.bytemill"));
             match File::options().write(true).create_new(true).open(&temporary) {
-                Ok(file) => {
+                Ok(file) if files::claim(&file, &temporary) => {
                     return Ok(Temporary { path: temporary, file: Some(file), done: false });
                 }
+                Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(Error::io(path, error)),
             }
         }
-        Err(Error::io(path, io::ErrorKind::AlreadyExists.into()))
     }
 }
 
@@ -175,7 +178,7 @@ impl<'a> FileSource<'a> {
     pub fn open(path: &Path, job: Option<&'a Job>) -> Result<Self> {
         let name = path.display().to_string();
         let failed = |error| Error::io(path, error);
-        let file = File::open(path).map_err(failed)?;
+        let file = files::open(path, Error::corpus)?;
         let content = file.metadata().map_err(failed)?.len().saturating_sub(CHECKSUM_SIZE);
         let inner = Told { input: file, job }.take(content);
         let hashing = Hashing { inner, hasher: Sha256::new() };

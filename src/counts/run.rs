@@ -16,6 +16,7 @@ use super::merge::{self, Merged, Source};
 use super::record::{Decoder, Encoder};
 use super::stats::Stats;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::heap;
 use crate::job::{Job, Phase};
 use crate::pieces::PieceMap;
@@ -31,7 +32,8 @@ pub const PREFIX: &str = "bytemill-spill-";
 #[derive(Debug)]
 pub struct SpillDir {
     base: PathBuf,
-    made: Mutex<Option<PathBuf>>,
+    /// Its path, and the handle that holds its lock.
+    made: Mutex<Option<(PathBuf, Option<File>)>>,
     next: AtomicU64,
 }
 
@@ -43,17 +45,21 @@ impl SpillDir {
 
     fn path(&self) -> Result<PathBuf> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(path) = &*made {
+        if let Some((path, _)) = &*made {
             return Ok(path.clone());
         }
+        files::sweep_directories(&self.base, PREFIX);
         for number in 0u32.. {
             let path = self.base.join(format!("{PREFIX}{}-{number}", std::process::id()));
             match make_private(&path) {
                 Ok(()) => {
-                    *made = Some(path.clone());
-                    return Ok(path);
+                    let lock = File::open(&path).ok();
+                    if lock.as_ref().is_none_or(|lock| files::claim(lock, &path)) {
+                        *made = Some((path.clone(), lock));
+                        return Ok(path);
+                    }
                 }
-                // Another of this process, or left behind by a process that had this number.
+                // Another of this process, or left by a process of this number on another system.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(Error::io(&self.base, error)),
             }
@@ -66,7 +72,7 @@ impl SpillDir {
     /// Deletes the directory if no run is left in it; with the next run it is made again.
     pub fn clear(&self) {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(path) = &*made
+        if let Some((path, _)) = &*made
             && fs::remove_dir(path).is_ok()
         {
             *made = None;
@@ -77,7 +83,7 @@ impl SpillDir {
 impl Drop for SpillDir {
     fn drop(&mut self) {
         let made = self.made.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(path) = made {
+        if let Some((path, _)) = made {
             // Nobody is left to tell of a failure, and a later one finds the name.
             let _ = fs::remove_dir_all(path);
         }

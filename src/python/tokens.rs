@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 
@@ -18,8 +17,8 @@ use crate::tokens::{self, Dtype, Existing, Format, Manifest, Manner, Options, Re
 /// Encodes files into a directory of tokens.
 #[pyfunction]
 #[pyo3(signature = (core, paths, out, *, format, dtype, shard_tokens, end_of_text, append_eot,
-                    val_fraction, shuffle, seed, existing, threads=None, progress=None,
-                    chunk_size=None, journal_every=None))]
+                    val_fraction, shuffle, seed, existing, tokenizer_file=None, threads=None,
+                    progress=None, chunk_size=None, journal_every=None))]
 #[allow(clippy::too_many_arguments)]
 pub fn encode_files(
     py: Python<'_>,
@@ -35,6 +34,7 @@ pub fn encode_files(
     shuffle: bool,
     seed: u64,
     existing: &str,
+    tokenizer_file: Option<&[u8]>,
     threads: Option<i64>,
     progress: Option<&Bound<'_, PyAny>>,
     chunk_size: Option<usize>,
@@ -50,6 +50,7 @@ pub fn encode_files(
         val_fraction,
         shuffle,
         seed,
+        tokenizer_file: tokenizer_file.map(<[u8]>::to_vec),
     };
     let usual = Manner::default();
     let manner = Manner {
@@ -99,8 +100,7 @@ fn parsed(py: Python<'_>, format: &str, dtype: Option<&str>) -> PyResult<(Format
 /// A directory of tokens that several processes make, for the one that directs them.
 #[pyclass(frozen, module = "bytemill._native")]
 pub struct Assembly {
-    // None once it was committed: then the directory is no longer taken.
-    inner: Mutex<Option<tokens::Assembly>>,
+    inner: tokens::Assembly,
 }
 
 #[pymethods]
@@ -108,7 +108,7 @@ impl Assembly {
     /// Takes a directory; None if what is asked for is there already.
     #[staticmethod]
     #[pyo3(signature = (core, paths, out, *, format, dtype, shard_tokens, end_of_text, append_eot,
-                        val_fraction, shuffle, seed, existing))]
+                        val_fraction, shuffle, seed, existing, tokenizer_file=None))]
     #[allow(clippy::too_many_arguments)]
     fn begin(
         py: Python<'_>,
@@ -124,6 +124,7 @@ impl Assembly {
         shuffle: bool,
         seed: u64,
         existing: &str,
+        tokenizer_file: Option<&[u8]>,
     ) -> PyResult<Option<Self>> {
         let (format, dtype) = parsed(py, format, dtype)?;
         let options = Options {
@@ -135,19 +136,19 @@ impl Assembly {
             val_fraction,
             shuffle,
             seed,
+            tokenizer_file: tokenizer_file.map(<[u8]>::to_vec),
         };
         let (tokenizer, existing) = (core.get().tokenizer(), self::existing(existing));
         let begun =
             py.detach(|| tokens::Assembly::begin(tokenizer, &paths.0, &out, &options, existing));
         let begun = begun.map_err(|error| to_python(py, error))?;
-        Ok(begun.map(|inner| Assembly { inner: Mutex::new(Some(inner)) }))
+        Ok(begun.map(|inner| Assembly { inner }))
     }
 
     /// What tells this work from other in the same place.
     #[getter]
     fn id(&self) -> String {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.as_ref().map(tokens::Assembly::id).unwrap_or_default()
+        self.inner.id()
     }
 
     /// Puts so many shards of each split, which are all there, in their place, and the manifest.
@@ -158,23 +159,8 @@ impl Assembly {
         text_bytes: u64,
         skipped: BTreeMap<String, u64>,
     ) -> PyResult<()> {
-        let inner = self.take();
-        let committed = py.detach(|| match &inner {
-            Some(inner) => inner.commit(&n_shards, text_bytes, Skipped(skipped)),
-            None => Ok(()),
-        });
-        committed.map_err(|error| to_python(py, error))
-    }
-
-    /// Leaves the directory as it is, to others.
-    fn release(&self) {
-        drop(self.take());
-    }
-}
-
-impl Assembly {
-    fn take(&self) -> Option<tokens::Assembly> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).take()
+        py.detach(|| self.inner.commit(&n_shards, text_bytes, Skipped(skipped)))
+            .map_err(|error| to_python(py, error))
     }
 }
 

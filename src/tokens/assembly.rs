@@ -36,10 +36,11 @@ use crate::job::Job;
 pub struct Assembly {
     directory: Directory,
     plan: Plan,
+    tokenizer_file: Option<Vec<u8>>,
 }
 
 impl Assembly {
-    /// Takes a directory; None if what is asked for is there already.
+    /// Takes a directory, which no other work may be done in meanwhile; None if what is asked for is there already.
     pub fn begin(
         tokenizer: &Tokenizer,
         inputs: &Inputs,
@@ -54,7 +55,8 @@ impl Assembly {
             Task::Begin => drop(Journal::create(&directory.partial, &plan)?),
             Task::GoOn => {}
         }
-        Ok(Some(Assembly { directory, plan }))
+        let tokenizer_file = options.tokenizer_file.clone();
+        Ok(Some(Assembly { directory, plan, tokenizer_file }))
     }
 
     /// Where unfinished files are.
@@ -92,7 +94,8 @@ impl Assembly {
             }
             splits.push(sum);
         }
-        self.directory.finish(&Manifest::new(self.plan.clone(), text_bytes, skipped, splits))
+        let manifest = Manifest::new(self.plan.clone(), text_bytes, skipped, splits);
+        self.directory.finish(manifest, self.tokenizer_file.as_deref())
     }
 }
 

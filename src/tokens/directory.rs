@@ -1,32 +1,37 @@
-//! The directory that tokens are written into: who may, what is there, and how it becomes what it
-//! is to be.
+//! The directory that tokens are written into: what is there, and how it becomes what it is to be.
 //!
 //! ```text
-//! tokens/.lock                  held while a process writes
+//! tokens/.lock                  held while a process writes; taken by the caller
 //! tokens/.partial/              all that is unfinished: the journal, the files so far
 //! tokens/.partial/manifest.json the files are whole: only the moving is left
+//! tokens/.partial/replaced.json the manifest of the tokens that are being replaced
 //! tokens/manifest.json          finished
 //! ```
 //!
 //! The old content of a directory that is overwritten is untouched until the new is whole. Then the
-//! old manifest goes, the new files are moved over the old, the old files that are left go, and the
-//! new manifest comes last. Each step can be done again, so a process that is killed on the way
-//! leaves a directory without a manifest, in which the next one goes on.
+//! old manifest is put aside, the new files are moved over the old, the other files that the old
+//! manifest names are deleted, and the new manifest comes last. Each step can be done again, so a
+//! process that is killed on the way leaves a directory without a manifest, in which the next one
+//! goes on. A file that no manifest of ours names is never replaced or deleted.
 
-use std::fs::{self, File, TryLockError};
-use std::io::{self, Read, Write};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use super::append::sync_directory;
 use super::journal::{self, Journal};
-use super::manifest::{self, Manifest, Plan};
+use super::manifest::{self, Companion, Manifest, Plan};
 use crate::error::{Error, Result};
 
 const LOCK: &str = ".lock";
 /// Where unfinished files are.
 pub const PARTIAL: &str = ".partial";
+const REPLACED: &str = "replaced.json";
+/// What the names of temporary files end in, whatever part of bytemill made them.
+const TEMPORARY: &str = ".bytemill";
 /// So often, and so long apart, it is tried to remove a directory that others may write into.
 const PATIENCE: u32 = 40;
 const BEAT: Duration = Duration::from_millis(50);
@@ -44,13 +49,12 @@ pub enum Existing {
     Overwrite,
 }
 
-/// A directory that this process alone writes into.
+/// A directory that this process alone writes into: the caller sees to that.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
     /// Where unfinished files are.
     pub partial: PathBuf,
-    _lock: Lock,
 }
 
 /// What there is to do.
@@ -71,11 +75,7 @@ impl Directory {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
             other => other.map_err(|e| Error::io(path, e))?,
         }
-        let directory = Directory {
-            path: path.to_owned(),
-            partial: path.join(PARTIAL),
-            _lock: Lock::take(path)?,
-        };
+        let directory = Directory { path: path.to_owned(), partial: path.join(PARTIAL) };
         let task = directory.task(plan, existing)?;
         if task == Task::Begin {
             fs::create_dir(&directory.partial).map_err(|e| Error::io(&directory.partial, e))?;
@@ -98,7 +98,12 @@ impl Directory {
             ))
             .with_hint(CHOICE)),
             Existing::Overwrite => {
-                self.drop_partial()?;
+                // Some of the files may have been moved already.
+                if whole {
+                    self.publish()?;
+                } else {
+                    self.drop_partial()?;
+                }
                 self.task_without_partial(plan, existing)
             }
             Existing::Resume if whole => {
@@ -126,14 +131,25 @@ impl Directory {
                 check_same(&Manifest::read(&self.path)?.plan, plan, &self.path)?;
                 Ok(Task::Nothing)
             }
-            Existing::Overwrite => match names.iter().find(|name| !is_ours(name)) {
-                Some(other) if !whole => Err(Error::config(format!(
-                    "{}: holds other files than tokens, such as {other}",
-                    self.path.display()
-                ))
-                .with_hint("name a directory that is new, empty or of tokens")),
-                _ => Ok(Task::Begin),
-            },
+            Existing::Overwrite => {
+                let ours = match whole {
+                    false => BTreeSet::new(),
+                    true => match manifest::named(&self.path.join(manifest::NAME)) {
+                        Err(Error::Tokens(_)) => return Err(not_ours(&self.path, manifest::NAME)),
+                        other => other?,
+                    },
+                };
+                // Beside tokens, what cannot be in their way may stay.
+                let foreign = |name: &&String| {
+                    name.as_str() != manifest::NAME
+                        && !ours.contains(*name)
+                        && (!whole || manifest::is_possible(name))
+                };
+                match names.iter().find(foreign) {
+                    Some(name) => Err(not_ours(&self.path, name)),
+                    None => Ok(Task::Begin),
+                }
+            }
             _ => Err(Error::io(
                 &self.path,
                 io::Error::new(
@@ -144,13 +160,14 @@ impl Directory {
         }
     }
 
-    /// The names in the directory but for those of unfinished work.
+    /// The names in the directory but for those of unfinished work and of temporary files.
     fn names(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(|e| Error::io(&self.path, e))? {
             let name = entry.map_err(|e| Error::io(&self.path, e))?.file_name();
             let name = name.to_string_lossy().into_owned();
-            if name != LOCK && name != PARTIAL {
+            let temporary = name.starts_with('.') && name.ends_with(TEMPORARY);
+            if name != LOCK && name != PARTIAL && !temporary {
                 names.push(name);
             }
         }
@@ -158,6 +175,12 @@ impl Directory {
     }
 
     fn drop_partial(&self) -> Result<()> {
+        for entry in fs::read_dir(&self.partial).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if !is_work(&name) {
+                return Err(not_ours(&self.partial, &name));
+            }
+        }
         for _ in 0..PATIENCE {
             match fs::remove_dir_all(&self.partial) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -169,17 +192,26 @@ impl Directory {
         fs::remove_dir_all(&self.partial).map_err(|e| Error::io(&self.partial, e))
     }
 
-    /// Moves what is whole to where it belongs. All files are synced.
-    pub fn finish(&self, manifest: &Manifest) -> Result<()> {
+    /// Moves what is whole to where it belongs, with the file of the tokenizer if there is one. All
+    /// other files are synced.
+    pub fn finish(&self, mut manifest: Manifest, tokenizer: Option<&[u8]>) -> Result<()> {
+        if let Some(data) = tokenizer {
+            self.write(manifest::TOKENIZER, data)?;
+            manifest.tokenizer_file = Some(Companion::of(manifest::TOKENIZER, data));
+        }
+        let temporary = "manifest.tmp";
+        self.write(temporary, &manifest.to_json())?;
         let path = self.partial.join(manifest::NAME);
-        let temporary = self.partial.join("manifest.tmp");
-        let mut file = File::create(&temporary).map_err(|e| Error::io(&temporary, e))?;
-        file.write_all(&manifest.to_json())
-            .and_then(|()| file.sync_all())
-            .and_then(|()| fs::rename(&temporary, &path))
-            .map_err(|e| Error::io(&path, e))?;
+        fs::rename(self.partial.join(temporary), &path).map_err(|e| Error::io(&path, e))?;
         sync_directory(&self.partial);
         self.publish()
+    }
+
+    fn write(&self, name: &str, data: &[u8]) -> Result<()> {
+        let path = self.partial.join(name);
+        File::create(&path)
+            .and_then(|mut file| file.write_all(data).and_then(|()| file.sync_all()))
+            .map_err(|e| Error::io(&path, e))
     }
 
     fn publish(&self) -> Result<()> {
@@ -192,9 +224,10 @@ impl Directory {
         // With neither journal nor manifest, what is left of the work is known to be done with.
         gone(fs::remove_file(self.partial.join(journal::NAME))).map_err(failed)?;
         sync_directory(&self.partial);
-        gone(fs::remove_file(self.path.join(manifest::NAME))).map_err(failed)?;
+        let replaced = self.partial.join(REPLACED);
+        gone(fs::rename(self.path.join(manifest::NAME), &replaced)).map_err(failed)?;
         sync_directory(&self.path);
-        let mut names = std::collections::HashSet::new();
+        let mut old = if replaced.exists() { manifest::named(&replaced)? } else { BTreeSet::new() };
         for (name, size) in new.files() {
             let (from, to) = (self.partial.join(name), self.path.join(name));
             match fs::rename(&from, &to) {
@@ -204,12 +237,10 @@ impl Directory {
                         && fs::metadata(&to).is_ok_and(|metadata| metadata.len() == size) => {}
                 other => other.map_err(|e| Error::io(&to, e))?,
             }
-            names.insert(name);
+            old.remove(name);
         }
-        for name in self.names()? {
-            if is_ours(&name) && !names.contains(name.as_str()) {
-                gone(fs::remove_file(self.path.join(&name))).map_err(failed)?;
-            }
+        for name in old {
+            gone(fs::remove_file(self.path.join(&name))).map_err(failed)?;
         }
         sync_directory(&self.path);
         fs::rename(self.partial.join(manifest::NAME), self.path.join(manifest::NAME))
@@ -219,15 +250,25 @@ impl Directory {
     }
 }
 
-/// Whether a file is one that some manifest names, or a manifest.
-fn is_ours(name: &str) -> bool {
-    let stem = [".docs.npy", ".npy", ".bin", ".idx"].iter().find_map(|end| name.strip_suffix(end));
-    let numbered = |stem: &str| {
-        let number = ["shard-", "train-", "val-"].iter().find_map(|split| stem.strip_prefix(split));
-        number.is_some_and(|n| n.len() >= 5 && n.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    name == manifest::NAME
-        || stem.is_some_and(|stem| matches!(stem, "tokens" | "train" | "val") || numbered(stem))
+/// Whether a name may be that of unfinished work.
+fn is_work(name: &str) -> bool {
+    let sidecar = name
+        .strip_suffix(".json")
+        .is_some_and(|stem| manifest::is_possible(&format!("{stem}.npy")));
+    let begins = ["bucket-", "parts-"].iter().any(|start| name.starts_with(start));
+    manifest::is_possible(name)
+        || sidecar
+        || begins
+        || name.ends_with(".tmp")
+        || matches!(name, manifest::NAME | REPLACED | journal::NAME)
+}
+
+fn not_ours(place: &Path, name: &str) -> Error {
+    Error::config(format!(
+        "{}: holds other files than tokens, such as {name}, which will not be overwritten",
+        place.display()
+    ))
+    .with_hint("name a directory that is new, empty or of tokens, or move the file away")
 }
 
 /// Refuses to go on with work that was begun otherwise.
@@ -254,70 +295,4 @@ fn check_same(before: &Plan, plan: &Plan, path: &Path) -> Result<()> {
         return other("was begun with other options".into());
     }
     Ok(())
-}
-
-/// A lock that goes with its process, however that ends.
-#[derive(Debug)]
-struct Lock {
-    path: PathBuf,
-    _file: File,
-}
-
-impl Lock {
-    fn take(directory: &Path) -> Result<Self> {
-        let path = directory.join(LOCK);
-        let failed = |e| Error::io(&path, e);
-        loop {
-            let mut file = File::options()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(&path)
-                .map_err(failed)?;
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => {
-                    let mut holder = String::new();
-                    let _ = file.read_to_string(&mut holder);
-                    return Err(Error::tokens(format!(
-                        "{}: process {} is writing there",
-                        directory.display(),
-                        holder.trim()
-                    ))
-                    .with_hint("wait until it has finished, or name another directory"));
-                }
-                // A file system without locks; then it is for the user to see to it.
-                Err(TryLockError::Error(_)) => {}
-            }
-            // Whoever held it may have removed it between the opening and the locking.
-            if is_at(&file, &path) {
-                file.set_len(0)
-                    .and_then(|()| file.write_all(std::process::id().to_string().as_bytes()))
-                    .map_err(failed)?;
-                return Ok(Lock { path, _file: file });
-            }
-        }
-    }
-}
-
-#[cfg(unix)]
-fn is_at(file: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    match (file.metadata(), fs::metadata(path)) {
-        (Ok(open), Ok(there)) => (open.dev(), open.ino()) == (there.dev(), there.ino()),
-        _ => false,
-    }
-}
-
-#[cfg(not(unix))]
-fn is_at(_file: &File, path: &Path) -> bool {
-    path.exists()
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // Before the lock is released with the file.
-        let _ = fs::remove_file(&self.path);
-    }
 }

@@ -1,30 +1,37 @@
 //! The journal of unfinished work, and the thread that keeps it.
 //!
-//! The first line is the plan; each further one says how far the corpus was read and how long the
-//! files were then. A line is written when all that it says is on disk, by a thread of its own:
-//! the work goes on meanwhile. Whatever ends the process, the last whole line is a state from which
-//! the work goes on to the same bytes; what the files hold beyond it is cut off.
+//! Each line is a JSON array: a checksum, and the plan (in the first line) or how far the corpus was
+//! read and how long the files were then. The checksum is the CRC-32 of the second elements of all
+//! lines so far, so a line that was changed, removed or put elsewhere is found. A line is written
+//! when all that it says is on disk, by a thread of its own: the work goes on meanwhile. Whatever
+//! ends the process, the last whole line is a state from which the work goes on to the same bytes;
+//! what the files hold beyond it is cut off.
 
-use std::fs::{self, File};
-use std::io::{Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Scope, ScopedJoinHandle};
 
+use crc32fast::Hasher;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::append::sync_directory;
+use super::append::{hex, sync_directory};
 use super::documents::Place;
 use super::manifest::Plan;
 use super::shards::SplitState;
 use crate::corpus::Skipped;
 use crate::error::{Error, Result};
+use crate::files;
 
 /// The name of the file.
 pub const NAME: &str = "journal.jsonl";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// Of the array around an entry, what comes before it: `["01234567",`.
+const PREFIX: usize = 12;
 
 #[derive(Serialize, Deserialize)]
 struct Head {
@@ -75,6 +82,8 @@ impl Entry {
 pub struct Journal<'a> {
     directory: &'a Path,
     file: File,
+    /// Of all entries so far.
+    hasher: Hasher,
 }
 
 impl<'a> Journal<'a> {
@@ -82,7 +91,7 @@ impl<'a> Journal<'a> {
     pub fn create(directory: &'a Path, plan: &Plan) -> Result<Self> {
         let path = directory.join(NAME);
         let file = File::create(&path).map_err(|e| Error::io(&path, e))?;
-        let mut journal = Journal { directory, file };
+        let mut journal = Journal { directory, file, hasher: Hasher::new() };
         journal.write(&Head { version: VERSION, plan: plan.clone() })?;
         sync_directory(directory);
         Ok(journal)
@@ -91,27 +100,23 @@ impl<'a> Journal<'a> {
     /// The plan of the journal in a directory; None if there is none or it was not yet whole.
     pub fn plan(directory: &Path) -> Result<Option<Plan>> {
         let data = read(directory)?;
-        let Some(head) =
-            data.split(|&byte| byte == b'\n').next().filter(|head| head.len() < data.len())
-        else {
-            return Ok(None);
-        };
-        match serde_json::from_slice::<Head>(head) {
-            Ok(head) if head.version == VERSION => Ok(Some(head.plan)),
-            Ok(head) => Err(damaged(directory, &format!("its version is {}", head.version))),
-            Err(error) => Err(damaged(directory, &error.to_string())),
-        }
+        let line = whole_lines(&data).next();
+        line.map(|line| head(line, &mut Hasher::new(), directory)).transpose()
     }
 
     /// Goes on with the journal in a directory: how far the work had come, if anywhere.
     pub fn resume(directory: &'a Path) -> Result<(Self, Option<Entry>)> {
         let path = directory.join(NAME);
         let data = read(directory)?;
-        let whole = data.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+        let (mut hasher, mut whole) = (Hasher::new(), 0);
         let mut state: Option<Entry> = None;
-        for line in data[..whole].split(|&byte| byte == b'\n').skip(1).filter(|l| !l.is_empty()) {
-            let entry: Entry = serde_json::from_slice(line)
-                .map_err(|error| damaged(directory, &error.to_string()))?;
+        for (number, line) in whole_lines(&data).enumerate() {
+            whole += line.len() + 1;
+            if number == 0 {
+                head(line, &mut hasher, directory)?;
+                continue;
+            }
+            let entry: Entry = checked(line, &mut hasher, directory)?;
             match &mut state {
                 Some(state) => state.add(entry),
                 None => state = Some(entry),
@@ -122,15 +127,16 @@ impl<'a> Journal<'a> {
         // A line that was being written when the end came.
         file.set_len(whole as u64).map_err(failed)?;
         file.seek(SeekFrom::End(0)).map_err(failed)?;
-        Ok((Journal { directory, file }, state))
+        Ok((Journal { directory, file, hasher }, state))
     }
 
-    fn write(&mut self, line: &impl Serialize) -> Result<()> {
+    fn write(&mut self, entry: &impl Serialize) -> Result<()> {
         // Plans and entries always have a JSON form.
-        let mut text = serde_json::to_vec(line).unwrap_or_default();
-        text.push(b'\n');
+        let text = serde_json::to_vec(entry).unwrap_or_default();
+        self.hasher.update(&text);
+        let before = format!("[\"{}\",", hex(self.hasher.clone()));
         self.file
-            .write_all(&text)
+            .write_all(&[before.as_bytes(), &text, b"]\n"].concat())
             .and_then(|()| self.file.sync_data())
             .map_err(|e| Error::io(&self.directory.join(NAME), e))
     }
@@ -146,13 +152,44 @@ impl<'a> Journal<'a> {
 
 fn read(directory: &Path) -> Result<Vec<u8>> {
     let path = directory.join(NAME);
-    match fs::read(&path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        other => other.map_err(|e| Error::io(&path, e)),
+    let mut data = Vec::new();
+    match files::open(&path, Error::tokens) {
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+        other => drop(other?.read_to_end(&mut data).map_err(|e| Error::io(&path, e))?),
+    }
+    Ok(data)
+}
+
+/// All lines but one that was being written when the end came.
+fn whole_lines(data: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let whole = data.iter().rposition(|&byte| byte == b'\n').unwrap_or(0);
+    data[..whole].split(|&byte| byte == b'\n').filter(move |_| whole > 0)
+}
+
+fn head(line: &[u8], hasher: &mut Hasher, directory: &Path) -> Result<Plan> {
+    // As far as version 2, a line was the plan itself.
+    if line.starts_with(b"{") {
+        return Err(damaged(directory, "written by an earlier version of bytemill"));
+    }
+    let head: Head = checked(line, hasher, directory)?;
+    match head.version {
+        VERSION => Ok(head.plan),
+        other => Err(damaged(directory, &format!("its version is {other}"))),
     }
 }
 
-fn damaged(directory: &Path, what: &str) -> Error {
+/// What a line says, if its checksum is right.
+fn checked<T: DeserializeOwned>(line: &[u8], hasher: &mut Hasher, directory: &Path) -> Result<T> {
+    let text = line.get(PREFIX..line.len().max(PREFIX + 1) - 1).unwrap_or_default();
+    hasher.update(text);
+    if line != [format!("[\"{}\",", hex(hasher.clone())).as_bytes(), text, b"]"].concat() {
+        return Err(damaged(directory, "the checksum of a line does not match"));
+    }
+    serde_json::from_slice(text).map_err(|error| damaged(directory, &error.to_string()))
+}
+
+/// A journal that cannot be followed.
+pub fn damaged(directory: &Path, what: &str) -> Error {
     Error::tokens(format!("{}: damaged: {what}", directory.join(NAME).display()))
         .with_hint("begin anew: overwrite=True (--overwrite)")
 }

@@ -4,16 +4,22 @@
 //! A manifest that was read has been checked: names are those that the writer gives, so none leads
 //! out of the directory, and sizes and sums agree with each other.
 
+use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::append::hex;
 use super::npy;
 use crate::corpus::{Reading, Skipped, Source};
 use crate::error::{Error, Result};
+use crate::files;
 
 /// The name of the file.
 pub const NAME: &str = "manifest.json";
+/// The name of the file of the tokenizer.
+pub const TOKENIZER: &str = "tokenizer.json";
 const KIND: &str = "bytemill tokens";
 const VERSION: u32 = 1;
 /// Far more than any manifest: what is not one must not fill the memory.
@@ -167,6 +173,15 @@ pub struct Companion {
     pub crc32: String,
 }
 
+impl Companion {
+    /// What is to be known of a file that holds `data`.
+    pub fn of(file: &str, data: &[u8]) -> Self {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(data);
+        Companion { file: file.to_owned(), bytes: data.len() as u64, crc32: hex(hasher) }
+    }
+}
+
 /// A file of ids.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shard {
@@ -223,6 +238,9 @@ pub struct Manifest {
     /// records. None in manifests that do not say so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub text_bytes: Option<u64>,
+    /// The tokenizer itself; none in tokens of earlier versions and in parts.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tokenizer_file: Option<Companion>,
     /// Records that were left out, by what was wrong with them.
     #[serde(skip_serializing_if = "Skipped::is_empty", default)]
     pub skipped: Skipped,
@@ -234,7 +252,8 @@ impl Manifest {
     /// A manifest of finished work.
     pub fn new(plan: Plan, text_bytes: u64, skipped: Skipped, splits: Vec<Split>) -> Self {
         let (kind, text_bytes) = (KIND.to_owned(), Some(text_bytes));
-        Manifest { kind, version: VERSION, plan, text_bytes, skipped, splits }
+        let tokenizer_file = None;
+        Manifest { kind, version: VERSION, plan, text_bytes, tokenizer_file, skipped, splits }
     }
 
     /// The file.
@@ -248,11 +267,7 @@ impl Manifest {
     /// Reads and checks the manifest of a directory.
     pub fn read(directory: &Path) -> Result<Self> {
         let path = directory.join(NAME);
-        let failed = |e| Error::io(&path, e);
-        if std::fs::metadata(&path).map_err(failed)?.len() > MAX_SIZE {
-            return Err(damaged(&path, "too large for a manifest"));
-        }
-        Manifest::parse(&std::fs::read(&path).map_err(failed)?, &path)
+        Manifest::parse(&read(&path)?, &path)
     }
 
     /// The same, where there must be one.
@@ -271,12 +286,13 @@ impl Manifest {
         }
     }
 
-    /// Reads the manifest of finished tokens, of which every file must have its size.
+    /// Reads the manifest of finished tokens, of which every file of ids must have its size.
     pub fn open(directory: &Path) -> Result<Self> {
         let manifest = Manifest::read_whole(directory)?;
-        for (name, size) in manifest.files() {
+        for (name, size) in manifest.shard_files() {
             let path = directory.join(name);
             let wrong = match std::fs::metadata(&path) {
+                Ok(metadata) if !metadata.is_file() => "not a regular file".to_owned(),
                 Ok(metadata) if metadata.len() == size => continue,
                 Ok(metadata) => format!("{} bytes, not {size}", metadata.len()),
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => "missing".to_owned(),
@@ -303,10 +319,7 @@ impl Manifest {
                 ))
                 .with_hint("use the bytemill that made them, or encode again"));
             }
-            _ => {
-                return Err(Error::tokens(format!("{}: not a manifest of tokens", path.display()))
-                    .with_hint("bytemill encode -o makes directories of tokens"));
-            }
+            _ => return Err(foreign(path)),
         }
         let manifest: Manifest =
             serde_json::from_slice(data).map_err(|e| damaged(path, &e.to_string()))?;
@@ -317,7 +330,7 @@ impl Manifest {
     }
 
     /// What in the manifest cannot be as it says.
-    fn contradiction(&self) -> Option<String> {
+    pub fn contradiction(&self) -> Option<String> {
         let Plan { format, dtype, shard_tokens, val_fraction, .. } = self.plan;
         if (format == Format::Shards) != shard_tokens.is_some() || shard_tokens == Some(0) {
             return Some("shard_tokens does not go with the format".into());
@@ -340,6 +353,9 @@ impl Manifest {
             .copied())
         {
             return Some("the splits are not those that val_fraction gives".into());
+        }
+        if self.tokenizer_file.as_ref().is_some_and(|file| file.file != TOKENIZER) {
+            return Some("the tokenizer has a name that it cannot have".into());
         }
         (0..self.splits.len()).find_map(|number| self.contradiction_in(number))
     }
@@ -389,8 +405,62 @@ impl Manifest {
 
     /// All files but the manifest: name and size.
     pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
+        let tokenizer = self.tokenizer_file.iter().map(|file| (file.file.as_str(), file.bytes));
+        self.shard_files().chain(tokenizer)
+    }
+
+    /// The files of ids and those beside them: name and size.
+    pub fn shard_files(&self) -> impl Iterator<Item = (&str, u64)> {
         self.splits.iter().flat_map(|split| &split.shards).flat_map(Shard::files)
     }
+}
+
+/// Whether a name is one that a manifest of ours could give to a file.
+pub fn is_possible(name: &str) -> bool {
+    let stem = [".docs.npy", ".npy", ".bin", ".idx"].iter().find_map(|end| name.strip_suffix(end));
+    let numbered = |stem: &str| {
+        let number = ["shard-", "train-", "val-"].iter().find_map(|split| stem.strip_prefix(split));
+        number.is_some_and(|n| n.len() >= 5 && n.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    name == TOKENIZER
+        || stem.is_some_and(|stem| matches!(stem, "tokens" | "train" | "val") || numbered(stem))
+}
+
+/// The files that a manifest of ours names, of any version and however little else it makes sense:
+/// what may be deleted if the tokens are replaced. The manifest of somebody else is refused.
+pub fn named(path: &Path) -> Result<BTreeSet<String>> {
+    let found: serde_json::Value =
+        serde_json::from_slice(&read(path)?).map_err(|_| foreign(path))?;
+    if found["kind"] != KIND {
+        return Err(foreign(path));
+    }
+    let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
+    let shards = list(&found["splits"]).into_iter().flat_map(|split| list(&split["shards"]));
+    let mut names: Vec<serde_json::Value> = shards
+        .flat_map(|shard| {
+            let beside = ["docs", "index"].map(|which| shard[which]["file"].clone());
+            beside.into_iter().chain([shard["file"].clone()])
+        })
+        .collect();
+    names.push(found["tokenizer_file"]["file"].clone());
+    let names = names.iter().filter_map(|name| name.as_str());
+    Ok(names.filter(|name| is_possible(name)).map(str::to_owned).collect())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let mut file = files::open(path, Error::tokens)?;
+    let failed = |e| Error::io(path, e);
+    if file.metadata().map_err(failed)?.len() > MAX_SIZE {
+        return Err(damaged(path, "too large for a manifest"));
+    }
+    let mut data = Vec::new();
+    file.read_to_end(&mut data).map_err(failed)?;
+    Ok(data)
+}
+
+fn foreign(path: &Path) -> Error {
+    Error::tokens(format!("{}: not a manifest of tokens", path.display()))
+        .with_hint("bytemill encode -o makes directories of tokens")
 }
 
 fn missing(directory: &Path) -> Error {

@@ -74,6 +74,8 @@ pub struct Options {
     pub shuffle: bool,
     /// What the order and the split depend on.
     pub seed: u64,
+    /// The content of `tokenizer.json`, if the directory is to have one.
+    pub tokenizer_file: Option<Vec<u8>>,
 }
 
 /// How to go about it: nothing that shows in what is written.
@@ -103,7 +105,7 @@ impl Default for Manner {
     }
 }
 
-/// Encodes files into a directory of tokens.
+/// Encodes files into a directory of tokens, which nobody else may write into meanwhile.
 pub fn encode_files(
     tokenizer: &Tokenizer,
     inputs: &Inputs,
@@ -122,7 +124,7 @@ pub fn encode_files(
     let work = Work { tokenizer, inputs, plan: &plan, partial: &directory.partial, manner, job };
     let manifest = work.run(journal, state)?;
     job.check()?;
-    directory.finish(&manifest)
+    directory.finish(manifest, options.tokenizer_file.as_deref())
 }
 
 /// What is to be written, checked.

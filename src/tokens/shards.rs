@@ -62,6 +62,42 @@ pub struct SplitState {
     pub documents: u64,
 }
 
+impl SplitState {
+    /// The split as it would be if it ended here, without checksums; None if there is more of it
+    /// than there can be.
+    pub fn as_split(&self, plan: &Plan, split: usize) -> Option<Split> {
+        let number = self.closed.len();
+        let stem = plan.stem(split, number);
+        let beside = |end: &str, bytes: u64| Companion {
+            file: format!("{stem}.{end}"),
+            bytes,
+            crc32: String::new(),
+        };
+        let size =
+            |n: u64, width: u64, header: usize| n.checked_mul(width)?.checked_add(header as u64);
+        let open = Shard {
+            file: plan.ids_name(split, number),
+            tokens: self.tokens,
+            documents: self.documents,
+            bytes: size(self.tokens, plan.dtype.width() as u64, plan.header())?,
+            crc32: String::new(),
+            docs: beside("docs.npy", size(self.documents, 8, npy::HEADER)?),
+            index: (plan.format == Format::Megatron).then(|| beside("idx", 0)),
+        };
+        let shards: Vec<Shard> = self.closed.iter().cloned().chain([open]).collect();
+        let sum = |of: fn(&Shard) -> u64| {
+            shards.iter().try_fold(0u64, |sum, shard| sum.checked_add(of(shard)))
+        };
+        Some(Split {
+            name: plan.splits().get(split)?.to_string(),
+            tokens: sum(|shard| shard.tokens)?,
+            documents: sum(|shard| shard.documents)?,
+            appended: self.appended.clone(),
+            shards,
+        })
+    }
+}
+
 impl<'a> SplitWriter<'a> {
     /// An empty split.
     pub fn new(plan: &'a Plan, split: usize, directory: &'a Path) -> Result<Self> {

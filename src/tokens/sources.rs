@@ -10,6 +10,7 @@ use super::order::Order;
 use crate::corpus::{Context, InOrder, Inputs, Kind, Scratch, Skipped, Text};
 use crate::encode::Tokenizer;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::job::Job;
 
 /// Ids that are decoded at a time.
@@ -143,7 +144,7 @@ impl<'a> Reader<'a> {
         let path = self.directory.join(name);
         let failed = |e| Error::io(&path, e);
         if self.open.as_ref().is_none_or(|(open, _)| open != name) {
-            self.open = Some((name.to_owned(), File::open(&path).map_err(failed)?));
+            self.open = Some((name.to_owned(), files::open(&path, Error::tokens)?));
         }
         let Some((_, file)) = &mut self.open else { return Ok(()) };
         file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(into)).map_err(failed)

@@ -16,9 +16,11 @@ use crate::corpus::Inputs;
 use crate::encode::Tokenizer;
 use crate::error::{Error, Result};
 use crate::job::Job;
+use crate::{files, formats};
 
-/// Everything that is wrong with a directory of tokens. With the tokenizer at hand, ids must be of
-/// its vocabulary; with the sources too, the ids must decode to them, byte for byte.
+/// Everything that is wrong with a directory of tokens. The tokenizer, if none is given, is the one
+/// in the directory. With one, ids must be of its vocabulary; with the sources too, the ids must
+/// decode to them, byte for byte.
 pub fn verify(
     directory: &Path,
     tokenizer: Option<&Tokenizer>,
@@ -29,13 +31,31 @@ pub fn verify(
     if let Some(tokenizer) = tokenizer {
         manifest.plan.check_tokenizer(tokenizer.fingerprint(), directory)?;
     }
+    let carried =
+        manifest.tokenizer_file.as_ref().map(|file| carried(directory, &manifest.plan, file));
+    if inputs.is_some() && tokenizer.is_none() && carried.is_none() {
+        return Err(Error::config("to compare with the source, the tokenizer is needed")
+            .with_hint("give it as well: these tokens do not carry it"));
+    }
     let of_sources = |_: &Inputs| match manifest.text_bytes {
         Some(text_bytes) => text_bytes,
         None => manifest.plan.sources.iter().map(|source| source.size).sum(),
     };
     let total = manifest.files().fold(0u64, |sum, (_, size)| sum.saturating_add(size));
     job.set_total(total.saturating_add(inputs.map_or(0, of_sources)));
-    let mut check = Check { directory, plan: &manifest.plan, tokenizer, job, found: Vec::new() };
+    let mut found = Vec::new();
+    let carried = carried
+        .transpose()
+        .unwrap_or_else(|problem| {
+            found.push(problem);
+            None
+        })
+        .flatten();
+    let tokenizer = tokenizer.or(carried.as_ref());
+    let mut check = Check { directory, plan: &manifest.plan, tokenizer, job, found };
+    if let Some(file) = &manifest.tokenizer_file {
+        check.file(file, &[], |_, _| Ok(()))?;
+    }
     for split in &manifest.splits {
         let before = check.found.len();
         let mut unended = 0u64;
@@ -60,6 +80,29 @@ pub fn verify(
         found.extend(sources::compare(directory, &manifest, tokenizer, inputs, job)?);
     }
     Ok(found)
+}
+
+/// The tokenizer in a directory of tokens, or what is wrong with it. None if the file is not the one
+/// that was written: that is found with all other files.
+fn carried(directory: &Path, plan: &Plan, file: &Companion) -> Result<Option<Tokenizer>, String> {
+    let read = || {
+        let mut data = Vec::new();
+        let input = files::open(&directory.join(&file.file), Error::tokens).ok()?;
+        input.take(file.bytes).read_to_end(&mut data).ok()?;
+        (Companion::of(&file.file, &data) == *file).then_some(data)
+    };
+    let Some(data) = read() else { return Ok(None) };
+    let loaded = formats::read_tokenizer_json(&data).and_then(|spec| Tokenizer::new(&spec));
+    match loaded {
+        Ok(tokenizer) if tokenizer.fingerprint() == plan.tokenizer.fingerprint => {
+            Ok(Some(tokenizer))
+        }
+        Ok(_) => Err(format!("{}: not the tokenizer that the manifest names", file.file)),
+        Err(error) => {
+            let what = error.to_string();
+            Err(format!("{}: {}", file.file, what.lines().next().unwrap_or_default()))
+        }
+    }
 }
 
 struct Check<'a> {
@@ -109,14 +152,17 @@ impl Check<'_> {
     ) -> Result<bool> {
         let path = self.directory.join(&file.file);
         let before = self.found.len();
-        let mut input = match File::open(&path).and_then(|f| f.metadata().map(|m| (f, m.len()))) {
-            Ok((input, size)) if size == file.bytes => input,
-            Ok((_, size)) => {
-                self.found.push(format!("{}: {size} bytes, not {}", file.file, file.bytes));
-                return Ok(false);
+        let opened = match std::fs::metadata(&path) {
+            Ok(there) if !there.is_file() => Err("not a regular file".to_owned()),
+            Ok(there) if there.len() != file.bytes => {
+                Err(format!("{} bytes, not {}", there.len(), file.bytes))
             }
-            Err(error) => {
-                self.found.push(format!("{}: {error}", file.file));
+            other => other.and_then(|_| File::open(&path)).map_err(|error| error.to_string()),
+        };
+        let mut input = match opened {
+            Ok(input) => input,
+            Err(what) => {
+                self.found.push(format!("{}: {what}", file.file));
                 return Ok(false);
             }
         };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Manner;
 use super::documents::{self, Direct, Documents, Place, Sink};
 use super::journal::{self, Entry, Journal, Keeper};
-use super::manifest::{Manifest, Plan};
+use super::manifest::{Manifest, Plan, Split};
 use super::pipeline::{Target, for_each_chunk};
 use super::shards::{SplitState, SplitWriter};
 use super::shuffle::{self, Buckets};
@@ -78,27 +78,41 @@ impl<'a> Work<'a> {
 
     /// A journal that does not go with the plan must not be followed.
     fn check(&self, state: &Entry) -> Result<()> {
+        let Plan { sources, shuffle, .. } = self.plan;
         let n_splits = self.plan.splits().len();
-        let fits = |len: usize| len == n_splits;
         // Of what lies on disk as it is read, the end is known.
-        let source = self
-            .plan
-            .sources
+        let end = sources
             .get(state.place.source)
             .map_or(0, |source| if source.is_divisible() { source.size } else { u64::MAX });
-        let known = if self.plan.shuffle {
-            fits(state.buckets.len()) && (fits(state.splits.len()) || state.splits.is_empty())
-        } else {
-            fits(state.splits.len())
+        let sunk = if *shuffle { state.buckets.len() } else { state.splits.len() };
+        let gathering = !*shuffle || !state.splits.is_empty();
+        let splits: Option<Vec<Split>> = state
+            .splits
+            .iter()
+            .enumerate()
+            .map(|(number, split)| split.as_split(self.plan, number))
+            .collect();
+        let documents = |splits: &[Split]| {
+            splits.iter().try_fold(0u64, |sum, split| sum.checked_add(split.documents))
         };
-        if known && state.place.at.offset <= source {
+        let possible = splits.is_some_and(|splits| {
+            let fits = *shuffle || documents(&splits) == Some(state.place.document);
+            let manifest = Manifest::new(
+                self.plan.clone(),
+                state.place.text_bytes,
+                Skipped::default(),
+                splits,
+            );
+            !gathering || (fits && manifest.contradiction().is_none())
+        });
+        if possible
+            && sunk == n_splits
+            && state.place.source <= sources.len()
+            && state.place.at.offset <= end
+        {
             return Ok(());
         }
-        Err(Error::tokens(format!(
-            "{}: damaged: an entry cannot be",
-            self.partial.join(journal::NAME).display()
-        ))
-        .with_hint("begin anew: overwrite=True (--overwrite)"))
+        Err(journal::damaged(self.partial, "an entry cannot be"))
     }
 
     /// Encodes what is left of the sources into a sink.

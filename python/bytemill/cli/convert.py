@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..conversion import Format
+from ..conversion import CARRIES, Format
 from ..conversion import convert as convert_tokenizer
 from . import options, streams
 from .train_tokenizer import inspect_command
@@ -45,6 +45,9 @@ def convert(
 ) -> None:
     """Write TOKENIZER in another format, once its ids are checked to come out the same."""
     options.check_output(output, format, overwrite)
+    # What the new format does not carry would be lost with the old file.
+    if len(CARRIES[format]) < 2:
+        options.check_not_read(output, format, [tokenizer])
     loaded = options.load(tokenizer, pattern, special_token)
     done = convert_tokenizer(loaded, output, format=format, overwrite=overwrite)
     if as_json:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from .. import measures
-from ..counting import count_to_file, partial_directory
+from ..counting import count_to_file
 from ..counts import Counts
 from ..formats import stages
 from ..preview import Counting
@@ -79,8 +79,7 @@ def count(
         raise click.UsageError("--resume contradicts --overwrite")
     if resume and "-" in corpus:
         raise click.UsageError("--resume needs files; stdin cannot be read again")
-    # An output beside the parts of an unfinished run is that run's own.
-    options.check_file(output, overwrite or (resume and partial_directory(output).is_dir()))
+    options.check_file(output, overwrite or resume)
     began = time.perf_counter()
     engine = options.engine_of(reading)
     how: dict[str, Any] = {

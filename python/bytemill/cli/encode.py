@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import click
 
 from .. import _native
-from .._files import replacing
+from .._files import refuse_input, replacing
 from ..errors import ConfigError, TokenizerError
 from ..tokenizer import Tokenizer
 from ..tokens import Tokens
@@ -36,7 +36,7 @@ DECODE_EXAMPLES = """\b
 examples:
   echo 72 101 108 108 111 | bytemill decode -t tokenizer.json
   bytemill decode -t tokenizer.json corpus.bin --format u16 > corpus.txt
-  bytemill decode -t tokenizer.json tokens/ -o corpus.txt
+  bytemill decode tokens/ -o corpus.txt
 """
 
 # struct's letter for a little-endian id, and its size.
@@ -140,7 +140,13 @@ def _written(groups: Iterator[list[int]], format: str) -> Iterator[bytes]:
 
 @click.command(short_help="Ids → text.", epilog=DECODE_EXAMPLES)
 @click.argument("file", default="-", metavar="[FILE|TOKENS]")
-@options.tokenizer_option
+@click.option(
+    "-t",
+    "--tokenizer",
+    metavar="FILE",
+    help="Tokenizer file of any known format, or a directory with one.  [default: the one in "
+    "TOKENS]",
+)
 @click.option(
     "--format",
     type=click.Choice(STREAMS),
@@ -152,7 +158,7 @@ def _written(groups: Iterator[list[int]], format: str) -> Iterator[bytes]:
 @tokens.decode_options
 def decode(
     file: str,
-    tokenizer: str,
+    tokenizer: str | None,
     format: str,
     pattern: tuple[str, ...],
     special_token: tuple[str, ...],
@@ -162,13 +168,17 @@ def decode(
 ) -> None:
     """Decode the ids in FILE (default: stdin), or in the directory TOKENS; write their exact bytes
     to stdout or to a file."""
-    loaded = options.load(tokenizer, pattern, special_token)
+    is_directory = os.path.isdir(file)
+    loaded = None if tokenizer is None else options.load(tokenizer, pattern, special_token)
     if output is not None:
         options.check_file(output, overwrite)
-    if os.path.isdir(file):
+        refuse_input(output, Path(file).iterdir() if is_directory else [file])
+    if is_directory:
         parts = Tokens(file, split).decode(loaded)
     elif split is not None:
         raise click.UsageError("--split is for a directory of tokens")
+    elif loaded is None:
+        raise click.UsageError("ids in a file need a tokenizer: -t")
     else:
         parts = _decoded(loaded, file, format)
     with replacing(output) if output else contextlib.nullcontext(sys.stdout.buffer) as target:

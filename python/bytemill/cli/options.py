@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
-from .. import _native
+from .. import _files, _native
 from ..choosing import warn_of_skipped_files
 from ..conversion import Format
 from ..corpus import Corpus, skips
@@ -25,7 +25,7 @@ from ..errors import ConfigError
 from ..formats import target_paths
 from ..measures import parse_count
 from ..piped import HEAD, STDIN, packing
-from ..places import FROM_THE_END, Listing, expand
+from ..places import FROM_THE_END, Listing, expand, is_url
 from ..progress import ProgressOption
 from ..tokenizer import Tokenizer
 from . import streams
@@ -199,6 +199,15 @@ def check_file(path: Path, overwrite: bool) -> None:
 def _is_read_only(directory: Path) -> bool:
     """Whether the file system is mounted without the right to write."""
     return hasattr(os, "statvfs") and bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
+
+
+def check_not_read(path: Path, format: Format, names: Sequence[str]) -> None:
+    """Refuses to write a tokenizer over what is read to make it: files, directories or globs."""
+    targets = [target for target in target_paths(path, format) if target.exists()]
+    local = [name for name in names if name != STDIN and not is_url(name)] if targets else []
+    read = [path for name in local for path in expand(name)]
+    for target in targets:
+        _files.refuse_input(target, read)
 
 
 def _os_error(code: int, path: Path) -> OSError:

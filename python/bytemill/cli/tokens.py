@@ -28,7 +28,7 @@ FORMATS = ("shards", "npy", "bin", "megatron")
 VERIFY_EXAMPLES = """\b
 examples:
   bytemill verify tokens/
-  bytemill verify tokens/ -t tokenizer.json --source data/
+  bytemill verify tokens/ --source data/
 """
 
 
@@ -221,14 +221,15 @@ def _number(n: int, noun: str) -> str:
     "-t",
     "--tokenizer",
     metavar="FILE",
-    help="Tokenizer that the tokens are of: every id must be in its vocabulary.",
+    help="Tokenizer that the tokens are of: every id must be in its vocabulary.  [default: the one "
+    "in TOKENS]",
 )
 @click.option(
     "--source",
     multiple=True,
     metavar="CORPUS",
     help="The text, in the order in which it was encoded; may be repeated. The tokens must decode "
-    "to it, byte for byte. Needs --tokenizer.",
+    "to it, byte for byte.",
 )
 @options.load_options
 @options.choice_options
@@ -248,12 +249,10 @@ def verify(
     as_json: bool,
 ) -> None:
     """Check the tokens in the directory TOKENS: files, checksums, range of ids, ends of documents,
-    totals.
+    totals, tokenizer.
 
     What is wrong goes to stdout, a line each; the exit code is then 1.
     """
-    if source and tokenizer is None:
-        raise click.UsageError("--source needs --tokenizer")
     loaded = options.load(tokenizer, pattern, special_token) if tokenizer else None
     problems = verify_tokens(
         directory,

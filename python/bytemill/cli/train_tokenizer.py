@@ -145,6 +145,7 @@ def train_tokenizer(
     reading = options.taken(limits)
     limits["engine"] = options.engine_of(limits)
     options.check_output(output, format, overwrite)
+    options.check_not_read(output, format, corpus or counts)
     base = None if extend_from is None else options.load(extend_from)
     shown = options.progress(quiet, as_json)
     limits |= {

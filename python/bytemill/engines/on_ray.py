@@ -135,12 +135,10 @@ class Ray:
         assembly = _native.Assembly.begin(tokenizer, corpus.inputs(entries), out, **asked)
         if assembly is None:
             return
-        try:
-            place = Place(os.path.join(os.path.abspath(out), ".partial"), assembly.id)
-            made = Encoding(ray, place, plan, report).run(tokenizer, work)
-            assembly.commit(*made)
-        finally:
-            assembly.release()
+        place = Place(os.path.join(os.path.abspath(out), ".partial"), assembly.id)
+        # Tasks get the tokenizer, and parts need no file of it.
+        of_parts = {name: value for name, value in plan.items() if name != "tokenizer_file"}
+        assembly.commit(*Encoding(ray, place, of_parts, report).run(tokenizer, work))
 
     # --- anything -----------------------------------------------------------------------------
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +34,7 @@ BATCH_BYTES = 256_000_000
 BATCH_FILES = 1000
 JOURNAL = "journal.jsonl"
 SUM = "sum.counts"
-VERSION = 2
+VERSION = 3
 
 
 def count_in_steps(
@@ -105,18 +107,20 @@ class _Journal:
     """The directory of parts, and the list of what is in them.
 
     The first line says what is counted; each further one names a part and its files. A part is put
-    in place before its line is written, and a line is whole or the last one and torn.
+    in place before its line is written, and a line is whole or the last one and torn. A line is an
+    array of the CRC-32 of all entries so far, and the entry.
     """
 
     def __init__(self, directory: Path, fingerprint: str, settings: dict[str, Any]) -> None:
         self.directory = directory
         self._file = directory / JOURNAL
         self._entries: list[dict[str, Any]] = []
+        self._crc = 0
         head = {"version": VERSION, "fingerprint": fingerprint, "reading": settings}
         directory.mkdir(exist_ok=True)
         lines = self._lines()
         if not lines:
-            _files.write_atomically(self._file, _line(head))
+            _files.write_atomically(self._file, self._line(head))
         elif lines[0] != head:
             raise ConfigError(
                 f"{directory}: the interrupted run had another pattern, other special tokens, "
@@ -128,16 +132,23 @@ class _Journal:
 
     def _lines(self) -> list[dict[str, Any]]:
         try:
-            data = self._file.read_bytes()
+            data = _files.regular(self._file, CorpusError).read_bytes()
         except FileNotFoundError:
             return []
         whole = data[: data.rfind(b"\n") + 1]
-        try:
-            lines = [json.loads(line) for line in whole.splitlines()]
-        except ValueError as error:
-            raise CorpusError(
-                f"{self._file}: damaged: {error}", "begin anew: overwrite=True (--overwrite)"
-            ) from None
+        lines = []
+        for line in whole.splitlines(keepends=True):
+            found = re.fullmatch(rb'\["[0-9a-f]{8}", (.*)\]\n', line)
+            try:
+                lines.append(json.loads(found[1] if found else b""))
+                known = self._line(lines[-1]) == line
+            except ValueError:
+                known = False
+            if not known:
+                raise CorpusError(
+                    f"{self._file}: line {len(lines)} is damaged, or of another version",
+                    "begin anew: overwrite=True (--overwrite)",
+                )
         if whole != data:
             # A line that was being written when the end came; its batch is counted again.
             _files.write_atomically(self._file, whole)
@@ -175,7 +186,7 @@ class _Journal:
         files = [source.stamp for source in batch]
         entry = {"part": part, "files": files, "text_bytes": counts.bytes_read}
         with open(self._file, "ab") as file:
-            file.write(_line(entry))
+            file.write(self._line(entry))
             file.flush()
             os.fsync(file.fileno())
         self._entries.append(entry)
@@ -188,6 +199,7 @@ class _Journal:
     def parts(self) -> list[Path]:
         return [self.directory / entry["part"] for entry in self._entries]
 
-
-def _line(value: dict[str, Any]) -> bytes:
-    return json.dumps(value).encode() + b"\n"
+    def _line(self, value: dict[str, Any]) -> bytes:
+        text = json.dumps(value).encode()
+        self._crc = zlib.crc32(text, self._crc)
+        return b'["%08x", %s]\n' % (self._crc, text)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .._files import replacing, replacing_directory
+from .._files import regular, replacing, replacing_directory
 from ..errors import CheckpointError
 from .config import ModelConfig
 from .model import TransformerLM
@@ -96,7 +96,10 @@ def load_checkpoint(
     name = str(src) if isinstance(src, (str, os.PathLike)) else "the stream"
     if isinstance(src, (str, os.PathLike)) and Path(src).is_dir():
         return _load_directory(Path(src), model, optimizer)
-    data = Path(src).read_bytes() if isinstance(src, (str, os.PathLike)) else src.read()
+    if isinstance(src, (str, os.PathLike)):
+        data = regular(Path(src), CheckpointError).read_bytes()
+    else:
+        data = src.read()
     tensors, facts = _parse(data, name)
     if facts.get("crc32") != _checksum_of(tensors):
         raise CheckpointError(f"{name}: damaged: the checksum does not match", "use another one")

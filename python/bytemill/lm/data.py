@@ -8,6 +8,7 @@ corpus. Each epoch has an order of its own, and cuts at other places.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,13 +18,24 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from .. import _native
+from .._files import regular
 from ..errors import ConfigError, TokensError
 from ..tokens import Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Windows", "fixed_windows", "get_batch", "open_tokens", "permuted", "take_windows"]
+__all__ = [
+    "Windows",
+    "check_ids",
+    "fixed_windows",
+    "get_batch",
+    "manifest_beside",
+    "open_tokens",
+    "permuted",
+    "take_windows",
+]
 
 Array = npt.NDArray[Any]
 
@@ -48,12 +60,11 @@ def open_tokens(
     place = Path(path)
     if place.is_dir():
         return Tokens(place, split)
-    if not place.exists():
-        raise FileNotFoundError(2, "No such file or directory", str(place))
+    regular(place, TokensError)
     if place.suffix == ".npy":
         try:
             ids = np.load(place, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
+        except (ValueError, EOFError) as error:
             raise TokensError(f"{place}: not an array of numpy: {error}") from None
         if ids.ndim != 1 or ids.dtype.kind not in "ui":
             raise TokensError(
@@ -62,6 +73,14 @@ def open_tokens(
             )
         return ids  # type: ignore[no-any-return]
     kind = np.dtype(dtype).newbyteorder("<")
+    if kind.kind not in "ui":
+        raise ConfigError(f"token_dtype must be a type of whole numbers, got {dtype}")
+    said = (manifest_beside(place) or {}).get("dtype", kind.name)
+    if said != kind.name:
+        raise TokensError(
+            f"{place}: ids of {said}, as the manifest beside it says, not of {kind.name}",
+            f"use token_dtype={said!r} (--token-dtype {said}), or give the directory",
+        )
     size = place.stat().st_size
     if size == 0 or size % kind.itemsize:
         raise TokensError(
@@ -69,6 +88,16 @@ def open_tokens(
             "another dtype, perhaps: uint16 or uint32",
         )
     return np.memmap(place, kind, "r")
+
+
+def manifest_beside(file: Path) -> dict[str, Any] | None:
+    """The manifest of the directory of tokens that a file of ids is of; None if it is of none."""
+    try:
+        manifest: dict[str, Any] = json.loads(_native.open_manifest(file.absolute().parent))
+    except (OSError, TokensError):
+        return None
+    shards = (shard for split in manifest["splits"] for shard in split["shards"])
+    return manifest if any(shard["file"] == file.name for shard in shards) else None
 
 
 def get_batch(
@@ -157,14 +186,27 @@ def take_windows(
     windows = np.empty((len(starts), context_length + 1), np.int64)
     for window, start in zip(windows, starts.tolist()):
         window[:] = tokens[start : start + context_length + 1]
-    if vocab_size is not None and int(windows.max()) >= vocab_size:
-        row, column = np.argwhere(windows >= vocab_size)[0]
-        raise TokensError(
-            f"id {windows[row, column]} at token {starts[row] + column} "
-            f"is not below vocab_size={vocab_size}",
-            "the tokens are of another tokenizer, of another dtype, or damaged",
-        )
+    check_ids(windows, starts, vocab_size)
     return windows
+
+
+def check_ids(windows: npt.NDArray[np.int64], starts: Array, vocab_size: int | None) -> None:
+    """Raises a TokensError unless all ids, in windows that begin at these tokens, are in range.
+
+    Unsigned ids of 64 bits that do not fit are negative here.
+    """
+    limit = np.iinfo(np.int64).max if vocab_size is None else vocab_size
+    if windows.size and (int(windows.min()) < 0 or int(windows.max()) >= limit):
+        row, column = np.argwhere((windows < 0) | (windows >= limit))[0]
+        id, place = int(windows[row, column]), int(starts[row]) + int(column)
+        rule = "is negative" if id < 0 else f"is not below vocab_size={vocab_size}"
+        raise TokensError(
+            f"id {id} at token {place} {rule}",
+            "the tokens are labels with padding (-100), of another tokenizer, of another dtype, "
+            "or damaged"
+            if id < 0
+            else "the tokens are of another tokenizer, of another dtype, or damaged",
+        )
 
 
 def _pairs(

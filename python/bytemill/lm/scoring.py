@@ -26,7 +26,7 @@ from ..errors import ConfigError, TokensError
 from ..progress import ProgressOption, Report, reporter
 from ..tokenizer import Tokenizer
 from . import devices, suspicions
-from .data import TokenArray, open_tokens
+from .data import TokenArray, check_ids, open_tokens
 from .evaluation import Evaluation, token_lengths
 from .functional import perplexity
 from .model import TransformerLM
@@ -210,6 +210,7 @@ class _Sums(NamedTuple):
 
 class _Window(NamedTuple):
     owner: int
+    start: int  # of its ids in all of them
     ids: npt.NDArray[np.int64]
     n_scored: int
 
@@ -230,7 +231,7 @@ class _Scorer:
 
     def whole(self, ids: TokenArray, report: Report) -> list[_Sums]:
         windows = (
-            _Window(0, np.asarray(ids[start:end]).astype(np.int64), end - first)
+            _Window(0, start, np.asarray(ids[start:end]).astype(np.int64), end - first)
             for start, first, end in self._spans(len(ids))
         )
         return self._scored(windows, 1, len(ids) - 1, report)
@@ -241,12 +242,12 @@ class _Scorer:
         def windows() -> Iterator[_Window]:
             begin = 0
             for owner, end in enumerate(ends.tolist()):
-                document = np.asarray(ids[begin:end]).astype(np.int64)
+                document, at = np.asarray(ids[begin:end]).astype(np.int64), begin
                 begin = end
                 if end_id is not None:
-                    document = np.concatenate([[end_id], document])
+                    document, at = np.concatenate([[end_id], document]), at - 1
                 for start, first, stop in self._spans(len(document)):
-                    yield _Window(owner, document[start:stop], stop - first)
+                    yield _Window(owner, at + start, document[start:stop], stop - first)
 
         return self._scored(windows(), len(ends), len(ids), report)
 
@@ -280,12 +281,8 @@ class _Scorer:
             n = len(window.ids)
             ids[row, :n] = window.ids
             scored[row, n - 1 - window.n_scored : n - 1] = True
-        vocab_size = self.model.config.vocab_size
-        if int(ids.max()) >= vocab_size:
-            raise TokensError(
-                f"id {int(ids.max())} is not below the model's vocab_size={vocab_size}",
-                "the tokens are of another tokenizer, of another dtype, or damaged",
-            )
+        starts = np.array([window.start for window in batch])
+        check_ids(ids, starts, self.model.config.vocab_size)
         nats = self._nats(torch.from_numpy(ids).to(self.plan.device), torch.from_numpy(scored))
         targets = ids[:, 1:][scored]
         n_bytes = np.zeros(len(targets)) if self.lengths is None else self.lengths[targets]

@@ -12,7 +12,7 @@ from .. import _native
 from ..errors import ConfigError, TokensError
 from ..tokenizer import Tokenizer
 from ..tokens import Tokens
-from .data import Array, TokenArray, open_tokens
+from .data import Array, TokenArray, manifest_beside, open_tokens
 
 __all__ = ["Part", "Sources", "open_sources", "splits_of"]
 
@@ -49,7 +49,8 @@ def open_sources(
 
     Args:
         tokens: a directory of tokens, a `.npy`, or raw ids.
-        tokenizer: of the tokens; None looks in their directory and beside it.
+        tokenizer: of the tokens; None for the one in their directory, or beside it if that one
+            is theirs.
         val: tokens to evaluate on; None for the directory's split `val`, nanoGPT's `val.bin`
             beside `train.bin`, or the last share of the tokens.
         val_fraction: that share; 0 for none.
@@ -66,7 +67,10 @@ def open_sources(
     elif val is None and place.name == "train.bin" and (place.parent / "val.bin").exists():
         val = place.parent / "val.bin"
     train: Any = open_tokens(place, split, token_dtype)
-    fingerprint = train.fingerprint if isinstance(train, Tokens) else None
+    if isinstance(train, Tokens):
+        fingerprint = train.fingerprint
+    else:
+        fingerprint = (manifest_beside(place) or {}).get("tokenizer", {}).get("fingerprint")
     found = _tokenizer(place, tokenizer, fingerprint)
     held_out: Any = None
     if val is not None:

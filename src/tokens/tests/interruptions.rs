@@ -113,11 +113,26 @@ fn moving_into_place_can_stop_anywhere() {
             fs::rename(out.join("manifest.json"), partial.join("manifest.json")).unwrap();
         }
         fs::write(out.join("shard-00077.npy"), "old").unwrap();
+        let replaced = r#"{"kind": "bytemill tokens", "splits": [{"shards": [
+            {"file": "shard-00077.npy"}, {"file": "../0.txt"}, {"file": "notes.txt"}]}]}"#;
+        fs::write(partial.join("replaced.json"), replaced).unwrap();
         fs::write(out.join("notes.txt"), "not ours").unwrap();
+        fs::write(out.join("shard-00078.npy"), "not ours").unwrap();
         let error = corpus.encode(&tokenizer, &options(), &Manner::default()).unwrap_err();
         assert!(error.to_string().contains("interrupted run"), "{error}");
-        corpus.encode(&tokenizer, &options(), &RESUME).unwrap();
+        let overwrite = Manner { existing: Existing::Overwrite, ..Manner::default() };
+        if n % 2 == 0 {
+            corpus.encode(&tokenizer, &options(), &RESUME).unwrap();
+        } else {
+            // Completes the moving, too, and then meets what is not ours.
+            let error = corpus.encode(&tokenizer, &options(), &overwrite).unwrap_err();
+            assert!(error.to_string().contains("such as shard-00078.npy"), "{error}");
+        }
+        assert!(corpus.paths[0].exists());
         fs::remove_file(out.join("notes.txt")).unwrap();
+        fs::remove_file(out.join("shard-00078.npy")).unwrap();
+        assert_eq!(files(&out), whole);
+        corpus.encode(&tokenizer, &options(), &overwrite).unwrap();
         assert_eq!(files(&out), whole);
     }
 }
@@ -151,18 +166,134 @@ fn what_is_there_is_respected() {
 }
 
 #[test]
-fn a_second_writer_is_refused() {
+fn files_of_others_are_never_overwritten() {
     let tokenizer = tokenizer();
-    let corpus = Corpus::new(&["the cat"]);
-    let plan = plan(&tokenizer, &corpus.inputs(), &options()).unwrap();
-    let first = Directory::take(&corpus.out(), &plan, Existing::Refuse).unwrap();
+    let corpus = Corpus::new(&["the cat", "sat"]);
+    let out = corpus.out();
+    let bin = Options { format: Format::Bin, val_fraction: Some(0.5), ..options() };
+    let overwrite = || {
+        let manner = Manner { existing: Existing::Overwrite, ..Manner::default() };
+        corpus.encode(&tokenizer, &bin, &manner)
+    };
+    let foreign = [
+        ("manifest.json", r#"{"files": ["train.bin"]}"#),
+        ("manifest.json", "not JSON"),
+        ("train.bin", "not ours"),
+        ("tokenizer.json", "{}"),
+        (".partial/notes.txt", "not ours"),
+    ];
+    for (name, content) in foreign {
+        fs::create_dir_all(out.join(".partial")).unwrap();
+        fs::write(out.join(name), content).unwrap();
+        let error = overwrite().unwrap_err();
+        assert!(matches!(error, Error::Config(_)), "{error}");
+        assert_eq!(fs::read_to_string(out.join(name)).unwrap(), content);
+        fs::remove_dir_all(&out).unwrap();
+    }
+    // Beside tokens, too, if they could be in the way.
+    overwrite().unwrap();
+    fs::write(out.join("tokens.bin"), "not ours").unwrap();
+    assert!(overwrite().unwrap_err().to_string().contains("such as tokens.bin"));
+    fs::rename(out.join("tokens.bin"), out.join("notes.bin")).unwrap();
+    overwrite().unwrap();
+    assert_eq!(fs::read(out.join("notes.bin")).unwrap(), b"not ours");
+    // A manifest of ours may be of another version, or contradict itself.
+    let manifest = fs::read_to_string(out.join("manifest.json")).unwrap();
+    let changed = manifest.replace("\"version\": 1", "\"version\": 99");
+    fs::write(out.join("manifest.json"), changed).unwrap();
+    overwrite().unwrap();
+    assert_eq!(fs::read_to_string(out.join("manifest.json")).unwrap(), manifest);
+}
+
+#[test]
+fn the_tokenizer_goes_with_the_tokens() {
+    let tokenizer = tokenizer();
+    let corpus = Corpus::new(&["the cat", "sat"]);
+    let out = corpus.out();
+    let data = crate::formats::write_tokenizer_json(&tokenizer.spec()).unwrap();
+    let carrying = Options { tokenizer_file: Some(data.clone()), ..options() };
+    stopped_at(&corpus, &tokenizer, &carrying, 1);
+    corpus.encode(&tokenizer, &carrying, &RESUME).unwrap();
+    assert_eq!(fs::read(out.join("tokenizer.json")).unwrap(), data);
+    let verified = || verify(&out, None, Some(&corpus.inputs()), &job());
+    assert_eq!(verified().unwrap(), Vec::<String>::new());
+    // Another one, with its own checksum, is not the tokens' own.
+    let smaller = crate::formats::write_tokenizer_json(&tokenizer.truncate(270).unwrap().spec());
+    let other = Options { tokenizer_file: Some(smaller.unwrap()), ..options() };
     let overwrite = Manner { existing: Existing::Overwrite, ..Manner::default() };
-    let error = corpus.encode(&tokenizer, &options(), &overwrite).unwrap_err().to_string();
-    assert!(error.contains(&format!("process {} is writing", std::process::id())), "{error}");
-    drop(first);
-    // A lock file without a holder is no lock.
-    fs::write(corpus.out().join(".lock"), "1").unwrap();
+    corpus.encode(&tokenizer, &other, &overwrite).unwrap();
+    let problems = verified().unwrap();
+    assert_eq!(problems, ["tokenizer.json: not the tokenizer that the manifest names"]);
+    fs::write(out.join("tokenizer.json"), "{}").unwrap();
+    assert!(verified().unwrap()[0].starts_with("tokenizer.json: 2 bytes, not"));
+    // Tokens of earlier versions have none, and what is left of a newer one goes.
     corpus.encode(&tokenizer, &options(), &overwrite).unwrap();
+    assert!(!out.join("tokenizer.json").exists());
+    assert!(matches!(verified(), Err(Error::Config(_))));
+    assert_eq!(corpus.verify(&tokenizer), Vec::<String>::new());
+}
+
+/// A journal whose entries were changed by `change`, with checksums that are right.
+fn forged(partial: &Path, change: impl Fn(&str) -> String) {
+    let journal = fs::read_to_string(partial.join("journal.jsonl")).unwrap();
+    let mut hasher = crc32fast::Hasher::new();
+    let lines = journal.lines().map(|line| {
+        let entry = change(&line[12..line.len() - 1]);
+        hasher.update(entry.as_bytes());
+        format!("[\"{}\",{entry}]\n", append::hex(hasher.clone()))
+    });
+    fs::write(partial.join("journal.jsonl"), lines.collect::<String>()).unwrap();
+}
+
+#[test]
+fn a_hand_edited_journal_is_refused() {
+    let tokenizer = tokenizer();
+    let corpus = Corpus::new(&["the cat sat on the mat, the cats sat there", "on", "the mat"]);
+    let partial = corpus.out().join(".partial");
+    stopped_at(&corpus, &tokenizer, &options(), 2);
+    let left = files(&partial);
+    let journal = fs::read_to_string(partial.join("journal.jsonl")).unwrap();
+    let lines: Vec<&str> = journal.lines().collect();
+    assert!(lines.len() >= 3, "{journal}");
+    let refused = || {
+        let error = corpus.encode(&tokenizer, &options(), &RESUME).unwrap_err();
+        assert!(matches!(error, Error::Tokens(_)), "{error}");
+        assert!(error.to_string().contains("journal.jsonl: damaged"), "{error}");
+        for (name, data) in &left {
+            fs::write(partial.join(name), data).unwrap();
+        }
+    };
+    let write = |text: &str| fs::write(partial.join("journal.jsonl"), text).unwrap();
+    // Every digit, a line less, lines in another order, an earlier version.
+    for (at, _) in journal.match_indices(|c: char| c.is_ascii_digit()) {
+        let digit = (journal.as_bytes()[at] - b'0' + 1) % 10;
+        write(&format!("{}{digit}{}", &journal[..at], &journal[at + 1..]));
+        refused();
+    }
+    write(&(lines[0].to_owned() + "\n" + &lines[2..].join("\n") + "\n"));
+    refused();
+    write(&(lines[0].to_owned() + "\n" + lines[2] + "\n" + lines[1] + "\n"));
+    refused();
+    write("{\"version\":2,\"plan\":{}}\n");
+    refused();
+    // With checksums that are right, what cannot be.
+    for (from, to) in [
+        ("\"document\":", "\"document\":9"),
+        ("\"source\":", "\"source\":7"),
+        ("\"offset\":", "\"offset\":99999"),
+        ("\"tokens\":7", "\"tokens\":6"),
+        ("\"documents\":", "\"documents\":1844674407370955161"),
+        ("shard-00000.npy", "../../0.txt"),
+        ("\"appended\":[", "\"appended\":[5,4,"),
+    ] {
+        assert!(lines[1..].iter().any(|line| line.contains(from)), "{from}: {journal}");
+        forged(&partial, |entry| {
+            if entry.contains("\"version\"") { entry.into() } else { entry.replace(from, to) }
+        });
+        refused();
+    }
+    // As it was, it is followed.
+    corpus.encode(&tokenizer, &options(), &RESUME).unwrap();
     assert_eq!(corpus.verify(&tokenizer), Vec::<String>::new());
 }
 

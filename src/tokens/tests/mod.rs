@@ -44,6 +44,7 @@ fn options() -> Options {
         val_fraction: None,
         shuffle: false,
         seed: 3,
+        tokenizer_file: None,
     }
 }
 
