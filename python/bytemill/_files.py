@@ -27,10 +27,14 @@ from typing import BinaryIO
 from .errors import BytemillError
 
 __all__ = [
+    "is_temporary",
+    "naming",
+    "remove",
     "replacing",
     "replacing_directory",
     "settle",
     "sweep",
+    "sweep_directory",
     "sync",
     "write_atomically",
     "write_together",
@@ -62,8 +66,10 @@ def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[
                 )
             # The previous holder may have removed the file between our open and our lock.
             if _is_at(handle, path):
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, str(os.getpid()).encode(), 0)
+                # For the message above only: the lock holds without it, on a full disk too.
+                with contextlib.suppress(OSError):
+                    os.ftruncate(handle, 0)
+                    os.pwrite(handle, str(os.getpid()).encode(), 0)
                 break
         except BaseException:
             os.close(handle)
@@ -72,9 +78,11 @@ def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[
     try:
         yield
     finally:
-        # Removed before it is released, so that nobody locks a file that is about to go.
+        # Removed before it is released, so that nobody locks a file that is about to go. If the
+        # directory was exchanged, the file of that name is another writer's.
         with contextlib.suppress(OSError):
-            os.unlink(path)
+            if _is_at(handle, path):
+                os.unlink(path)
         os.close(handle)
 
 
@@ -114,7 +122,7 @@ def write_atomically(target: Path, data: bytes) -> None:
 def replacing(target: Path) -> Iterator[BinaryIO]:
     """A new file that takes the place of `target` on success and is removed on failure."""
     sweep(target)
-    with _naming(target), _temporary(target) as (temporary, file):
+    with naming(target), _temporary(target) as (temporary, file):
         yield file
         file.flush()
         os.fsync(file.fileno())
@@ -149,7 +157,7 @@ def _temporary_path(target: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _naming(target: Path) -> Iterator[None]:
+def naming(target: Path) -> Iterator[None]:
     """Gives an `OSError` that names no file, such as a full disk's, the name of `target`."""
     try:
         yield
@@ -161,11 +169,25 @@ def _naming(target: Path) -> Iterator[None]:
 
 def sweep(target: Path) -> None:
     """Removes the temporaries of `target` whose writers are dead."""
-    pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}{re.escape(SUFFIX)}")
+    _sweep(target.absolute().parent, target.name)
+
+
+def sweep_directory(directory: Path) -> None:
+    """Removes the temporaries in `directory`, of whatever name, whose writers are dead."""
+    _sweep(directory, None)
+
+
+def _sweep(directory: Path, of: str | None) -> None:
     with contextlib.suppress(OSError):
-        for name in os.listdir(target.absolute().parent):
-            if pattern.fullmatch(name):
-                _remove_if_dead(target.with_name(name))
+        for name in os.listdir(directory):
+            if is_temporary(name, of):
+                _remove_if_dead(directory / name)
+
+
+def is_temporary(name: str, of: str | None = None) -> bool:
+    """Whether that is the name of a temporary: of the file `of`, or of any."""
+    target = ".+" if of is None else re.escape(of)
+    return re.fullmatch(rf"\.{target}\.[0-9a-f]{{8}}{re.escape(SUFFIX)}", name) is not None
 
 
 def _remove_if_dead(path: Path) -> None:
@@ -185,7 +207,7 @@ def _remove_if_dead(path: Path) -> None:
 def write_together(directory: Path, contents: Mapping[str, bytes]) -> None:
     """Writes several files of a directory so that, once settled, all are new or none is."""
     settle(directory)
-    with _naming(directory), contextlib.ExitStack() as temporaries:
+    with naming(directory), contextlib.ExitStack() as temporaries:
         renames: dict[str, str] = {}
         for name, data in contents.items():
             sweep(directory / name)
@@ -205,7 +227,7 @@ def settle(directory: Path) -> None:
         renames = json.loads((directory / COMMIT).read_bytes())
     except FileNotFoundError:
         return
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         renames = None
     if not isinstance(renames, dict) or not all(map(_is_rename, renames, renames.values())):
         raise BytemillError(
@@ -226,8 +248,7 @@ def _is_rename(temporary: object, name: object) -> bool:
         isinstance(temporary, str)
         and isinstance(name, str)
         and os.path.basename(name) == name
-        and re.fullmatch(rf"\.{re.escape(name)}\.[0-9a-f]{{8}}{re.escape(SUFFIX)}", temporary)
-        is not None
+        and is_temporary(temporary, name)
     )
 
 
@@ -247,7 +268,7 @@ def replacing_directory(target: Path) -> Iterator[Path]:
     temporary.mkdir()
     with _held(temporary):
         try:
-            with _naming(target):
+            with naming(target):
                 yield temporary
                 for path in sorted(temporary.rglob("*"), reverse=True):
                     sync(path)
@@ -260,6 +281,16 @@ def replacing_directory(target: Path) -> Iterator[Path]:
         finally:
             # What is left under the temporary name: an unfinished directory, or the old one.
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove(directory: Path) -> None:
+    """Removes a directory and all in it; killed half-way, it leaves only a temporary."""
+    if directory.is_symlink():
+        directory.unlink()
+        return
+    aside = _temporary_path(directory)
+    directory.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextlib.contextmanager
