@@ -22,11 +22,11 @@ from .._files import (
 from ..errors import CheckpointError, ConfigError
 
 __all__ = [
-    "check_no_writer",
     "check_place",
     "contents",
     "is_leftover",
     "replacing_place",
+    "tidy",
     "writing",
 ]
 
@@ -92,11 +92,10 @@ def writing(directory: Path) -> Iterator[None]:
                 directory.rmdir()
 
 
-def check_no_writer(directory: Path) -> None:
-    """Raises a `CheckpointError` if a process is writing into the directory."""
-    lock = directory / LOCK
-    if lock.is_file() and _is_our_lock(lock):
-        with contextlib.suppress(FileNotFoundError), writer_lock(lock, directory, CheckpointError):
+def tidy(directory: Path) -> None:
+    """Completes or removes what killed writers left; raises if a living one is at work there."""
+    if directory.is_dir() and any(map(is_leftover, directory.iterdir())):
+        with writing(directory):
             pass
 
 
@@ -150,7 +149,7 @@ def replacing_place(
     with contextlib.ExitStack() as locks:
         if os.name == "nt":
             # A directory with an open file in it cannot be renamed: the lock is beside it.
-            check_no_writer(place)
+            tidy(place)
             place.parent.mkdir(parents=True, exist_ok=True)
             lock = place.with_name(f".{place.name}{LOCK}")
             locks.enter_context(writer_lock(lock, place, CheckpointError))

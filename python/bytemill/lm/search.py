@@ -36,7 +36,7 @@ from ..progress import ProgressOption, reporter
 from . import settings
 from .config import check_seed
 from .metrics import METRICS, read_metrics
-from .placing import check_no_writer, contents, writing
+from .placing import contents, tidy, writing
 from .plot import plot_curves, plot_settings
 from .report import StepReport
 from .run import CONFIG, OUTCOME, clear_run, foreign_in_run, read_config
@@ -171,7 +171,7 @@ def sweep(
     if not Path(tokens).exists():
         raise FileNotFoundError(2, "No such file or directory", str(tokens))
     worker = chosen(engine)
-    check_no_writer(place)
+    tidy(place)
     names = _planned(place, resume, overwrite)
     with writing(place):
         if _planned(place, resume, overwrite) != names:

@@ -12,7 +12,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from .engine import Engine
 from .evaluation import Evaluation, Evaluator, token_lengths
 from .generate import generate_text
 from .metrics import Metrics
-from .placing import check_no_writer, writing
+from .placing import tidy, writing
 from .report import Report, ReportOption, StepReport
 from .resuming import (
     check_last_step,
@@ -111,11 +111,13 @@ def train(
     if resume and overwrite:
         raise ConfigError("resume contradicts overwrite", "give one of them")
     run = Path(out)
-    rank, _ = ranks_of_environment()
+    rank, n_ranks = ranks_of_environment()
     report = Report(progress if rank == 0 else False)
     file = settings.read_toml(config) if isinstance(config, (str, os.PathLike)) else config
     if rank == 0:
-        check_no_writer(run)
+        # Of several ranks, none may give up before all have met: the others would wait for it.
+        with nullcontext() if n_ranks == 1 else suppress(CheckpointError):
+            tidy(run)
     stored = stored_config(run, resume, overwrite)
     start = find_start(start_from, stored, run)
     if stored is not None:
