@@ -137,9 +137,9 @@ def test_nothing_is_lost_or_half_written(
     (other / "thesis.txt").write_text("years of work")
     with pytest.raises(FileExistsError):
         lm.export_run(tmp_path / "run", other)
-    with pytest.raises(ConfigError, match="not an exported model"):
+    with pytest.raises(ConfigError, match="not a part of an exported model"):
         lm.export_run(tmp_path / "run", other, overwrite=True)
-    with pytest.raises(ConfigError, match="not an exported model"):
+    with pytest.raises(ConfigError, match="not a part of an exported model"):
         lm.export_run(tmp_path / "run", tmp_path / "run", overwrite=True)
     lm.export_run(tmp_path / "run", tmp_path / "model")
     before = (tmp_path / "model" / "config.json").stat().st_ino

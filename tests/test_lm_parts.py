@@ -195,11 +195,11 @@ def test_rotate_keeps_lengths() -> None:
         ({"num_heads": 5}, "does not divide into num_heads=5", "4, 6"),
         ({"num_heads": 16}, "heads of 3", "even"),
         ({"num_kv_heads": 3}, "num_kv_heads=3 does not divide", "share"),
-        ({"d_model": 0}, "d_model=0 cannot be", "1 or more"),
-        ({"d_model": 2.5}, "d_model=2.5 cannot be", "a whole number"),
-        ({"norm": "before"}, 'norm="before" cannot be', "'pre', 'post', 'none'"),
-        ({"tie_embeddings": 1}, "tie_embeddings=1 cannot be", "true or false"),
-        ({"rope_theta": -1}, "rope_theta=-1.0 cannot be", "above 0"),
+        ({"d_model": 0}, "d_model must be ≥ 1, got 0", ""),
+        ({"d_model": 2.5}, "d_model must be a whole number, got 2.5", ""),
+        ({"norm": "before"}, "norm must be one of 'pre', 'post', 'none', got \"before\"", ""),
+        ({"tie_embeddings": 1}, "tie_embeddings must be true or false, got 1", ""),
+        ({"rope_theta": -1}, "rope_theta must be > 0, got -1.0", ""),
     ],
 )
 def test_impossible_configs(changes: dict[str, Any], message: str, hint: str) -> None:

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 import bytemill  # noqa: E402
 import small_lm  # noqa: E402
 from bytemill import lm  # noqa: E402
-from bytemill.lm import distributed, engine, metrics  # noqa: E402
+from bytemill.lm import distributed, engine, metrics, placing  # noqa: E402
 
 pytestmark = [
     pytest.mark.timeout(240),
@@ -164,6 +164,19 @@ def test_a_dead_rank_ends_the_others(dies: int, ids: Path, tmp_path: Path) -> No
     assert "TrainingError: rank" in said
     assert "another rank is gone" in said
     processes[dies].communicate()
+
+
+def test_ranks_on_a_run_that_is_written_all_end_at_once(ids: Path, tmp_path: Path) -> None:
+    with placing.writing(tmp_path / "run"):
+        processes = ranks(ids, tmp_path / "run", ["lives", "lives"], [8, 8])
+        said = [processes[0].communicate(timeout=80)[1]]
+        began = time.monotonic()
+        said.append(processes[1].communicate(timeout=60)[1])
+        assert time.monotonic() - began < 30
+    assert [process.returncode for process in processes] == [1, 1]
+    assert f"CheckpointError: {tmp_path / 'run'}: process {os.getpid()} is writing" in said[0]
+    assert "another rank is gone" in said[1]
+    assert not (tmp_path / "run").exists()
 
 
 def test_ranks_that_differ(ids: Path, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from typing import BinaryIO
 from .errors import BytemillError, ConfigError
 
 __all__ = [
+    "is_temporary",
     "naming",
     "refuse_input",
     "regular",
@@ -35,6 +36,7 @@ __all__ = [
     "replacing_directory",
     "settle",
     "sweep",
+    "sweep_directory",
     "sync",
     "write_atomically",
     "write_together",
@@ -91,8 +93,10 @@ def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[
                 )
             # The previous holder may have removed the file between our open and our lock.
             if _is_at(handle, path):
-                os.ftruncate(handle, 0)
-                os.write(handle, str(os.getpid()).encode())
+                # For the message above only: the lock holds without it, on a full disk too.
+                with contextlib.suppress(OSError):
+                    os.ftruncate(handle, 0)
+                    os.write(handle, str(os.getpid()).encode())
                 break
         except BaseException:
             os.close(handle)
@@ -101,9 +105,11 @@ def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[
     try:
         yield
     finally:
-        # Removed before it is released, so that nobody locks a file that is about to go.
+        # Removed before it is released, so that nobody locks a file that is about to go. If the
+        # directory was exchanged, the file of that name is another writer's.
         with contextlib.suppress(OSError):
-            os.unlink(path)
+            if _is_at(handle, path):
+                os.unlink(path)
         os.close(handle)
 
 
@@ -194,11 +200,25 @@ def naming(name: str | Path) -> Iterator[None]:
 
 def sweep(target: Path) -> None:
     """Removes the temporaries of `target` whose writers are dead."""
-    pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}{re.escape(SUFFIX)}")
+    _sweep(target.absolute().parent, target.name)
+
+
+def sweep_directory(directory: Path) -> None:
+    """Removes the temporaries in `directory`, of whatever name, whose writers are dead."""
+    _sweep(directory, None)
+
+
+def _sweep(directory: Path, of: str | None) -> None:
     with contextlib.suppress(OSError):
-        for name in os.listdir(target.absolute().parent):
-            if pattern.fullmatch(name):
-                _remove_if_dead(target.with_name(name))
+        for name in os.listdir(directory):
+            if is_temporary(name, of):
+                _remove_if_dead(directory / name)
+
+
+def is_temporary(name: str, of: str | None = None) -> bool:
+    """Whether that is the name of a temporary: of the file `of`, or of any."""
+    target = ".+" if of is None else re.escape(of)
+    return re.fullmatch(rf"\.{target}\.[0-9a-f]{{8}}{re.escape(SUFFIX)}", name) is not None
 
 
 def _remove_if_dead(path: Path) -> None:
@@ -238,7 +258,7 @@ def settle(directory: Path) -> None:
         renames = json.loads((directory / COMMIT).read_bytes())
     except FileNotFoundError:
         return
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         renames = None
     if not isinstance(renames, dict) or not all(map(_is_rename, renames, renames.values())):
         raise BytemillError(
@@ -259,8 +279,7 @@ def _is_rename(temporary: object, name: object) -> bool:
         isinstance(temporary, str)
         and isinstance(name, str)
         and os.path.basename(name) == name
-        and re.fullmatch(rf"\.{re.escape(name)}\.[0-9a-f]{{8}}{re.escape(SUFFIX)}", temporary)
-        is not None
+        and is_temporary(temporary, name)
     )
 
 

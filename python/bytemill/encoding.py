@@ -165,5 +165,5 @@ def _dtype_name(dtype: Any) -> str | None:
 
 def _whole(name: str, value: int) -> int:
     if not 0 <= value < 2**64:
-        raise ConfigError(f"{name}={value} cannot be", "use a whole number from 0 on")
+        raise ConfigError(f"{name} must be from 0 to 2**64 - 1, got {str(value)[:40]}")
     return value

@@ -41,7 +41,7 @@ examples:
               show_default=True, metavar="X", help="Above 1, used ones come less.")  # fmt: skip
 @click.option("--stop", multiple=True, metavar="TEXT",
               help="End before this text; may be repeated. \\n and \\t are known.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(min=0), metavar="N",
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N",
               help="The same seed, the same text.  [default: another each time]")  # fmt: skip
 @click.option("-n", "--samples", type=click.IntRange(min=1), default=1, show_default=True,
               metavar="N", help="How many, made side by side.")  # fmt: skip

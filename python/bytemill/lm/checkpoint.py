@@ -1,9 +1,12 @@
 """Checkpoints: tensors as safetensors, everything else as JSON. Nothing is ever unpickled.
 
 Two forms. A *file* (or a binary stream) has all in one: `save_checkpoint`, `load_checkpoint`. A
-*step directory* of a run has the weights apart from the optimizer's state, so that whoever only
-wants to generate reads only those: `write_step`, `read_step`. A step directory is written under
-another name, flushed, and renamed, so a kill at any moment leaves what was there before.
+*step directory* of a run has the weights apart from the optimizer's state, so that generating reads
+only those: `write_step`, `read_step`. A step directory is written under another name, flushed, and
+renamed, so a kill at any moment leaves what was there before.
+
+A checkpoint is not trusted: its config is held to the names and shapes in the file's header before
+a model is made, its weights must be finite numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ import io
 import json
 import os
 import re
-import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,13 +26,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .._files import regular, replacing, replacing_directory
-from ..errors import CheckpointError
+from .. import _files
+from .._files import naming, regular, replacing, replacing_directory
+from .._json import parse_object, read_object
+from ..errors import CheckpointError, ConfigError
 from .config import ModelConfig
 from .model import TransformerLM
 from .optim import Optimizers
+from .placing import contents
 from .sharding import like, whole
-from .tensors import Deferred, raw_bytes, write_safetensors
+from .tensors import Deferred, open_tensors, raw_bytes, write_safetensors
+from .weights import OTHER_CONFIG, check_weights, wrong_shape, wrong_type
 
 __all__ = [
     "load_checkpoint",
@@ -47,6 +53,7 @@ VERSION = 1
 STATE = "state.json"
 WEIGHTS = "model.safetensors"
 MOMENTS = "optimizer.safetensors"
+KIND = "bytemill checkpoint"
 BLOCK = 1 << 22
 
 
@@ -105,7 +112,9 @@ def load_checkpoint(
         raise CheckpointError(f"{name}: damaged: the checksum does not match", "use another one")
     weights = _below("model.", tensors)
     if model is None:
-        return _new_model(facts, weights, name)
+        config = model_config(facts, name)
+        check_weights(config, weights, name)
+        return _new_model(config, weights, name)
     fill_model(model, weights, name)
     if optimizer is not None:
         fill_optimizer(
@@ -123,36 +132,78 @@ def _load_directory(
             raise CheckpointError(f"{directory}: no checkpoint in it", "name a run or a step of it")
         directory = steps[-1]
     facts = read_step(directory)
-    weights = read_tensors(directory, WEIGHTS, facts)
     if model is None:
-        return _new_model(facts, weights, str(directory))
-    fill_model(model, weights, str(directory))
+        return load_model(directory, facts)
+    fill_model(model, read_tensors(directory, WEIGHTS, facts), str(directory))
     if optimizer is not None:
         moments = read_tensors(directory, MOMENTS, facts)
         fill_optimizer(model, optimizer, moments, facts.get("optimizer"), str(directory))
     return int(facts["iteration"])
 
 
-def _new_model(facts: Mapping[str, Any], weights: dict[str, Tensor], name: str) -> TransformerLM:
-    if "model" not in facts:
-        raise CheckpointError(
-            f"{name}: does not say what model it is of", "make the model, and give it as well"
-        )
-    model = TransformerLM(ModelConfig.from_json(facts["model"]))
+def load_model(directory: Path, facts: Mapping[str, Any]) -> TransformerLM:
+    """The model of a step directory, made only if its config and its weights agree."""
+    config = checked_config(directory, facts)
+    return _new_model(config, read_tensors(directory, WEIGHTS, facts), str(directory))
+
+
+def _new_model(config: ModelConfig, weights: dict[str, Tensor], name: str) -> TransformerLM:
+    model = TransformerLM(config)
     fill_model(model, weights, name)
     return model
 
 
+def model_config(facts: Mapping[str, Any], name: str) -> ModelConfig:
+    """The config in a file of ours; `name` is the file, for errors."""
+    if "model" not in facts:
+        raise CheckpointError(
+            f"{name}: does not say what model it is of", "make the model, and give it as well"
+        )
+    try:
+        return ModelConfig.from_json(facts["model"])
+    except ConfigError as error:
+        raise CheckpointError(f"{name}: {error.message}", "the file is damaged") from None
+
+
+def checked_config(directory: Path, facts: Mapping[str, Any]) -> ModelConfig:
+    """The config of a step directory, after its weights were compared with it by name and shape.
+
+    Reads only the header of the weights.
+    """
+    config = model_config(facts, str(directory / STATE))
+    path = _present_file(directory, WEIGHTS, facts)
+    with open_tensors(path) as found:
+        check_weights(config, found, str(path))
+    return config
+
+
 def _parse(data: bytes, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    hint = "it must be one of bytemill's"
     try:
         tensors = safetensors.torch.load(data)
-        size = int.from_bytes(data[:8], "little")
-        facts = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["bytemill"])
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{name}: not a checkpoint, or damaged: {error}", "it must be one of bytemill's"
-        ) from None
+        raise CheckpointError(f"{name}: not a checkpoint, or damaged: {error}", hint) from None
+    size = int.from_bytes(data[:8], "little")
+    metadata = parse_object(data[8 : 8 + size], name, CheckpointError, hint).get("__metadata__")
+    text = metadata.get("bytemill") if isinstance(metadata, dict) else None
+    if not isinstance(text, str):
+        raise CheckpointError(f"{name}: not a checkpoint of bytemill's", hint)
+    facts = parse_object(text, name, CheckpointError, hint)
+    _check_fields(facts, name)
     return tensors, facts
+
+
+def _check_fields(facts: Mapping[str, Any], name: str) -> None:
+    """Raises if a field that we read is not of its type."""
+    objects = ("model", "optimizer", "files")
+    wrong = [key for key in objects if not isinstance(facts.get(key, {}), (dict, type(None)))]
+    if type(facts.get("iteration")) is not int or facts["iteration"] < 0:
+        wrong.append("iteration")
+    if not isinstance(facts.get("tokenizer"), (str, type(None))):
+        wrong.append("tokenizer")
+    if wrong:
+        shown = repr(facts.get(wrong[0]))[:60]
+        raise CheckpointError(f"{name}: damaged: {wrong[0]} is {shown}", _OLDER)
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -184,48 +235,48 @@ def write_step(
     each of those.
     """
     final = run / f"step-{iteration:08}"
+    foreign = foreign_in_step(final)
+    if foreign is not None:
+        raise CheckpointError(
+            f"{foreign}: not a part of a checkpoint, which would replace its directory",
+            "move it elsewhere",
+        )
     with replacing_directory(final) as directory:
         sums = {}
         for name, tensors in ((WEIGHTS, weights), (MOMENTS, moments)):
             if tensors is None:
                 continue
-            _save(directory / name, tensors, tell)
-            sums[name] = {"bytes": (directory / name).stat().st_size}
-            sums[name]["crc32"] = _file_checksum(directory / name)
-        state = {"kind": "bytemill checkpoint", "version": VERSION, "iteration": iteration}
+            with naming(final / name):
+                with open(directory / name, "wb") as file:
+                    write_safetensors(file, tensors, tell)
+                sums[name] = {"bytes": (directory / name).stat().st_size}
+                sums[name]["crc32"] = _file_checksum(directory / name)
+        state = {"kind": KIND, "version": VERSION, "iteration": iteration}
         text = json.dumps(state | dict(facts) | {"files": sums}, indent=2) + "\n"
-        (directory / STATE).write_text(text)
+        with naming(final / STATE):
+            (directory / STATE).write_text(text)
     return final
-
-
-def _save(
-    path: Path,
-    tensors: Mapping[str, Tensor] | Mapping[str, Deferred],
-    tell: Callable[[int], None],
-) -> None:
-    made = {name: t for name, t in tensors.items() if isinstance(t, Tensor)}
-    deferred = {name: t for name, t in tensors.items() if isinstance(t, Deferred)}
-    if deferred:
-        with open(path, "wb") as file:
-            write_safetensors(file, deferred, tell)
-    else:
-        safetensors.torch.save_file(made, path)
 
 
 def read_step(directory: Path) -> dict[str, Any]:
     """What a step directory says of itself."""
+    path = directory / STATE
     try:
-        facts = json.loads((directory / STATE).read_text())
+        facts = read_object(path, CheckpointError, _OLDER)
     except FileNotFoundError:
         raise CheckpointError(f"{directory}: no checkpoint here: {STATE} is missing") from None
-    except (ValueError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{directory / STATE}: damaged: {error}", _OLDER) from None
-    if not isinstance(facts, dict) or facts.get("kind") != "bytemill checkpoint":
-        raise CheckpointError(f"{directory / STATE}: not a checkpoint of bytemill's")
+    if facts.get("kind") != KIND:
+        raise CheckpointError(f"{path}: not a checkpoint of bytemill's")
     if facts.get("version") != VERSION:
         raise CheckpointError(
-            f"{directory}: of version {facts.get('version')}, and this is for {VERSION}",
+            f"{directory}: of version {str(facts.get('version'))[:60]}, and this is for {VERSION}",
             "use the bytemill that it was made with",
+        )
+    _check_fields(facts, str(path))
+    if STEP.fullmatch(directory.name) and _number(directory) != facts["iteration"]:
+        raise CheckpointError(
+            f"{path}: of step {facts['iteration']}, and its directory is {directory.name}",
+            "give the directory back the name it was written under",
         )
     return facts
 
@@ -235,12 +286,20 @@ _OLDER = "an earlier step of the run may still be whole: name its directory"
 
 def checked_file(directory: Path, name: str, facts: Mapping[str, Any]) -> Path:
     """A file of a step directory, after its checksum was compared."""
+    path = _present_file(directory, name, facts)
+    if _file_checksum(path) != facts["files"][name].get("crc32"):
+        raise CheckpointError(f"{path}: damaged: its checksum is not what was written", _OLDER)
+    return path
+
+
+def _present_file(directory: Path, name: str, facts: Mapping[str, Any]) -> Path:
+    """A file of a step directory, after its size was compared."""
     path = directory / name
-    expected = facts.get("files", {}).get(name)
-    if expected is None or not path.exists():
+    expected = (facts.get("files") or {}).get(name)
+    if expected is None or not path.is_file():
         raise CheckpointError(f"{path}: missing", _OLDER)
-    if path.stat().st_size != expected["bytes"] or _file_checksum(path) != expected["crc32"]:
-        raise CheckpointError(f"{path}: damaged: size or checksum is not what was written", _OLDER)
+    if not isinstance(expected, dict) or path.stat().st_size != expected.get("bytes"):
+        raise CheckpointError(f"{path}: damaged: its size is not what was written", _OLDER)
     return path
 
 
@@ -255,21 +314,37 @@ def read_tensors(directory: Path, name: str, facts: Mapping[str, Any]) -> dict[s
 
 def step_directories(run: Path) -> list[Path]:
     """The finished steps of a run, in order."""
-    named = [p for p in run.glob("step-*") if re.fullmatch(r"step-\d+", p.name)]
+    named = [p for p in run.glob("step-*") if STEP.fullmatch(p.name)]
     return sorted((p for p in named if (p / STATE).exists()), key=_number)
 
 
+STEP = re.compile(r"step-[0-9]{8,}")
+# All that a step directory has of ours.
+NAMES = (STATE, WEIGHTS, MOMENTS)
+
+
+def foreign_in_step(directory: Path) -> Path | None:
+    """A file in a step directory that is not of a checkpoint; None if all are."""
+    found = (path for path in contents(directory) if path.name not in NAMES)
+    return next(found, None)
+
+
 def prune_steps(run: Path, keep: int, also: Path | None = None) -> None:
-    """Removes all but the last `keep` steps, and `also`; and what killed writers left behind."""
+    """Removes all but the last `keep` steps, and `also`."""
     steps = step_directories(run)
     for old in steps[:-keep] if keep > 0 else []:
         if also is None or old.name != also.name:
-            # Renamed first, so that a kill in between leaves nothing that looks whole.
-            aside = run / f".{old.name}.old"
-            shutil.rmtree(aside, ignore_errors=True)
-            old.rename(aside)
-    for left in run.glob(".step-*"):
-        shutil.rmtree(left, ignore_errors=True)
+            remove_step(old)
+
+
+def remove_step(directory: Path) -> None:
+    """Removes a checkpoint; a file in it that is not ours stays."""
+    if directory.is_symlink() or foreign_in_step(directory) is None:
+        _files.remove(directory)
+        return
+    # The first of these makes it a checkpoint: without it, the others mean nothing.
+    for name in NAMES:
+        (directory / name).unlink(missing_ok=True)
 
 
 def _number(directory: Path) -> int:
@@ -307,20 +382,36 @@ def _named(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def fill_model(model: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
-    """Copies weights into a model; names and shapes must be the same."""
+    """Copies weights into a model; names and shapes must be the same, and all numbers finite.
+
+    Weights that are refused leave the model as it was.
+    """
     there = dict(_named(model))
     missing, extra = there.keys() - weights.keys(), weights.keys() - there.keys()
     if missing or extra:
         what = f"lacks {sorted(missing)[0]}" if missing else f"has {sorted(extra)[0]} besides"
-        raise CheckpointError(f"{name}: of another model: it {what}", "use the config it is of")
+        raise CheckpointError(f"{name}: of another model: it {what}", OTHER_CONFIG)
     for key, target in there.items():
-        if target.shape != weights[key].shape:
-            raise CheckpointError(
-                f"{name}: {key} is {tuple(weights[key].shape)}, "
-                f"and {tuple(target.shape)} in this model",
-                "use the config it is of",
-            )
+        found = weights[key]
+        if target.shape != found.shape:
+            raise wrong_shape(name, key, tuple(found.shape), tuple(target.shape))
+        if target.is_floating_point() != found.is_floating_point():
+            raise wrong_type(name, key, found.dtype)
+        # A buffer may be what it likes: masks are often infinite.
+        if isinstance(target, nn.Parameter):
+            _check_finite(name, key, found)
+    for key, target in there.items():
         _copy(target, weights[key])
+
+
+def _check_finite(name: str, key: str, tensor: Tensor) -> None:
+    if not tensor.is_floating_point():
+        return
+    n_wrong = tensor.numel() - int(tensor.isfinite().sum())
+    if n_wrong:
+        raise CheckpointError(
+            f"{name}: {n_wrong:,} of {tensor.numel():,} values of {key} are NaN or infinite", _OLDER
+        )
 
 
 @torch.no_grad()
@@ -360,10 +451,14 @@ def fill_optimizer(
         raise CheckpointError(f"{name}: has no optimizer state", "it is for inference only")
     named = dict(_named(model))
     states: dict[str, dict[str, Any]] = {}
-    for place, value in [*tensors.items(), *facts.get("numbers", {}).items()]:
+    numbers = facts.get("numbers", {})
+    if not isinstance(numbers, dict):
+        raise CheckpointError(f"{name}: damaged: optimizer.numbers is {str(numbers)[:60]}", _OLDER)
+    for place, value in [*tensors.items(), *numbers.items()]:
         key, _, parameter = place.partition("/")
         if parameter not in named:
             raise CheckpointError(f"{name}: has state of {parameter}, which the model lacks")
+        _check_state(name, place, value, named[parameter])
         states.setdefault(parameter, {})[key] = value
     for parameter, state in states.items():
         p = named[parameter]
@@ -375,6 +470,17 @@ def fill_optimizer(
                 fused = any(group.get("fused") for group in owner.param_groups)
                 state[key] = value.to(p.device) if fused else value
         owner.state[p] = state
+
+
+def _check_state(name: str, place: str, value: Any, parameter: Tensor) -> None:
+    """Raises unless a part of an optimizer's state is a number, or as large as its parameter."""
+    if not isinstance(value, Tensor):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise CheckpointError(f"{name}: damaged: {place} is {str(value)[:60]}", _OLDER)
+        return
+    if value.dim() and value.shape != parameter.shape:
+        raise wrong_shape(name, place, tuple(value.shape), tuple(parameter.shape))
+    _check_finite(name, place, value)
 
 
 def to_bytes(model: nn.Module, optimizer: AnyOptimizer | None, iteration: int) -> bytes:

@@ -5,17 +5,27 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ..errors import ConfigError
 
-__all__ = ["ModelConfig", "default_d_ff", "from_mapping", "unknown_key"]
+__all__ = ["ModelConfig", "check_seed", "default_d_ff", "from_mapping", "unknown_key"]
 
 Norm = Literal["pre", "post", "none"]
 Positions = Literal["rope", "none"]
 FeedForward = Literal["swiglu", "silu"]
+
+# Beyond what anyone trains, and small enough that no sum or product of sizes overflows anywhere.
+MAX_SIZE = 2**24
+MAX_LAYERS = 10**5
+MAX_VOCAB_SIZE = 2**31
+MAX_PARAMETERS = 10**13
+# Numbers in the tables of rotary angles that any model may have; a large one may have more.
+MIN_ROTARY_TABLES = 2**25
+MAX_SEED = 2**64 - 1
 
 
 def default_d_ff(d_model: int, feed_forward: FeedForward = "swiglu") -> int:
@@ -72,22 +82,31 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
+        check_ranges(
+            self,
+            {
+                "vocab_size": (1, MAX_VOCAB_SIZE),
+                "context_length": (1, MAX_SIZE),
+                "d_model": (1, MAX_SIZE),
+                "num_layers": (1, MAX_LAYERS),
+                "num_heads": (1, MAX_SIZE),
+                "num_kv_heads": (1, MAX_SIZE),
+                "d_ff": (1, MAX_SIZE),
+            },
+        )
         # Frozen for others; what was left open is settled here, once.
         if self.d_ff is None:
             object.__setattr__(self, "d_ff", default_d_ff(self.d_model, self.feed_forward))
         if self.num_kv_heads is None:
             object.__setattr__(self, "num_kv_heads", self.num_heads)
-        for name in ("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "d_ff"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} cannot be", "use 1 or more")
         for name in ("rope_theta", "norm_eps"):
             if not getattr(self, name) > 0:
-                raise ConfigError(f"{name}={getattr(self, name)} cannot be", "it must be above 0")
+                raise ConfigError(f"{name} must be > 0, got {getattr(self, name)}")
         if self.d_model % self.num_heads:
-            near = [n for n in range(1, self.d_model + 1) if self.d_model % n == 0]
             raise ConfigError(
                 f"d_model={self.d_model} does not divide into num_heads={self.num_heads} heads",
-                f"use one of {_listed(near, self.num_heads)} heads, or another d_model",
+                f"use one of {_listed(_divisors(self.d_model), self.num_heads)} heads, "
+                "or another d_model",
             )
         if self.positions == "rope" and self.d_head % 2:
             raise ConfigError(
@@ -95,10 +114,30 @@ class ModelConfig:
                 "and rotary positions turn pairs",
                 "use an even width per head, or positions='none'",
             )
-        if self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads:  # type: ignore[operator]
+        if self.num_heads % self.n_kv:
             raise ConfigError(
                 f"num_kv_heads={self.num_kv_heads} does not divide num_heads={self.num_heads}",
                 "as many heads of queries must share each head of keys and values",
+            )
+        self._check_size()
+
+    def _check_size(self) -> None:
+        """Raises if the sizes, each possible, are too much together."""
+        from .costs import n_parameters
+
+        parameters = n_parameters(self)
+        if parameters > MAX_PARAMETERS:
+            raise ConfigError(
+                f"the model would have {parameters:.2g} parameters, at most {MAX_PARAMETERS:.0e} "
+                "are possible",
+                "use fewer layers, or a smaller d_model or d_ff",
+            )
+        limit = max(MIN_ROTARY_TABLES, parameters)
+        if self.positions == "rope" and self.context_length * self.d_head > limit:
+            raise ConfigError(
+                f"context_length must be ≤ {limit // self.d_head} for this model, "
+                f"got {self.context_length}",
+                "longer ones have larger tables of positions than the model has weights",
             )
 
     @property
@@ -134,6 +173,8 @@ class ModelConfig:
 
 def from_mapping(cls: type[Any], fields: Mapping[str, Any], where: str) -> Any:
     """An instance of a config class; unknown and missing keys are refused, with a suggestion."""
+    if not isinstance(fields, Mapping):
+        raise ConfigError(f"{where}: must be keys and values, got {_shown(fields)}")
     known = [field.name for field in dataclasses.fields(cls)]
     for key in fields:
         if key not in known:
@@ -150,14 +191,14 @@ def from_mapping(cls: type[Any], fields: Mapping[str, Any], where: str) -> Any:
 
 def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigError:
     """The error for a key that nobody knows, with the likeliest that was meant."""
-    names = sorted(known)
+    names, key = sorted(known), str(key)[:80]
     near = difflib.get_close_matches(key.replace("-", "_"), names, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
     return ConfigError(f"{where}: unknown key {key!r}", hint)
 
 
 def check_types(config: Any) -> None:
-    """Raises a `ConfigError` where a field is not of its declared type.
+    """Raises a `ConfigError` where a field is not of its declared type, or not a finite number.
 
     A whole number is taken for a float; nothing else is converted.
     """
@@ -165,15 +206,40 @@ def check_types(config: Any) -> None:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         hint = hints[field.name]
-        if isinstance(value, int) and not isinstance(value, bool) and _accepts(float, hint):
-            if not _accepts(int, hint):
-                object.__setattr__(config, field.name, float(value))
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if whole and _accepts(float, hint) and abs(value) < 2**53:
+            object.__setattr__(config, field.name, float(value))
             continue
         if not _fits(value, hint):
-            raise ConfigError(
-                f"{field.name}={json.dumps(value, default=repr)} cannot be",
-                f"it must be {_described(hint)}",
-            )
+            raise ConfigError(f"{field.name} must be {_described(hint)}, got {_shown(value)}")
+
+
+def check_ranges(config: Any, ranges: Mapping[str, tuple[int, int]]) -> None:
+    """Raises a `ConfigError` where a field is below or above its range; None is in every range."""
+    for name, (least, most) in ranges.items():
+        value = getattr(config, name)
+        if value is not None and not value >= least:
+            raise ConfigError(f"{name} must be ≥ {least}, got {_shown(value)}")
+        if value is not None and value > most:
+            raise ConfigError(f"{name} must be ≤ {most}, got {_shown(value)}")
+
+
+def check_seed(seed: object) -> int:
+    """The seed, if it is one: a whole number of 64 bits, from 0 on."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
+        raise ConfigError(f"seed must be from 0 to 2**64 - 1, got {_shown(seed)}")
+    return seed
+
+
+def _shown(value: object) -> str:
+    """A value for a message: short, whatever it is."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"a number of {value.bit_length()} bits"
+    try:
+        text = json.dumps(value, default=repr)
+    except (ValueError, RecursionError):
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else text[:77] + "…"
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -183,6 +249,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(_fits(value, part) for part in get_args(hint))
     if isinstance(value, bool):
         return hint is bool
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
     return isinstance(value, hint)
 
 
@@ -197,8 +265,13 @@ def _described(hint: Any) -> str:
         return f"one of {', '.join(map(repr, get_args(hint)))}"
     if get_args(hint):
         return " or ".join(_described(part) for part in get_args(hint) if part is not type(None))
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    names = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text"}
     return names.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def _divisors(n: int) -> list[int]:
+    small = [k for k in range(1, math.isqrt(n) + 1) if n % k == 0]
+    return sorted({*small, *(n // k for k in small)})
 
 
 def _listed(numbers: list[int], near: int) -> str:

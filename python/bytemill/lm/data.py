@@ -22,6 +22,7 @@ from .. import _native
 from .._files import regular
 from ..errors import ConfigError, TokensError
 from ..tokens import Tokens
+from .config import check_seed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -136,7 +137,7 @@ class Windows:
         vocab_size: int | None = None,
     ) -> None:
         _check_length(len(tokens), context_length)
-        self.tokens, self.context_length, self.seed = tokens, context_length, seed
+        self.tokens, self.context_length, self.seed = tokens, context_length, check_seed(seed)
         self.vocab_size = vocab_size
         # One window fewer than would fit, if there are any to spare, so that each epoch may begin
         # at another place.
@@ -150,7 +151,7 @@ class Windows:
         starts = np.empty(count, np.int64)
         for epoch in np.unique(epochs).tolist():
             these = epochs == epoch
-            key = mixed(np.uint64(self.seed % 2**64), np.uint64(epoch))
+            key = mixed(np.uint64(self.seed), np.uint64(epoch))
             shift = int(mixed(key, np.uint64(1))) % (self._slack + 1)
             order = permuted(places[these], self.per_epoch, int(key))
             starts[these] = order * self.context_length + shift

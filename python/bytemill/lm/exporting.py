@@ -10,23 +10,32 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 
-from .._files import replacing, replacing_directory
+from .._files import naming, replacing, writer_lock
 from ..encoding import end_of_text
-from ..errors import ConfigError
+from ..errors import CheckpointError, ConfigError
 from ..progress import ProgressOption, reporter
 from ..tokenizer import Tokenizer
 from . import gguf, huggingface
-from .checkpoint import WEIGHTS, checked_file
+from .checkpoint import WEIGHTS, checked_config, checked_file
 from .config import ModelConfig
-from .placing import check_place
+from .placing import LOCK, check_place, contents, replacing_place
 from .run import open_run
-from .tensors import Deferred, converted, open_tensors, write_safetensors
+from .tensors import Deferred, converted, is_written_by_us, open_tensors, write_safetensors
 
 __all__ = ["Export", "Target", "export_run"]
 
 Target: TypeAlias = Literal["huggingface", "gguf"]
 WeightType: TypeAlias = Literal["f32", "f16", "bf16"]
 TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+KIND = "an exported model"
+# All that there is in a directory for transformers.
+FILES = (
+    WEIGHTS,
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,7 @@ def export_run(
     target = Path(out)
     _check_target(target, to, overwrite)
     opened = open_run(run, step)
-    config = ModelConfig.from_json(opened.facts["model"])
+    config = checked_config(opened.step, opened.facts)
     kind = huggingface.architecture(config)
     tokenizer = opened.tokenizer
     end = None if tokenizer is None else _end(tokenizer, config)
@@ -118,11 +127,14 @@ def export_run(
             report("export", done, total)
 
         if to == "gguf":
-            with replacing(target) as file:
-                gguf.write_gguf(file, pairs, renamed, tell)
+            lock = target.with_name(f".{target.name}{LOCK}")
+            with writer_lock(lock, target, CheckpointError):
+                _check_target(target, to, overwrite)
+                with replacing(target) as file:
+                    gguf.write_gguf(file, pairs, renamed, tell)
         else:
-            with replacing_directory(target) as directory:
-                with open(directory / "model.safetensors", "wb") as file:
+            with replacing_place(target, overwrite, foreign_in_export, KIND) as directory:
+                with naming(target / WEIGHTS), open(directory / WEIGHTS, "wb") as file:
                     write_safetensors(file, renamed, tell)
                 _write_words(directory, config, tokenizer, end, dtype)
     return Export(
@@ -138,7 +150,7 @@ def export_run(
 
 def _check_target(target: Path, to: Target, overwrite: bool) -> None:
     if to == "huggingface":
-        check_place(target, overwrite, "generation_config.json", "an exported model")
+        check_place(target, overwrite, foreign_in_export, KIND)
         return
     if target.suffix != ".gguf":
         raise ConfigError(f"{target}: a GGUF file's name ends in .gguf", "such as model.gguf")
@@ -148,6 +160,18 @@ def _check_target(target: Path, to: Target, overwrite: bool) -> None:
         raise FileExistsError(17, "File exists", str(target))
     if not target.absolute().parent.is_dir():
         raise FileNotFoundError(2, "No such file or directory", str(target.parent))
+
+
+def foreign_in_export(directory: Path) -> Path | None:
+    """A file that `export_run` did not write; None if all are its own.
+
+    Models of others have files of the same names: ours are known by the header of the weights, and
+    a model that was trained further and saved by another program is not ours any more.
+    """
+    for path in contents(directory):
+        if path.name not in FILES or (path.name == WEIGHTS and not is_written_by_us(path)):
+            return path
+    return None if (directory / WEIGHTS).exists() else next(iter(contents(directory)), None)
 
 
 def _end(tokenizer: Tokenizer, config: ModelConfig) -> int | None:

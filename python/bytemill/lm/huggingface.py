@@ -22,7 +22,6 @@ __all__ = [
     "config_fields",
     "read_fields",
     "tensor_names",
-    "tensor_shape",
 ]
 
 Architecture: TypeAlias = Literal["llama", "qwen3"]
@@ -83,26 +82,6 @@ def tensor_names(config: ModelConfig) -> dict[str, str]:
     """Our names of all weights → those of transformers."""
     top = {o: t for o, t in TOP.items() if o != "head.weight" or not config.tie_embeddings}
     return top | block_names(IN_BLOCK, config, "model.layers")
-
-
-def tensor_shape(config: ModelConfig, name: str) -> tuple[int, ...]:
-    """The shape of the weight of that name of ours, the same in transformers."""
-    # A model on the meta device would tell too, but the first one takes torch seconds of importing.
-    width, keys = config.d_model, config.n_kv * config.d_head
-    shapes: dict[str, tuple[int, ...]] = {
-        "embedding": (config.vocab_size, width),
-        "head": (config.vocab_size, width),
-        "query": (width, width),
-        "key": (keys, width),
-        "value": (keys, width),
-        "output": (width, width),
-        "query_norm": (config.d_head,),
-        "key_norm": (config.d_head,),
-        "w1": (config.width, width),
-        "w3": (config.width, width),
-        "w2": (width, config.width),
-    }
-    return shapes.get(name.split(".")[-2], (width,))
 
 
 def is_turned(name: str) -> bool:
@@ -169,66 +148,100 @@ def read_fields(fields: Mapping[str, Any], name: str) -> ModelConfig:
         name: the file, for errors.
     """
     kind = fields.get("model_type")
-    if kind not in CLASSES:
-        _refuse(name, f"model_type {kind!r} is another architecture", "known are llama and qwen3")
+    if not isinstance(kind, str) or kind not in CLASSES:
+        shown = repr(kind)[:60]
+        _refuse(name, f"model_type {shown} is another architecture", "known are llama and qwen3")
+    checked = _Fields(fields, name)
+    d_model, heads = checked.whole("hidden_size"), checked.whole("num_attention_heads")
+    _check_fields(checked, d_model, heads)
     try:
-        d_model, heads = int(fields["hidden_size"]), int(fields["num_attention_heads"])
-        _check_fields(fields, d_model, heads, name)
         return ModelConfig(
-            vocab_size=int(fields["vocab_size"]),
-            context_length=int(fields["max_position_embeddings"]),
+            vocab_size=checked.whole("vocab_size"),
+            context_length=checked.whole("max_position_embeddings"),
             d_model=d_model,
-            num_layers=int(fields["num_hidden_layers"]),
+            num_layers=checked.whole("num_hidden_layers"),
             num_heads=heads,
-            d_ff=int(fields["intermediate_size"]),
-            rope_theta=_rope_theta(fields, name),
-            num_kv_heads=int(fields.get("num_key_value_heads") or heads),
+            d_ff=checked.whole("intermediate_size"),
+            rope_theta=_rope_theta(checked),
+            num_kv_heads=checked.whole("num_key_value_heads", heads),
             # transformers' defaults, where the file leaves them out.
-            tie_embeddings=bool(fields.get("tie_word_embeddings", False)),
+            tie_embeddings=checked.flag("tie_word_embeddings"),
             qk_norm=kind == "qwen3",
-            norm_eps=float(fields.get("rms_norm_eps", 1e-6)),
+            norm_eps=checked.number("rms_norm_eps", 1e-6),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, ConfigError):
-            _refuse(name, error.message, error.hint)
-        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise CheckpointError(f"{name}: not the config of a model: {what}") from None
+    except ConfigError as error:
+        _refuse(name, error.message, error.hint)
 
 
-def _check_fields(fields: Mapping[str, Any], d_model: int, heads: int, name: str) -> None:
+class _Fields:
+    """Fields of a JSON object, each of the type asked for; null is as good as missing."""
+
+    def __init__(self, fields: Mapping[str, Any], name: str) -> None:
+        self.fields, self.name = fields, name
+
+    def get(self, key: str, kinds: tuple[type, ...], default: Any = None) -> Any:
+        value = self.fields.get(key)
+        if value is None:
+            if default is None:
+                raise self.wrong(f"{key!r} is missing")
+            return default
+        if type(value) not in kinds:
+            raise self.wrong(f"{key} is {repr(value)[:60]}")
+        return value
+
+    def wrong(self, what: str) -> CheckpointError:
+        return CheckpointError(f"{self.name}: not the config of a model: {what}")
+
+    def whole(self, key: str, default: int | None = None) -> int:
+        return int(self.get(key, (int,), default))
+
+    def number(self, key: str, default: float) -> float:
+        return float(self.get(key, (int, float), default))
+
+    def flag(self, key: str) -> bool:
+        return bool(self.get(key, (bool,), False))
+
+    def text(self, key: str, default: str) -> str:
+        return str(self.get(key, (str,), default))
+
+    def inner(self, key: str) -> _Fields:
+        """An object within this one, empty if there is none."""
+        return _Fields(self.get(key, (dict,), {}), self.name)
+
+
+def _check_fields(fields: _Fields, d_model: int, heads: int) -> None:
+    name = fields.name
     for bias in ("attention_bias", "mlp_bias"):
-        if fields.get(bias):
+        if fields.flag(bias):
             _refuse(name, f"{bias} is set, and our layers have no biases")
-    if fields.get("hidden_act", "silu") != "silu":
-        _refuse(name, f"hidden_act is {fields['hidden_act']!r}, and ours is silu")
-    head = fields.get("head_dim")
-    if head is None and fields["model_type"] == "qwen3":
-        head = 128
-    if head is not None and head * heads != d_model:
+    activation = fields.text("hidden_act", "silu")
+    if activation != "silu":
+        _refuse(name, f"hidden_act is {activation!r}, and ours is silu")
+    is_given = fields.fields.get("head_dim") is not None
+    head = fields.whole("head_dim", 128)  # 128 is Qwen3's own, Llama's follows from the others
+    if (is_given or fields.text("model_type", "") == "qwen3") and head * heads != d_model:
         _refuse(
             name,
             f"head_dim={head} times {heads} heads is not hidden_size={d_model}, as ours must be",
         )
-    windows = fields.get("use_sliding_window") or set(fields.get("layer_types") or ()) - {
-        "full_attention"
-    }
-    if windows:
+    layers = fields.get("layer_types", (list,), [])
+    if fields.flag("use_sliding_window") or any(kind != "full_attention" for kind in layers):
         _refuse(name, "its attention has a sliding window, and ours has none")
-    if fields.get("quantization_config"):
+    if fields.fields.get("quantization_config"):
         _refuse(name, "its weights are quantized", "import the model it was made from")
 
 
-def _rope_theta(fields: Mapping[str, Any], name: str) -> float:
+def _rope_theta(fields: _Fields) -> float:
     # transformers 5 has it all in `rope_parameters`; before, `rope_theta` and `rope_scaling`.
-    rope = dict(fields.get("rope_parameters") or {})
-    scaling = rope | dict(fields.get("rope_scaling") or {})
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind not in (None, "default"):
-        _refuse(name, f"its rotary frequencies are scaled ({kind}), and ours are not")
-    share = rope.get("partial_rotary_factor", fields.get("partial_rotary_factor", 1.0))
-    if share not in (None, 1, 1.0):
-        _refuse(name, f"rotary positions turn only {share} of each head, and ours turn all")
-    return float(rope.get("rope_theta", fields.get("rope_theta", 10000.0)))
+    rope, scaling = fields.inner("rope_parameters"), fields.inner("rope_scaling")
+    for place in (scaling, rope):
+        kind = place.text("rope_type", place.text("type", "default"))
+        if kind != "default":
+            _refuse(fields.name, f"its rotary frequencies are scaled ({kind[:40]}), ours are not")
+    share = rope.number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0))
+    if share != 1.0:
+        _refuse(fields.name, f"rotary positions turn only {share} of each head, and ours turn all")
+    return rope.number("rope_theta", fields.number("rope_theta", 10000.0))
 
 
 def _refuse(name: str, reason: str, hint: str | None = None) -> NoReturn:

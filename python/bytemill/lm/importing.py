@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import __version__
-from .._files import replacing_directory
+from .._json import read_object
 from ..errors import CheckpointError
 from ..progress import ProgressOption, reporter
 from ..tokenizer import Tokenizer
@@ -22,9 +21,10 @@ from . import huggingface
 from .checkpoint import write_step
 from .config import ModelConfig
 from .costs import n_parameters
-from .placing import check_place
-from .run import CONFIG, TOKENIZER, read_config, write_config
+from .placing import check_place, replacing_place
+from .run import foreign_in_run, write_config
 from .tensors import Deferred, converted, open_tensors
+from .weights import weight_shapes
 
 __all__ = ["Import", "import_run"]
 
@@ -73,9 +73,7 @@ def import_run(
     source, target = Path(directory), Path(out)
     if not source.is_dir():
         raise FileNotFoundError(2, "No such file or directory", str(source))
-    check_place(target, overwrite, CONFIG, "a run")
-    if (target / CONFIG).exists():
-        read_config(target)  # an export has a file of that name too
+    check_place(target, overwrite, foreign_in_run, "a run")
     fields = _read_json(source / "config.json")
     config = huggingface.read_fields(fields, str(source / "config.json"))
     found = _read_tokenizer(source, config) if tokenizer else None
@@ -88,9 +86,7 @@ def import_run(
             report("import", done, total)
 
         ours = _ours(config, weights, str(source))
-        with replacing_directory(target) as run:
-            if found is not None:
-                found.save(run / TOKENIZER)
+        with replacing_place(target, overwrite, foreign_in_run, "a run") as run:
             kind = huggingface.architecture(config)
             write_config(
                 run,
@@ -99,6 +95,7 @@ def import_run(
                     "model": config.to_json(),
                     "imported": {"path": os.path.abspath(source), "architecture": kind},
                 },
+                found,
             )
             facts = {
                 "model": config.to_json(),
@@ -110,17 +107,12 @@ def import_run(
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        fields = json.loads(path.read_bytes())
+        return read_object(path, CheckpointError)
     except FileNotFoundError:
         raise CheckpointError(
             f"{path.parent}: not a model of transformers: it has no {path.name}",
             "name the directory that save_pretrained made",
         ) from None
-    except ValueError as error:
-        raise CheckpointError(f"{path}: not JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise CheckpointError(f"{path}: not what it should be: a JSON object")
-    return fields
 
 
 def _read_tokenizer(source: Path, config: ModelConfig) -> Tokenizer:
@@ -178,10 +170,10 @@ def _ours(config: ModelConfig, weights: dict[str, Deferred], name: str) -> dict[
                 f"{name}: the model cannot be imported: it has {theirs}, which ours lacks",
                 "imported are models that ours can compute exactly",
             )
-    for ours, theirs in names.items():
+    for ours, expected in weight_shapes(config):
+        theirs = names[ours]
         if theirs not in weights:
             raise CheckpointError(f"{name}: {theirs} is missing", "is a file or a shard missing?")
-        expected = huggingface.tensor_shape(config, ours)
         if weights[theirs].shape != expected:
             raise CheckpointError(
                 f"{name}: {theirs} is {weights[theirs].shape}, and by config.json {expected}"

@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from .._files import replacing
+from .._files import naming, replacing
+from .._json import parse_object
+from ..errors import CheckpointError
 
-__all__ = ["METRICS", "Metrics", "read_metrics"]
+__all__ = ["EVENTS", "METRICS", "Metrics", "read_metrics"]
 
 METRICS = "metrics.jsonl"
+EVENTS = "events"
 
 
 class Metrics:
@@ -32,10 +36,11 @@ class Metrics:
         self, run: Path, first_step: int, *, tensorboard: bool = False, wandb: bool = False
     ) -> None:
         self.notes: list[str] = []
-        path = run / METRICS
-        if path.exists():
-            _cut(path, first_step)
-        self._file: TextIO = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed by close()
+        self._path, self._events = run / METRICS, run / EVENTS
+        if self._path.exists():
+            _cut(self._path, first_step)
+        # Without a buffer: a line is on disk, or its failure is known, when it is written.
+        self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
         self._board = self._open_board(run, first_step) if tensorboard else None
         self._wandb = self._open_wandb(run) if wandb else None
 
@@ -45,7 +50,8 @@ class Metrics:
         except ImportError:
             self.notes.append("no event files: pip install 'bytemill[tensorboard]'")
             return None
-        return module.SummaryWriter(str(run / "events"), purge_step=first_step or None)
+        with naming(self._events):
+            return module.SummaryWriter(str(self._events), purge_step=first_step or None)
 
     def _open_wandb(self, run: Path) -> Any:
         try:
@@ -58,33 +64,74 @@ class Metrics:
 
     def write(self, **fields: Any) -> None:
         """Adds a line; `step` is among the fields."""
-        self._file.write(json.dumps(fields) + "\n")
-        # Cheap, and a reader sees how far the run is.
-        self._file.flush()
+        fields = {key: _storable(value) for key, value in fields.items()}
+        self._append((json.dumps(fields) + "\n").encode())
         step = fields["step"]
         numbers = {k: v for k, v in fields.items() if isinstance(v, (int, float)) and k != "step"}
         if self._board is not None:
-            for name, value in numbers.items():
-                self._board.add_scalar(name, value, step)
+            with naming(self._events):
+                for name, value in numbers.items():
+                    self._board.add_scalar(name, value, step)
         if self._wandb is not None:
             self._wandb.log(numbers, step=step)
+
+    def _append(self, line: bytes) -> None:
+        """Adds a whole line or, on a full disk, none of it."""
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            with naming(self._path):
+                while line:
+                    line = line[self._file.write(line) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file.fileno(), size)
+            raise
 
     def close(self) -> None:
         self._file.close()
         if self._board is not None:
-            self._board.close()
+            with naming(self._events):
+                self._board.close()
         if self._wandb is not None:
             self._wandb.finish()
 
 
 def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a run; a last line that a kill left unfinished is left out."""
-    with open(run / METRICS, encoding="utf-8") as file:
-        for line in file:
-            with contextlib.suppress(ValueError):
-                fields = json.loads(line)
-                if isinstance(fields, dict) and "step" in fields:
-                    yield fields
+    """The lines of a run, without what is null; a last line that a kill left unfinished is skipped.
+
+    Raises a `CheckpointError` for any other line that is damaged.
+    """
+    path = run / METRICS
+    if not path.is_file() and path.exists():
+        raise CheckpointError(f"{path}: not a regular file")
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            name, hint = f"{path}: line {number}", "delete that line"
+            fields = parse_object(line, name, CheckpointError, hint)
+            for key, value in fields.items():
+                if not _fits(key, value):
+                    raise CheckpointError(f"{name}: damaged: {key} is {value!r:.60}", hint)
+            if "step" not in fields:
+                raise CheckpointError(f"{name}: damaged: no step in it", hint)
+            yield {key: value for key, value in fields.items() if value is not None}
+
+
+def _storable(value: Any) -> Any:
+    """A value as JSON can have it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # such as the perplexity of a model gone wrong
+    # Half a surrogate pair comes from an argument that is not UTF-8.
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
+
+
+def _fits(key: str, value: Any) -> bool:
+    if key == "step":
+        return type(value) is int and value >= 0
+    if key == "sample":
+        return isinstance(value, str)
+    return value is None or type(value) in (int, float)
 
 
 def _cut(path: Path, first_step: int) -> None:

@@ -88,7 +88,7 @@ def find_lr(
         tokens,
         tokenizer=tokenizer,
         val=val,
-        val_fraction=keys.get("val_fraction", settings.TrainConfig.val_fraction),
+        val_fraction=settings.train_config(keys).val_fraction,
         vocab_size=keys.get("vocab_size"),
         token_dtype=token_dtype,
     )

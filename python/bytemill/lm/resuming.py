@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, TokensError
+from ..errors import CheckpointError, ConfigError, TokensError
 from . import settings
-from .checkpoint import read_step
-from .run import CONFIG, TOKENIZER, open_run, read_config
+from .checkpoint import checked_config, model_config, read_step, step_directories
+from .config import ModelConfig
+from .placing import contents
+from .run import CONFIG, TOKENIZER, check_same_model, open_run, read_config
 from .sources import Sources
 
 __all__ = [
+    "check_last_step",
     "check_same_tokens",
     "check_start_tokens",
     "find_start",
@@ -34,42 +37,72 @@ CHANGEABLE = frozenset(
 
 
 def stored_config(run: Path, resume: bool, overwrite: bool) -> dict[str, Any] | None:
-    """The config of a run to be resumed; None for a new one."""
-    if not run.exists():
-        return None
-    if not run.is_dir():
+    """The config of a run to be resumed; None for a new one.
+
+    What a process left that was killed before it wrote a config counts as nothing.
+    """
+    if run.exists() and not run.is_dir():
         raise NotADirectoryError(20, "Not a directory", str(run))
-    if resume and (run / CONFIG).exists():
-        stored = read_config(run)
-        if "train" not in stored:
-            raise ConfigError(
-                f"{run}: was imported, not trained here, so there is nothing to resume",
-                f"begin another run with its weights: start_from (--start-from {run})",
-            )
-        return stored
-    if not overwrite and any(run.iterdir()):
-        if (run / CONFIG).exists():
-            raise ConfigError(
-                f"{run}: there is a run already",
-                "resume=True (--resume) goes on with it, overwrite=True (--overwrite) replaces it",
-            )
-        raise ConfigError(f"{run}: the directory is not empty", "give the run one of its own")
-    if overwrite and any(run.iterdir()) and not (run / CONFIG).exists():
+    there = contents(run)
+    if not there:
+        return None
+    if not (run / CONFIG).exists():
         raise ConfigError(
-            f"{run}: the directory holds something that is not a run",
-            "only a run is ever replaced; name another directory",
+            f"{run}: the directory holds something that is not a run: {there[0].name}",
+            "only a run is ever resumed or replaced; name another directory",
         )
-    return None
+    stored = read_config(run)
+    if not (resume or overwrite):
+        raise ConfigError(
+            f"{run}: there is a run already",
+            "resume=True (--resume) resumes it, overwrite=True (--overwrite) replaces it",
+        )
+    if overwrite:
+        return None
+    if "train" not in stored:
+        raise ConfigError(
+            f"{run}: was imported, not trained here, so there is nothing to resume",
+            f"begin another run with its weights: start_from (--start-from {run})",
+        )
+    model_config(stored, str(run / CONFIG))
+    try:
+        _train_config(stored)
+    except ConfigError as error:
+        raise CheckpointError(f"{run / CONFIG}: {error.message}", "the file is damaged") from None
+    return stored
+
+
+def _train_config(stored: Mapping[str, Any]) -> settings.TrainConfig:
+    """How a run was trained; and as it was computed, so that it is resumed bit for bit."""
+    plan = stored.get("plan", {})
+    computed = {name: plan[name] for name in ("dtype", "kernels", "compile") if name in plan}
+    return settings.TrainConfig.from_json(stored["train"] | computed)
+
+
+def check_last_step(run: Path, stored: Mapping[str, Any]) -> None:
+    """Raises unless the checkpoint that a run is resumed from is of the model in its config.
+
+    Only a header is read, so that nothing is allocated for a model whose weights do not exist.
+    """
+    steps = step_directories(run)
+    if not steps:
+        return
+    facts = read_step(steps[-1])
+    check_same_model(run, dict(stored), steps[-1], facts)
+    if facts.get("seed") != stored["train"].get("seed"):
+        raise CheckpointError(
+            f"{run / CONFIG} and {steps[-1]} disagree: seed is {stored['train'].get('seed')} "
+            f"and {str(facts.get('seed'))[:40]}",
+            "one of the files was changed or is of another run",
+        )
+    checked_config(steps[-1], facts)
 
 
 def resumed_keys(
     stored: Mapping[str, Any], preset: str | None, changes: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The keys of the run, with the changes that do not make another run of it."""
-    keys = dict(stored["model"]) | dict(stored["train"])
-    # As it was computed before, so that it goes on bit for bit; unless someone says otherwise.
-    plan = dict(stored.get("plan", {}))
-    keys |= {name: plan[name] for name in ("dtype", "kernels", "compile") if name in plan}
+    keys = ModelConfig.from_json(stored["model"]).to_json() | _train_config(stored).to_json()
     if preset is not None:
         changes = settings.PRESETS.get(preset, {}) | dict(changes)
     for key, value in changes.items():
@@ -93,11 +126,15 @@ def own_tokenizer(run: Path) -> Path | None:
 
 def check_same_tokens(stored: Mapping[str, Any], sources: Sources) -> None:
     """Raises unless the tokens are those that the run was begun on."""
-    before = stored["tokens"]
+    before = stored.get("tokens", {})
+    if before.get("tokenizer") is not None and sources.tokenizer is None:
+        raise TokensError(
+            "the run was begun with a tokenizer, which it has lost", "give it again: -t FILE"
+        )
     for name in ("fingerprint", "tokens", "held_out"):
         if before.get(name) != sources.facts[name]:
             raise TokensError(
-                f"the run was begun on other tokens: {name} was {before.get(name)}, "
+                f"the run was begun on other tokens: {name} was {before.get(name)!s:.80}, "
                 f"and is {sources.facts[name]}",
                 "go on with the same tokens, or begin another run",
             )
@@ -139,7 +176,7 @@ def start_keys(step: Path, given: Mapping[str, Any]) -> dict[str, Any]:
 
     The context may be another: no weight depends on it.
     """
-    keys: dict[str, Any] = dict(read_step(step)["model"])
+    keys = checked_config(step, read_step(step)).to_json()
     if "context_length" in given:
         keys["context_length"] = given["context_length"]
     for key, value in given.items():

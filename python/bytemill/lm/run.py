@@ -6,21 +6,34 @@ run/
   step-00000500/    model.safetensors, optimizer.safetensors, state.json
   best.json         which step evaluated best
   metrics.jsonl     a line for each step, and for each evaluation
+  events/           the same for TensorBoard
+  .lock             while a process writes here
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._files import write_atomically
+from .._files import write_atomically, write_together
+from .._json import read_object
 from ..errors import CheckpointError
-from .checkpoint import WEIGHTS as WEIGHTS
-from .checkpoint import fill_model, read_step, read_tensors, step_directories
-from .config import ModelConfig
+from .checkpoint import (
+    STATE,
+    STEP,
+    foreign_in_step,
+    load_model,
+    read_step,
+    remove_step,
+    step_directories,
+)
+from .metrics import EVENTS, METRICS
 from .model import TransformerLM
+from .placing import contents
 
 if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
@@ -28,7 +41,9 @@ if TYPE_CHECKING:
 __all__ = [
     "OpenRun",
     "best_step",
+    "clear_run",
     "find_step",
+    "foreign_in_run",
     "load",
     "open_run",
     "read_config",
@@ -39,13 +54,15 @@ __all__ = [
 CONFIG = "config.json"
 BEST = "best.json"
 TOKENIZER = "tokenizer.json"
+OUTCOME = "outcome.json"
 KIND = "bytemill run"
 
 
-def write_config(run: Path, fields: dict[str, Any]) -> None:
-    """Writes the config of a run."""
+def write_config(run: Path, fields: dict[str, Any], tokenizer: Tokenizer | None = None) -> None:
+    """Writes the config of a run and, if given, its tokenizer: both or neither."""
     text = json.dumps({"kind": KIND, "version": 1} | fields, indent=2) + "\n"
-    write_atomically(run / CONFIG, text.encode())
+    files = {} if tokenizer is None else {TOKENIZER: tokenizer.write("huggingface")[0]}
+    write_together(run, files | {CONFIG: text.encode()})
 
 
 def read_config(run: Path) -> dict[str, Any]:
@@ -54,16 +71,76 @@ def read_config(run: Path) -> dict[str, Any]:
     if not run.is_dir():
         raise FileNotFoundError(2, "No such file or directory", str(run))
     try:
-        fields = json.loads(path.read_text())
+        fields = read_object(path, CheckpointError)
     except FileNotFoundError:
         raise CheckpointError(
             f"{run}: not a run: it has no {CONFIG}", "a run is what bytemill train -o makes"
         ) from None
-    except ValueError as error:
-        raise CheckpointError(f"{path}: damaged: {error}") from None
-    if not isinstance(fields, dict) or fields.get("kind") != KIND:
+    if fields.get("kind") != KIND:
         raise CheckpointError(f"{path}: not the config of a run of bytemill's")
+    for name in ("model", "train", "tokens", "plan"):
+        if not isinstance(fields.get(name, {}), dict):
+            raise CheckpointError(f"{path}: damaged: {name} is {str(fields[name])[:60]}")
+    start = fields.get("start_from")
+    if start is not None and (not isinstance(start, str) or "\0" in start):
+        raise CheckpointError(f"{path}: damaged: start_from is {start!r:.60}")
     return fields
+
+
+# --- which files are ours -----------------------------------------------------------------------
+
+
+EVENT_FILE = re.compile(r"events\.out\.tfevents\..+")
+
+
+def foreign_in_run(run: Path) -> Path | None:
+    """A file in a run that none of our commands wrote; None if there is no such file.
+
+    Raises a `CheckpointError` if the directory is not a run.
+    """
+    read_config(run)
+    for path in contents(run):
+        found = _foreign_at(path)
+        if found is not None:
+            return found
+    return None
+
+
+def _foreign_at(path: Path) -> Path | None:
+    if path.name in (CONFIG, TOKENIZER, BEST, METRICS, OUTCOME):
+        return None if path.is_file() else path
+    if STEP.fullmatch(path.name) and path.is_dir():
+        return foreign_in_step(path)
+    if path.name == EVENTS and path.is_dir():
+        return next((p for p in contents(path) if not EVENT_FILE.fullmatch(p.name)), None)
+    return path
+
+
+def clear_run(run: Path) -> None:
+    """Removes the files of a run, and no others; its config last, so that it stays a run till then.
+
+    Its writer must hold the lock.
+    """
+    read_config(run)
+    _unlink(run / BEST, run / METRICS, run / OUTCOME)
+    for path in contents(run):
+        if STEP.fullmatch(path.name) and path.is_dir():
+            remove_step(path)
+    events = run / EVENTS
+    if events.is_dir() and not events.is_symlink():
+        _unlink(*(path for path in contents(events) if EVENT_FILE.fullmatch(path.name)))
+        with contextlib.suppress(OSError):  # not empty
+            events.rmdir()
+    _unlink(run / TOKENIZER, run / CONFIG)
+
+
+def _unlink(*paths: Path) -> None:
+    for path in paths:
+        if path.is_file() or path.is_symlink():
+            path.unlink()
+
+
+# --- steps --------------------------------------------------------------------------------------
 
 
 def write_best(run: Path, step: int, loss: float) -> None:
@@ -73,12 +150,17 @@ def write_best(run: Path, step: int, loss: float) -> None:
 
 def best_step(run: Path) -> tuple[Path, float] | None:
     """The step that evaluated best, and its loss; None if there is none."""
+    hint = "delete it: the last step is taken then"
     try:
-        fields = json.loads((run / BEST).read_text())
-        place = run / f"step-{fields['step']:08}"
-        return (place, float(fields["loss"])) if place.is_dir() else None
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        fields = read_object(run / BEST, CheckpointError, hint)
+    except FileNotFoundError:
         return None
+    step, loss = fields.get("step"), fields.get("loss")
+    if type(step) is not int or step < 0 or not isinstance(loss, (int, float)):
+        raise CheckpointError(f"{run / BEST}: damaged: step {step!r:.40}, loss {loss!r:.40}", hint)
+    place = run / f"step-{step:08}"
+    # The step that was best may have been removed since.
+    return (place, float(loss)) if (place / STATE).is_file() else None
 
 
 def find_step(run: Path, which: str | int = "best") -> Path:
@@ -111,13 +193,14 @@ def open_run(run: str | os.PathLike[str], step: str | int = "best") -> OpenRun:
     from ..tokenizer import Tokenizer
 
     place = Path(run)
-    if not (place / CONFIG).exists() and (place / "state.json").exists():
+    if not (place / CONFIG).exists() and (place / STATE).exists():
         place, chosen = place.parent, place
-        read_config(place)
+        config = read_config(place)
     else:
-        read_config(place)
+        config = read_config(place)
         chosen = find_step(place, step)
     facts = read_step(chosen)
+    check_same_model(place, config, chosen, facts)
     path = place / TOKENIZER
     tokenizer = Tokenizer.load(path) if path.exists() else None
     if tokenizer is not None and facts.get("tokenizer") not in (None, tokenizer.fingerprint):
@@ -126,6 +209,19 @@ def open_run(run: str | os.PathLike[str], step: str | int = "best") -> OpenRun:
             "put back the one with fingerprint " + str(facts["tokenizer"])[:12] + "…",
         )
     return OpenRun(chosen, facts, tokenizer)
+
+
+def check_same_model(run: Path, config: dict[str, Any], step: Path, facts: dict[str, Any]) -> None:
+    """Raises unless the config of a run and one of its checkpoints are of the same model."""
+    ours, theirs = config.get("model"), facts.get("model")
+    if ours == theirs or ours is None or theirs is None:
+        return
+    name = next(n for n in (*theirs, *ours) if ours.get(n) != theirs.get(n))
+    raise CheckpointError(
+        f"{run / CONFIG} and {step / STATE} disagree: "
+        f"{name} is {ours.get(name)!r:.60} and {theirs.get(name)!r:.60}",
+        "one of the files was changed or is of another run",
+    )
 
 
 def load(
@@ -139,8 +235,7 @@ def load(
         device: where to put it.
     """
     chosen, facts, tokenizer = open_run(run, step)
-    model = TransformerLM(ModelConfig.from_json(facts["model"]))
-    fill_model(model, read_tensors(chosen, WEIGHTS, facts), str(chosen))
+    model = load_model(chosen, facts)
     if device is not None:
         model.to(device)
     model.eval()

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError
+from .config import check_seed
 
 __all__ = ["Sampler", "Sampling"]
 
@@ -39,6 +40,8 @@ class Sampling:
     seed: int | None = None
 
     def __post_init__(self) -> None:
+        if self.seed is not None:
+            check_seed(self.seed)
         if not self.temperature >= 0:
             raise ConfigError(f"temperature={self.temperature} cannot be", "use 0 or more")
         if self.top_k is not None and self.top_k < 1:

@@ -12,24 +12,34 @@ directory of its run.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import math
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from .._files import write_atomically
+from .._json import read_object
 from ..engines import Engine, Local, chosen
-from ..errors import BytemillError, ConfigError, MissingPackageError, TrainingError
+from ..errors import (
+    BytemillError,
+    CheckpointError,
+    ConfigError,
+    MissingPackageError,
+    TrainingError,
+)
 from ..progress import ProgressOption, reporter
 from . import settings
-from .metrics import read_metrics
+from .config import check_seed
+from .metrics import METRICS, read_metrics
+from .placing import contents, tidy, writing
 from .plot import plot_curves, plot_settings
 from .report import StepReport
-from .run import CONFIG, read_config
+from .run import CONFIG, OUTCOME, clear_run, foreign_in_run, read_config
 from .space import Range, name_of, trials_of
 from .training import train
 from .watching import Watch
@@ -37,8 +47,9 @@ from .watching import Watch
 __all__ = ["Sweep", "Trial", "sweep"]
 
 SUMMARY = "sweep.json"
-OUTCOME = "outcome.json"
+KIND = "bytemill sweep"
 BEST = "best.toml"
+PICTURES = ("settings.png", "curves.png")
 # How a run was computed says nothing about what is best, and may not be so elsewhere.
 NOT_IN_BEST = ("vocab_size", "device", "dtype", "kernels", "compile", "threads", "parallel",
                "tensorboard", "wandb")  # fmt: skip
@@ -138,9 +149,10 @@ def sweep(
         progress: None shows it on a terminal, False not.
         fixed: fields that are the same for all.
     """
+    if resume and overwrite:
+        raise ConfigError("resume contradicts overwrite", "give one of them")
     place = Path(out)
-    seed = fixed.get("seed", 0)
-    found = trials_of(space, random, int(seed))
+    found = trials_of(space, random, check_seed(fixed.get("seed", 0)))
     common: dict[str, Any] = {
         "tokens": os.path.abspath(tokens),
         "tokenizer": None if tokenizer is None else os.path.abspath(tokenizer),
@@ -152,17 +164,43 @@ def sweep(
     orders: list[dict[str, Any]] = []
     for each in found:
         keys = settings.merged(preset, common["config"], fixed | each)
-        patience = _patience(int(keys.get("steps", settings.TrainConfig.steps)))
+        patience = _patience(_steps(keys))
         run = os.path.abspath(place / name_of(each))
         orders.append({**common, "run": run, "options": fixed | each, "settings": each,
                        "patience": patience})  # fmt: skip
     if not Path(tokens).exists():
         raise FileNotFoundError(2, "No such file or directory", str(tokens))
-    is_new = not place.exists()
-    _prepare(place, resume, overwrite)
     worker = chosen(engine)
+    tidy(place)
+    names = _planned(place, resume, overwrite)
+    with writing(place):
+        if _planned(place, resume, overwrite) != names:
+            raise CheckpointError(
+                f"{place}: another process wrote there since this one was started", "start again"
+            )
+        if overwrite and names:
+            _clear(place, names)
+            names = []
+        # All that the sweep may have made, so that it can be replaced at any time.
+        names += [name for o in orders if (name := Path(o["run"]).name) not in names]
+        facts = common | {"fixed": fixed, "random": random, "runs": names}
+        return _sweep(place, orders, facts, list(space), worker, progress)
+
+
+def _sweep(
+    place: Path,
+    orders: list[dict[str, Any]],
+    facts: dict[str, Any],
+    fields: list[str],
+    worker: Engine,
+    progress: ProgressOption,
+) -> Sweep:
+    """Trains all runs, in a directory that no other process writes into."""
     trials: list[Trial] = []
-    facts = common | {"fixed": fixed, "random": random}
+    fixed = facts["fixed"]
+    is_new = not (place / SUMMARY).exists()
+    before = {"kind": KIND, "trials": []} if is_new else read_object(place / SUMMARY, ConfigError)
+    _write_json(place / SUMMARY, before | {"runs": facts["runs"]})
 
     def over(trial: Trial) -> None:
         # After each run: of a sweep that is killed, there is a table of what was done.
@@ -173,7 +211,8 @@ def sweep(
         if isinstance(worker, Local):
             _one_after_another(orders, over, report)
         else:
-            cpus = int(fixed.get("threads") or 1)
+            threads = fixed.get("threads")
+            cpus = threads if type(threads) is int and threads > 0 else 1
             gpus = 1 if fixed.get("device") == "cuda" else 0
             for order in orders:
                 order["options"] = {"threads": cpus} | dict(order["options"])
@@ -185,9 +224,15 @@ def sweep(
             worker.each(_trial, orders, done, cpus=cpus, gpus=gpus)
     if all(trial.status == "failed" for trial in trials):
         if is_new:
-            shutil.rmtree(place)
+            _clear(place, facts["runs"])
         raise ConfigError(f"none of the runs could be begun: {trials[0].message}")
-    return _finished(place, list(space), trials, facts)
+    return _finished(place, fields, trials, facts)
+
+
+def _steps(keys: Mapping[str, Any]) -> int:
+    """Updates of a run; of one whose config cannot be, none."""
+    steps = keys.get("steps", settings.TrainConfig.steps)
+    return steps if type(steps) is int and 0 < steps <= settings.MANY else 0
 
 
 def _patience(steps: int) -> int:
@@ -195,33 +240,61 @@ def _patience(steps: int) -> int:
     return min(50, max(5, steps // 20))
 
 
-def _prepare(place: Path, resume: bool, overwrite: bool) -> None:
-    if resume and overwrite:
-        raise ConfigError("resume contradicts overwrite", "give one of them")
-    if place.exists() and any(place.iterdir()):
-        known = (place / SUMMARY).exists()
-        if not known:
+def _planned(place: Path, resume: bool, overwrite: bool) -> list[str]:
+    """The names of the runs of the sweep that is there; raises if it may not be written to."""
+    if place.exists() and not place.is_dir():
+        raise NotADirectoryError(20, "Not a directory", str(place))
+    if not contents(place):
+        return []
+    path = place / SUMMARY
+    if not path.exists():
+        raise ConfigError(
+            f"{place}: the directory is not empty, and not a sweep", "give it one of its own"
+        )
+    found = read_object(path, CheckpointError)
+    names = found.get("runs")
+    if found.get("kind") != KIND or not isinstance(names, list) or not all(map(_is_name, names)):
+        raise CheckpointError(f"{path}: not the table of a sweep of bytemill's")
+    if not (resume or overwrite):
+        raise ConfigError(
+            f"{place}: there is a sweep already",
+            "resume=True (--resume) resumes it, overwrite=True (--overwrite) replaces it",
+        )
+    for name in names if overwrite else []:
+        if not contents(place / name):
+            continue
+        foreign = foreign_in_run(place / name)
+        if foreign is not None:
             raise ConfigError(
-                f"{place}: the directory is not empty, and not a sweep", "give it one of its own"
+                f"{foreign}: not a part of a run, and its directory would be replaced",
+                "move it elsewhere, or name another directory",
             )
-        if overwrite:
-            shutil.rmtree(place)
-        elif not resume:
-            raise ConfigError(
-                f"{place}: there is a sweep already",
-                "resume=True (--resume) goes on with it, overwrite=True (--overwrite) replaces it",
-            )
-    place.mkdir(parents=True, exist_ok=True)
-    if not (place / SUMMARY).exists():
-        write_atomically(place / SUMMARY, b'{"kind": "bytemill sweep", "trials": []}\n')
+    return names
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and name not in ("", ".", "..") and Path(name).name == name
+
+
+def _clear(place: Path, names: list[str]) -> None:
+    """Removes the files of a sweep, and no others; the table that names its runs last."""
+    for name in names:
+        run = place / name
+        if not run.is_dir():
+            continue
+        with writing(run):
+            if contents(run):
+                clear_run(run)
+        with contextlib.suppress(OSError):  # not empty
+            run.rmdir()
+    for name in (BEST, *PICTURES, SUMMARY):
+        (place / name).unlink(missing_ok=True)
 
 
 def _one_after_another(
     orders: list[dict[str, Any]], over: Callable[[Trial], None], report: Callable[..., None]
 ) -> None:
-    steps = [
-        settings.merged(o["preset"], o["config"], o["options"]).get("steps", 1000) for o in orders
-    ]
+    steps = [_steps(settings.merged(o["preset"], o["config"], o["options"])) for o in orders]
     total, done = sum(steps), 0
     for order, n_steps in zip(orders, steps):
         before = done
@@ -238,9 +311,9 @@ def _trial(order: dict[str, Any], told: Callable[[int], None] | None = None) -> 
     run = Path(order["run"])
     keys = {k: v for k, v in order.items() if k not in ("run", "settings", "patience")}
     keys["options"] = {k: v for k, v in keys["options"].items() if k != "threads"}
-    kept = _outcome(run, keys)
+    kept = _outcome(run, keys, order["settings"])
     if kept is not None:
-        return Trial(**kept | {"run": run})
+        return kept
     watch = Watch(order["patience"])
 
     def watched(step: StepReport) -> None:
@@ -278,18 +351,21 @@ def _trial(order: dict[str, Any], told: Callable[[int], None] | None = None) -> 
             raise
         return Trial(order["settings"], run, "failed", message="out of memory")
     trial = Trial(order["settings"], run, status, message=message, **_measures(run))
-    text = json.dumps({"keys": keys, "trial": trial.to_json()}, indent=2) + "\n"
-    write_atomically(run / OUTCOME, text.encode())
+    _write_json(run / OUTCOME, {"keys": keys, "trial": trial.to_json()})
     return trial
 
 
-def _outcome(run: Path, keys: dict[str, Any]) -> dict[str, Any] | None:
+def _outcome(run: Path, keys: dict[str, Any], varied: dict[str, Any]) -> Trial | None:
     """What came of a run that is over."""
+    path = run / OUTCOME
     try:
-        found = json.loads((run / OUTCOME).read_text())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        found = read_object(path, CheckpointError)
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    before, now = found["keys"], json.loads(json.dumps(keys))
+    before, trial = found.get("keys"), found.get("trial")
+    if not (isinstance(before, dict) and isinstance(before.get("options"), dict)):
+        raise CheckpointError(f"{path}: damaged: it has no keys", "delete it: the run is resumed")
+    now = json.loads(json.dumps(keys))
     if before != now:
         old, new = before.pop("options") | before, now.pop("options") | now
         differ = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
@@ -297,12 +373,27 @@ def _outcome(run: Path, keys: dict[str, Any]) -> dict[str, Any] | None:
             f"{run}: it was trained with another {', '.join(differ)}",
             "overwrite=True (--overwrite) begins anew; or name another directory",
         )
-    trial: dict[str, Any] = found["trial"]
-    return trial
+    if not isinstance(trial, dict) or not _is_trial(trial):
+        raise CheckpointError(f"{path}: damaged", "delete it: the run is resumed")
+    return Trial(**trial | {"run": run, "settings": varied})
+
+
+def _is_trial(fields: Mapping[str, Any]) -> bool:
+    """Whether these are the fields of a `Trial`, each of its type."""
+    names = {field.name for field in dataclasses.fields(Trial)}
+    numbers = ("loss", "val_loss", "val_bits_per_byte")
+    return (
+        set(fields) == names
+        and fields["status"] in ("done", "diverged", "failed")
+        and type(fields["step"]) is int
+        and all(fields[name] is None or type(fields[name]) in (int, float) for name in numbers)
+        and type(fields["seconds"]) in (int, float)
+        and isinstance(fields["message"], (str, type(None)))
+    )
 
 
 def _measures(run: Path) -> dict[str, Any]:
-    rows = list(read_metrics(run)) if (run / "metrics.jsonl").exists() else []
+    rows = list(read_metrics(run)) if (run / METRICS).exists() else []
     losses = [row["loss"] for row in rows if "loss" in row]
     held_out = [row for row in rows if "val_loss" in row]
     last = losses[-max(1, round(LAST_SHARE * len(losses))) :]
@@ -323,8 +414,8 @@ def _finished(place: Path, fields: list[str], trials: list[Trial], facts: dict[s
     ordered = sorted(trials, key=lambda trial: trial.score)
     notes: list[str] = []
     try:
-        plot_settings(ordered, fields, place / "settings.png")
-        plot_curves(ordered, place / "curves.png")
+        plot_settings(ordered, fields, place / PICTURES[0])
+        plot_curves(ordered, place / PICTURES[1])
     except MissingPackageError as error:
         notes.append(f"no pictures: {error.hint}")
     result = Sweep(place, fields, ordered, notes)
@@ -339,10 +430,14 @@ def _finished(place: Path, fields: list[str], trials: list[Trial], facts: dict[s
 def _write_summary(place: Path, facts: dict[str, Any], trials: list[Trial]) -> None:
     """Writes the table of the runs that are over, the best first."""
     ordered = sorted(trials, key=lambda trial: trial.score)
-    best = ordered[0].run.name if math.isfinite(ordered[0].score) else None
-    summary = {"kind": "bytemill sweep", "best": best} | facts
+    best = ordered[0].run.name if ordered and math.isfinite(ordered[0].score) else None
+    summary = {"kind": KIND, "best": best} | facts
     summary["trials"] = [trial.to_json() for trial in ordered]
-    write_atomically(place / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
+    _write_json(place / SUMMARY, summary)
+
+
+def _write_json(path: Path, fields: Mapping[str, Any]) -> None:
+    write_atomically(path, (json.dumps(fields, indent=2) + "\n").encode())
 
 
 def _toml(best: Trial) -> str:

@@ -17,9 +17,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import ConfigError
-from .config import ModelConfig, check_types, from_mapping, unknown_key
+from .config import ModelConfig, check_ranges, check_seed, check_types, from_mapping, unknown_key
 
-__all__ = ["PRESETS", "TrainConfig", "merged", "read_toml", "resolve"]
+__all__ = ["PRESETS", "TrainConfig", "merged", "read_toml", "resolve", "train_config"]
+
+# Of counts: far beyond any use, and products of two still fit into 64 bits.
+MANY = 2**31
+MAX_TOML_BYTES = 1 << 20
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Dtype = Literal["auto", "float32", "bfloat16"]
@@ -89,25 +93,21 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        at_least = {
+        check_seed(self.seed)
+        least = {
             "steps": 1, "batch_size": 1, "micro_batch_size": 1, "warmup": 0, "decay": 0,
             "weight_decay": 0, "eps": 0, "clip": 0, "eval_every": 0, "eval_windows": 1,
             "sample_every": 0, "sample_tokens": 1, "checkpoint_every": 1, "keep": 1, "threads": 1,
-            "min_lr": 0, "seed": 0,
+            "min_lr": 0,
         }  # fmt: skip
-        for name, least in at_least.items():
-            value = getattr(self, name)
-            if value is not None and not value >= least:
-                raise ConfigError(f"{name}={value} cannot be", f"use {least} or more")
+        check_ranges(self, {name: (n, MANY) for name, n in least.items()})
         for name in ("lr", "muon_lr", "embedding_lr"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise ConfigError(f"{name}={value} cannot be", "use more than 0")
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} must be > 0, got {value}")
         for name in ("beta1", "beta2", "val_fraction"):
             if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(
-                    f"{name}={getattr(self, name)} cannot be", "use at least 0, and less than 1"
-                )
+                raise ConfigError(f"{name} must be ≥ 0 and < 1, got {getattr(self, name)}")
         if self.embedding_lr is not None and self.optimizer == "sgd":
             raise ConfigError(
                 "embedding_lr is not for sgd, which has one rate for all", "leave it out"
@@ -228,11 +228,15 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         import tomllib
     else:
         import tomli as tomllib
-    data = Path(path).read_bytes()
+    place, hint = Path(path), "lines such as d_model = 256"
+    if place.exists() and not (place.is_file() and place.stat().st_size <= MAX_TOML_BYTES):
+        raise ConfigError(f"{path}: not a file of at most {MAX_TOML_BYTES:,} bytes", hint)
     try:
-        found = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not TOML: {error}", "lines such as d_model = 256") from None
+        found = tomllib.loads(place.read_bytes().decode())
+    except RecursionError:
+        raise ConfigError(f"{path}: not TOML: nested too deeply", hint) from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: not TOML: {error}", hint) from None
     keys: dict[str, Any] = {}
     for key, value in found.items():
         if isinstance(value, dict):
@@ -261,7 +265,7 @@ def merged(
     file = dict(file or {})
     name = preset or file.pop("preset", None) or DEFAULT_PRESET
     file.pop("preset", None)
-    if name not in PRESETS:
+    if not isinstance(name, str) or name not in PRESETS:
         raise unknown_key(name, PRESETS, "presets")
     for key in options:
         _check_key(key, "options")
@@ -270,18 +274,21 @@ def merged(
 
 def resolve(keys: Mapping[str, Any], vocab_size: int) -> tuple[ModelConfig, TrainConfig]:
     """The two configs of merged keys; `vocab_size` is what the tokens say."""
-    keys = {"vocab_size": vocab_size} | dict(keys)
-    if keys["vocab_size"] < vocab_size:
+    fields = {key: value for key, value in keys.items() if key in MODEL_KEYS}
+    if fields.get("vocab_size") is None:
+        fields["vocab_size"] = vocab_size
+    model: ModelConfig = from_mapping(ModelConfig, fields, "the model's config")
+    if model.vocab_size < vocab_size:
         raise ConfigError(
-            f"vocab_size={keys['vocab_size']}, but there are ids up to {vocab_size - 1}",
+            f"vocab_size={model.vocab_size}, but there are ids up to {vocab_size - 1}",
             f"use {vocab_size} or more, or leave it to the tokens",
         )
-    model = {key: value for key, value in keys.items() if key in MODEL_KEYS}
-    train = {key: value for key, value in keys.items() if key in TRAIN_KEYS}
-    return (
-        from_mapping(ModelConfig, model, "the model's config"),
-        from_mapping(TrainConfig, train, "the run's config"),
-    )
+    return model, train_config(keys)
+
+
+def train_config(keys: Mapping[str, Any]) -> TrainConfig:
+    """The run's config of merged keys: what is known before the tokens are opened."""
+    return TrainConfig.from_json({key: keys[key] for key in TRAIN_KEYS if key in keys})
 
 
 def _check_key(key: str, where: str) -> None:

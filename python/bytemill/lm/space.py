@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
-import math
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +18,8 @@ __all__ = ["Range", "name_of", "parse", "trials_of"]
 
 # File systems take no more than 255 bytes for a name.
 LONGEST_NAME = 150
+# Ends of ranges: far beyond any setting, and such that no product of two overflows.
+MOST = 1e150
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Range:
     high: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+        if not -MOST < self.low < self.high < MOST:
             raise ConfigError(
                 f"{self.low}..{self.high} is not a range", "the lower end comes first"
             )
@@ -149,13 +151,13 @@ def _value(field: str, text: str, kinds: tuple[Any, ...]) -> Any:
             return text.lower() in ("yes", "true")
         if kind in (int, float):
             try:
-                number = float(text)
+                # Not by way of a float, which has only 53 bits.
+                return kind(text)
             except ValueError:
-                continue
-            if kind is float:
-                return number
-            if number.is_integer():
-                return int(number)
+                pass
+            with contextlib.suppress(ValueError, OverflowError):
+                if kind is int and float(text).is_integer():
+                    return int(float(text))  # such as 1e6
     choices = [get_args(kind) for kind in kinds if get_origin(kind) is Literal]
     hint = f"one of {', '.join(choices[0])}" if choices else None
     named = {int: "a whole number", float: "a number", bool: "yes or no"}

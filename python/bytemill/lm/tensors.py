@@ -13,12 +13,37 @@ import safetensors
 import torch
 from torch import Tensor
 
+from .. import __version__
 from ..errors import CheckpointError, ConfigError
 
-__all__ = ["Deferred", "converted", "open_tensors", "raw_bytes", "write_safetensors"]
+__all__ = [
+    "Deferred",
+    "converted",
+    "is_written_by_us",
+    "open_tensors",
+    "raw_bytes",
+    "write_safetensors",
+]
 
-# Names of types in a safetensors header; no others are ever written or read here.
-NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+# A key in the header's metadata, by which a file of ours is known.
+MARK = "bytemill"
+
+# Names of types in a safetensors header.
+FLOATS = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+}
+# Buffers of modules and optimizers may have these too.
+NAMES = FLOATS | {
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 
 
 class Deferred(NamedTuple):
@@ -58,18 +83,24 @@ def raw_bytes(tensor: Tensor) -> memoryview:
 
 def write_safetensors(
     file: BinaryIO,
-    tensors: Mapping[str, Deferred],
+    tensors: Mapping[str, Deferred] | Mapping[str, Tensor],
     tell: Callable[[int], None] = lambda n_bytes: None,
 ) -> None:
-    """Writes tensors one after another.
+    """Writes tensors one after another. A full disk is an `OSError`, as for any file.
 
     Args:
         file: where to.
         tensors: by name.
         tell: gets the size of each tensor that is written.
     """
-    # transformers asks for this word before it reads anything.
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    deferred = {
+        name: t if isinstance(t, Deferred) else Deferred(tuple(t.shape), t.dtype, partial(_same, t))
+        for name, t in tensors.items()
+    }
+    # Wide types first, so that each tensor is aligned; otherwise in the order given.
+    tensors = dict(sorted(deferred.items(), key=lambda item: -item[1].dtype.itemsize))
+    # transformers asks for the word "pt" before it reads anything.
+    header: dict[str, object] = {"__metadata__": {"format": "pt", MARK: __version__}}
     end = 0
     for name, tensor in tensors.items():
         begin, end = end, end + tensor.n_bytes
@@ -83,10 +114,27 @@ def write_safetensors(
         tell(tensor.n_bytes)
 
 
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def is_written_by_us(path: Path) -> bool:
+    """Whether `write_safetensors` made the file."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return MARK in (file.metadata() or {})
+    except (safetensors.SafetensorError, OSError):
+        return False
+
+
 @contextlib.contextmanager
 def open_tensors(path: Path) -> Iterator[dict[str, Deferred]]:
-    """The tensors of a safetensors file, each read when it is asked for."""
-    types = {name: dtype for dtype, name in NAMES.items()}
+    """The tensors of a safetensors file, each read when it is asked for.
+
+    Sizes and offsets of the header are held to the size of the file first (by safetensors), so the
+    shapes that it gives are those of bytes that exist.
+    """
+    types = {name: dtype for dtype, name in FLOATS.items()}
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             found = {}
@@ -95,7 +143,7 @@ def open_tensors(path: Path) -> Iterator[dict[str, Deferred]]:
                 if part.get_dtype() not in types:
                     raise CheckpointError(
                         f"{path}: {name} is of type {part.get_dtype()}",
-                        "weights must be float32, float16 or bfloat16: not quantized",
+                        "weights must be floating-point numbers: not quantized",
                     )
                 shape, dtype = tuple(part.get_shape()), types[part.get_dtype()]
                 found[name] = Deferred(shape, dtype, partial(file.get_tensor, name))

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import __version__
-from ..errors import BytemillError, ConfigError, TrainingError
+from ..errors import BytemillError, CheckpointError, ConfigError, TrainingError
 from ..measures import duration, size
 from ..memory import allowed_memory
 from . import checkpoint, costs, devices, settings
@@ -32,8 +32,10 @@ from .engine import Engine
 from .evaluation import Evaluation, Evaluator, token_lengths
 from .generate import generate_text
 from .metrics import Metrics
+from .placing import tidy, writing
 from .report import Report, ReportOption, StepReport
 from .resuming import (
+    check_last_step,
     check_same_tokens,
     check_start_tokens,
     find_start,
@@ -42,7 +44,7 @@ from .resuming import (
     start_keys,
     stored_config,
 )
-from .run import CONFIG, TOKENIZER, best_step, write_best, write_config
+from .run import CONFIG, TOKENIZER, best_step, clear_run, write_best, write_config
 from .schedule import learning_rate
 from .settings import TrainConfig
 from .sources import Sources, open_sources
@@ -109,9 +111,13 @@ def train(
     if resume and overwrite:
         raise ConfigError("resume contradicts overwrite", "give one of them")
     run = Path(out)
-    rank, _ = ranks_of_environment()
+    rank, n_ranks = ranks_of_environment()
     report = Report(progress if rank == 0 else False)
     file = settings.read_toml(config) if isinstance(config, (str, os.PathLike)) else config
+    if rank == 0:
+        # Of several ranks, none may give up before all have met: the others would wait for it.
+        with nullcontext() if n_ranks == 1 else suppress(CheckpointError):
+            tidy(run)
     stored = stored_config(run, resume, overwrite)
     start = find_start(start_from, stored, run)
     if stored is not None:
@@ -128,26 +134,44 @@ def train(
         tokens,
         tokenizer=tokenizer,
         val=val,
-        val_fraction=keys.get("val_fraction", TrainConfig.val_fraction),
+        val_fraction=settings.train_config(keys).val_fraction,
         vocab_size=keys.get("vocab_size"),
         token_dtype=token_dtype,
     )
     model_config, train_config = settings.resolve(keys, sources.vocab_size)
     if stored is not None:
         check_same_tokens(stored, sources)
+        check_last_step(run, stored)
     elif start is not None:
         check_start_tokens(start, sources)
     if train_config.threads is not None:
         torch.set_num_threads(train_config.threads)
     plan = devices.choose(model_config, train_config, local_rank())
     try:
-        with joined(plan.device) as world:
+        with joined(plan.device) as world, _only_writer(run, world, stored, resume, overwrite):
             session = _Session(
                 run, sources, model_config, train_config, plan, world, report, overwrite, start
             )
             return session.go(new=stored is None)
     finally:
         report.close()
+
+
+@contextmanager
+def _only_writer(
+    run: Path, world: World, stored: Mapping[str, Any] | None, resume: bool, overwrite: bool
+) -> Iterator[None]:
+    """The first rank's lock on the run; if it cannot have it, the others lose their connection."""
+    if not world.first:
+        yield
+        return
+    with writing(run):
+        if stored_config(run, resume, overwrite) != stored:
+            raise CheckpointError(
+                f"{run}: another process wrote there since this one was started",
+                "look at what it did, and start again",
+            )
+        yield
 
 
 # --- the loop -----------------------------------------------------------------------------------
@@ -231,11 +255,7 @@ class _Session:
     def _prepare(self, new: bool) -> None:
         """The run's directory, with all but checkpoints."""
         if new and self.overwrite and (self.run / CONFIG).exists():
-            shutil.rmtree(self.run)
-        self.run.mkdir(parents=True, exist_ok=True)
-        tokenizer = self.sources.tokenizer
-        if tokenizer is not None and not (self.run / TOKENIZER).exists():
-            tokenizer.save(self.run / TOKENIZER)
+            clear_run(self.run)
         write_config(
             self.run,
             {
@@ -247,6 +267,7 @@ class _Session:
                 "plan": self.plan.to_json(),
                 "start_from": None if self.start is None else str(self.start),
             },
+            None if (self.run / TOKENIZER).exists() else self.sources.tokenizer,
         )
 
     def _resume(self) -> None:
