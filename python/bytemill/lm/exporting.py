@@ -59,6 +59,7 @@ def export_run(
     to: Target = "huggingface",
     step: str | int = "best",
     dtype: WeightType = "f32",
+    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     pre_tokenizer: str | None = None,
     overwrite: bool = False,
     progress: ProgressOption = None,
@@ -75,6 +76,7 @@ def export_run(
             llama.cpp.
         step: which checkpoint, as in [`load`][bytemill.lm.load].
         dtype: of the weights that are written.
+        tokenizer: the one the model was trained with, for a run that has none.
         pre_tokenizer: for `gguf`, llama.cpp's name of a pattern; None finds it.
         overwrite: replace an earlier export.
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
@@ -86,22 +88,22 @@ def export_run(
         raise ConfigError("pre_tokenizer is for gguf only", "leave it out")
     target = Path(out)
     _check_target(target, to, overwrite)
-    opened = open_run(run, step)
+    opened = open_run(run, step, tokenizer)
     config = ModelConfig.from_json(opened.facts["model"])
     kind = huggingface.architecture(config)
-    tokenizer = opened.tokenizer
-    end = None if tokenizer is None else _end(tokenizer, config)
+    found = opened.tokenizer
+    end = None if found is None else _end(found)
     pairs: dict[str, Any] = {}
     if to == "gguf":
-        if tokenizer is None:
+        if found is None:
             raise ConfigError(
                 f"{run}: the run has no tokenizer, and a GGUF file must have one",
-                "put the tokenizer.json that the tokens were made with into it",
+                "give the one that the tokens were made with: tokenizer (-t tokenizer.json)",
             )
-        pre_tokenizer = pre_tokenizer or gguf.pre_tokenizer(tokenizer)
+        pre_tokenizer = pre_tokenizer or gguf.pre_tokenizer(found)
         name = Path(run).resolve().name
         pairs = gguf.metadata(
-            config, tokenizer, name=name, pre=pre_tokenizer, end=end, dtype=TYPES[dtype]
+            config, found, name=name, pre=pre_tokenizer, end=end, dtype=TYPES[dtype]
         )
     path = checked_file(opened.step, WEIGHTS, opened.facts)
     with open_tensors(path) as weights, reporter(progress) as report:
@@ -124,14 +126,14 @@ def export_run(
             with replacing_directory(target) as directory:
                 with open(directory / "model.safetensors", "wb") as file:
                     write_safetensors(file, renamed, tell)
-                _write_words(directory, config, tokenizer, end, dtype)
+                _write_words(directory, config, found, end, dtype)
     return Export(
         target,
         to,
         kind,
         int(opened.facts["iteration"]),
         total,
-        tokenizer is not None,
+        found is not None,
         pre_tokenizer,
     )
 
@@ -150,13 +152,8 @@ def _check_target(target: Path, to: Target, overwrite: bool) -> None:
         raise FileNotFoundError(2, "No such file or directory", str(target.parent))
 
 
-def _end(tokenizer: Tokenizer, config: ModelConfig) -> int | None:
+def _end(tokenizer: Tokenizer) -> int | None:
     """The id that ends texts, where there is one."""
-    if tokenizer.max_id >= config.vocab_size:
-        raise ConfigError(
-            f"the tokenizer has ids up to {tokenizer.max_id}, the model {config.vocab_size}",
-            "put the tokenizer that the model was trained with into the run",
-        )
     text = end_of_text(tokenizer, None, append_eot=False)
     return None if text is None else tokenizer.special_tokens[text]
 
