@@ -51,10 +51,63 @@ def test_the_run(made: tuple[Path, bytemill.Tokenizer]) -> None:
     assert "--resume" in again.said
     more = ok("train", here / "tokens", "-o", here / "run", "--resume", "--steps", 92, "--json",
               "--no-tensorboard")  # fmt: skip
-    assert more.json["step"] == 92
+    assert (more.json["step"], more.json["steps"]) == (92, 92)
+    assert (more.json["tokens"], more.json["total_tokens"]) == (2 * 16 * 32, 92 * 16 * 32)
     assert more.json["evaluation"]["bits_per_byte"] > 0
     kinds = {event["event"] for event in more.events}
     assert {"predicted", "progress", "evaluation", "sample"} <= kinds
+
+
+def test_after_a_resume_the_summary_speaks_of_this_session_and_of_all(
+    made: tuple[Path, bytemill.Tokenizer], tmp_path: Path
+) -> None:
+    here, _ = made
+    train = ["train", here / "tokens", "-o", tmp_path / "run", "--config", here / "train.toml",
+             "--no-tensorboard", "--eval-every", 0]  # fmt: skip
+    assert ": step 3 of 3, 1,536 tokens in 0." in ok(*train, "--steps", 3).said
+    said = ok(*train, "--steps", 5, "--resume").said
+    assert ": step 5 of 5, 1,024 tokens in 0." in said
+    assert " s this session (2,560 tokens in all)" in said
+    again = ok(*train, "--steps", 5, "--resume")
+    assert "complete already at step 5" in again.said
+    assert "expect  " not in again.said
+    assert ok(*train, "--steps", 5, "--resume", "--json").json["loss"] is None
+
+
+def test_a_run_without_a_tokenizer_can_be_given_one(
+    made: tuple[Path, bytemill.Tokenizer], tmp_path: Path
+) -> None:
+    here, small = made
+    tokens, model = tmp_path / "tokens", tmp_path / "run"
+    small.save(tmp_path / "mine.json")
+    ok("encode", here / "text.txt", "-t", tmp_path / "mine.json", "-o", tokens, "-q")
+    # Tokens carry their tokenizer; of these it was lost.
+    (tokens / "tokenizer.json").unlink(missing_ok=True)
+    train = ["train", tokens, "-o", model, "--preset", "tiny", "--steps", 1, "--threads", 1]
+    said = ok(*train).said
+    assert "note: no tokenizer found" in said
+    assert f"(fingerprint {small.fingerprint[:12]}…): -t tokenizer.json" in said
+    missing = run("generate", model, "the cat")
+    assert (missing.code, missing.data) == (1, b"")
+    assert "-t tokenizer.json" in missing.said
+    given = ["-t", tmp_path / "mine.json"]
+    assert ok("generate", model, "the cat", "--max-tokens", 3, *given).text.startswith("the cat")
+    assert "unknown" in ok("evaluate", model, tokens, "-q").text
+    assert ok("evaluate", model, tokens, *given, "--json").json["bits_per_byte"] > 0
+    assert "-t tokenizer.json" in ok("export", model, "-o", tmp_path / "a").said
+    ok("export", model, "-o", tmp_path / "b", *given)
+    assert bytemill.Tokenizer.load(tmp_path / "b") == small
+    assert "-t tokenizer.json" in run("export", model, "--to", "gguf", "-o", "x.gguf").said
+    ok("export", model, "--to", "gguf", "-o", tmp_path / "x.gguf", *given)
+    small.truncate(300).save(tmp_path / "other.json")
+    for command in (["generate", model, "x"], ["evaluate", model, tokens],
+                    ["export", model, "-o", tmp_path / "c"]):  # fmt: skip
+        other = run(*command, "-t", tmp_path / "other.json")
+        assert other.code == 1
+        assert "not the tokenizer that the model was trained with" in other.said
+    # Resumed with one, the run keeps it.
+    ok(*train, "--resume", "--steps", 2, *given)
+    assert ok("generate", model, "the cat", "--max-tokens", 3).text.startswith("the cat")
 
 
 def test_generate(made: tuple[Path, bytemill.Tokenizer]) -> None:
@@ -106,6 +159,17 @@ def test_prompts_from_stdin(made: tuple[Path, bytemill.Tokenizer]) -> None:
         (["train", "tokens", "-o", "a", "--context-length", "999999"], 1, "too few"),
         (["train", "tokens", "-o", "a", "-t", "other.json"], 1, "made with the tokenizer"),
         (["train", "tokens", "-o", "a", "--config", "bad.toml"], 1, "did you mean d_model"),
+        (["train", "tokens", "-o", "a", "--learning-rate", "1"], 2, "hint: did you mean --lr?"),
+        (["train", "tokens", "-o", "a", "--n-embd=9"], 2, "hint: did you mean --d-model?"),
+        (["sweep", "tokens", "-o", "a", "--max-steps", "9"], 2, "hint: did you mean --steps?"),
+        (["train", "tokens", "-o", "a", "--dropout", "0.1"], 2, "no dropout"),
+        (["train", "text.txt", "-o", "a"], 1, "bytemill encode text.txt -t tokenizer.json -o"),
+        (["train", "tokens", "-o", "a", "--device", "cuda:99"], 1, "no such device"),
+        (["train", "tokens", "-o", "a", "--device", "gpu"], 1, "cuda:N or mps, got 'gpu'"),
+        (["generate", "run", "x", "--device", "cuda:99"], 1, "no such device"),
+        (["generate", "run", "x", "--device", "gpu"], 1, "cuda:N or mps, got 'gpu'"),
+        (["evaluate", "run", "tokens", "--device", "cuda:99"], 1, "no such device"),
+        (["evaluate", "run", "text.txt"], 1, "encode it first"),
         (["plot", "tokens", "-o", "a.png"], 1, "no metrics.jsonl here"),
     ],
 )

@@ -197,6 +197,16 @@ def test_the_peak_is_that_of_the_allocator(changes: dict[str, Any]) -> None:
 # --- what follows from it ------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", settings.PRESETS)
+def test_a_preset_is_accounted_for_by_name(name: str) -> None:
+    found = lm.account(name)
+    keys = settings.PRESETS[name]
+    assert found.config.d_model == keys["d_model"]
+    assert found.config.vocab_size == (50257 if name.startswith("gpt2") else 10000)
+    with pytest.raises(bytemill.ConfigError, match="did you mean"):
+        lm.account(name + "x")
+
+
 def test_time_and_memory() -> None:
     found = lm.account(gpt2("xl"), hardware="a100", tokens=10**11, mfu=0.5)
     assert found.dtype == "bfloat16"
@@ -244,6 +254,11 @@ def test_the_command(tmp_path: Path) -> None:
     assert found["forward_flops"] == 149_522_795_724_800
     assert found["config"]["context_length"] == 16384
     assert "1.354e+13" in text  # an update
+    assert ok("account", "gpt2-xl", "--hardware", "a100").text == text
+    small_lm.run(tmp_path / "run")
+    beside = ok("account", "tiny", tmp_path / "run").text
+    assert "tiny" in beside
+    assert str(tmp_path / "run") in beside
     several = ok("account", "--preset", "gpt2-small", "--preset", "gpt2-large",
                  "--hardware", "h100").text  # fmt: skip
     for part in ("64.29%", "68.18%", "KV cache", "largest batch in 80.0 GB", "time to train"):
@@ -259,8 +274,10 @@ def test_the_command(tmp_path: Path) -> None:
         (["--preset", "gpt3"], "unknown key 'gpt3'"),
         (["--tokens", "many"], "not a number"),
         (["--memory", "lots"], "is not a size"),
-        (["run", "--preset", "tiny"], "leave out --preset"),
-        (["nowhere"], "no such file"),
+        (["tiny", "--config", "c.toml"], "MODEL or --config"),
+        (["nowhere"], "nowhere: no such run or preset"),
+        (["gpt2-lx"], "did you mean gpt2-xl?"),
+        (["tiny", "laptop", "--measure"], "one model"),
         (["--num-heads", "7"], "does not divide"),
     ):
         failed = run("account", *arguments)

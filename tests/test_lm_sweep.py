@@ -16,7 +16,8 @@ torch = pytest.importorskip("torch")
 import bytemill  # noqa: E402
 import small_lm  # noqa: E402
 from bytemill import lm  # noqa: E402
-from bytemill.lm import metrics, plot, rate_test, search, settings, space  # noqa: E402
+from bytemill.lm import fitting, metrics, plot, rate_test, search, settings, space  # noqa: E402
+from bytemill.measures import resident_memory  # noqa: E402
 from command_line import ok, run  # noqa: E402
 from ray_cluster import ray_cluster  # noqa: E402
 
@@ -234,7 +235,7 @@ def test_what_cannot_be(ids: Path, tmp_path: Path) -> None:
     found = lm.sweep(ids, tmp_path / "a", {"num_heads": [4, 5]}, **SMALL | {"steps": 2})
     assert [trial.status for trial in found.trials] == ["done", "failed"]
     assert "does not divide" in str(found.trials[1].message)
-    with pytest.raises(bytemill.ConfigError, match="none of the runs could be begun"):
+    with pytest.raises(bytemill.ConfigError, match="none of the runs could start"):
         lm.sweep(ids, tmp_path / "b", {"num_heads": [3, 5]}, **SMALL)
     assert not (tmp_path / "b").exists()
     with pytest.raises(FileNotFoundError):
@@ -264,6 +265,29 @@ def test_what_does_not_fit(ids: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(search, "train", lambda *_, **__: torch.ones(2) @ torch.ones(3))
     with pytest.raises(RuntimeError, match="size"):
         lm.sweep(ids, tmp_path / "b", {"batch_size": [8, 16]}, **keys)
+
+
+def test_settings_predicted_not_to_fit_are_skipped(
+    ids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {name: value for name, value in SMALL.items() if name != "batch_size"} | {"steps": 2}
+    limit = resident_memory() + 2_000_000_000
+    monkeypatch.setattr(fitting, "available_memory", lambda _: limit)
+    space = {"batch_size": [4, 10_000_000]}
+    found = lm.sweep(ids, tmp_path / "a", space, **keys)
+    assert [trial.status for trial in found.trials] == ["done", "failed"]
+    assert "training on 10,000,000 sequences" in str(found.trials[1].message)
+    assert not found.trials[1].run.exists()
+    with pytest.raises(bytemill.ConfigError, match="none of the runs could start: training on"):
+        lm.sweep(ids, tmp_path / "b", {"batch_size": [10_000_000, 20_000_000]}, **keys)
+    with pytest.raises(bytemill.ConfigError, match="training on 10,000,000 sequences"):
+        lm.find_lr(ids, **keys | {"steps": 20, "batch_size": 10_000_000})
+    monkeypatch.setattr(fitting, "available_memory", lambda _: 0)
+    forced = lm.sweep(ids, tmp_path / "c", {"batch_size": [4, 8]}, force=True, **keys)
+    assert [trial.status for trial in forced.trials] == ["done", "done"]
+    # Whether it was forced is not what a run is.
+    again = lm.sweep(ids, tmp_path / "c", {"batch_size": [4, 8]}, resume=True, **keys)
+    assert [trial.status for trial in again.trials] == ["done", "done"]
 
 
 def test_the_command(ids: Path, tmp_path: Path) -> None:

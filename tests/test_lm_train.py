@@ -259,6 +259,13 @@ def test_the_file_goes_over_the_preset_and_options_over_the_file(tmp_path: Path)
     ("text", "message"),
     [
         ("learning_rat = 1", "unknown key 'learning_rat'"),
+        ("learning_rate = 1", "did you mean lr?"),
+        ("[model]\nn_embd = 64", "did you mean d_model?"),
+        ("n_layer = 2", "did you mean num_layers?"),
+        ("block_size = 64", "did you mean context_length?"),
+        ("max_steps = 64", "did you mean steps?"),
+        ("dropout = 0.1", "no dropout"),
+        ('device = "gpu"', "auto, cpu, cuda, cuda:N or mps, got 'gpu'"),
         ("[modle]\nd_model = 3", "did you mean model"),
         ("[model]\nsteps = 3", "unknown key 'steps'"),
         ("[train]\nstep = 3", "did you mean steps"),
@@ -340,8 +347,32 @@ def test_what_cannot_be_resumed_or_replaced(ids: Path, tmp_path: Path) -> None:
 
 
 def test_raw_ids_need_a_vocabulary(ids: Path, tmp_path: Path) -> None:
-    with pytest.raises(bytemill.ConfigError, match="raw ids do not tell"):
+    with pytest.raises(bytemill.ConfigError, match="vocabulary size of raw ids is unknown"):
         lm.train(ids, tmp_path / "run", **SMALL | {"vocab_size": None})
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [("corpus.txt", b"a"), ("a.jsonl", b'{"text": "a"}'), ("a.txt.gz", b"\x1f\x8b"),
+     ("corpus", "Straßen, 道路 and\troads\r\n".encode() * 300)],
+)  # fmt: skip
+def test_text_in_place_of_tokens_is_to_be_encoded_first(
+    name: str, data: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    for tokenizer in (None, "nothing.json"):
+        with pytest.raises(bytemill.TokensError) as caught:
+            lm.train(path, tmp_path / "run", tokenizer=tokenizer, **SMALL)
+        assert f"bytemill encode {path} -t tokenizer.json -o tokens/" in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
+@pytest.mark.parametrize("n_ids", [97, 256, 1000, 50257])
+def test_raw_ids_are_not_taken_for_text(n_ids: int, dtype: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.bin"
+    np.random.default_rng(n_ids).integers(32, n_ids, 2000).astype(dtype).tofile(path)
+    assert len(lm.open_tokens(path, dtype=dtype)) == 2000
 
 
 def test_tokens_and_tokenizers_must_match(
@@ -431,12 +462,43 @@ def test_the_plan_gives_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "too small" in small.reasons[1]
     assert devices.choose(model, lm.TrainConfig(dtype="bfloat16")).dtype == torch.bfloat16
     assert devices.choose(small_lm.config(qk_norm=True), lm.TrainConfig()).kernels == "torch"
-    with pytest.raises(bytemill.ConfigError, match="device=cuda was asked for"):
+    with pytest.raises(bytemill.ConfigError, match="device 'cuda' was requested"):
         devices.choose(model, lm.TrainConfig(device="cuda"))
     asked = devices.choose(model, lm.TrainConfig(dtype="float32", kernels="plain", compile="body"))
     assert (asked.kernels, asked.compile) == ("plain", "body")
     monkeypatch.setattr(devices, "_try_fused", lambda: "RuntimeError")
     assert devices.choose(model, lm.TrainConfig(dtype="float32")).kernels == "torch"
+
+
+@pytest.mark.parametrize(
+    ("name", "n_gpus", "found"),
+    [
+        ("cpu", 0, "cpu"), (None, 0, "cpu"), ("auto", 2, "cuda:0"), ("cuda", 2, "cuda:0"),
+        ("cuda:1", 2, "cuda:1"), ("cuda", 0, "finds no such device"), ("mps", 0, "no such device"),
+        ("cuda:7", 2, "available here: cpu, cuda:0, cuda:1"), ("gpu", 2, "got 'gpu'"),
+        ("cuda:", 2, "got 'cuda:'"), ("cuda:x", 2, "got 'cuda:x'"), ("cpu:3", 2, "got 'cpu:3'"),
+    ],
+)  # fmt: skip
+def test_a_device_that_is_missing_or_unknown_is_an_error(
+    name: str | None, n_gpus: int, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: n_gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    if found in ("cpu", "cuda:0", "cuda:1"):
+        assert str(devices.find_device(name)) == found
+        return
+    with pytest.raises(bytemill.ConfigError) as caught:
+        devices.find_device(name)
+    assert found in str(caught.value)
+
+
+def test_every_rank_has_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert str(devices.find_device("cuda", local_rank=1)) == "cuda:1"
+    with pytest.raises(bytemill.ConfigError, match="one GPU, and several ranks"):
+        devices.choose(small_lm.config(), lm.TrainConfig(device="cuda:0"), local_rank=1)
 
 
 def test_probing_draws_nothing() -> None:
@@ -461,7 +523,7 @@ def test_what_cannot_be_compiled_runs_as_it_is(
     monkeypatch.setattr(torch, "compile", broken)
     monkeypatch.setattr(torch.nn.Module, "compile", broken)
     lm.train(ids, tmp_path / "a", **SMALL | {"compile": "body", "progress": "plain"})
-    assert "compiling failed (RuntimeError); going on without" in capfd.readouterr().err
+    assert "compiling failed (RuntimeError); training without it" in capfd.readouterr().err
     lm.train(ids, tmp_path / "b", **SMALL)
     assert weights(tmp_path / "a", 20) == weights(tmp_path / "b", 20)
 

@@ -70,6 +70,45 @@ def test_limits_of_control_groups(tmp_path: Path, files: dict[str, str], limit: 
     assert memory.allowed_memory(put(tmp_path, files)) == (limit or machine)
 
 
+@pytest.mark.parametrize(
+    ("files", "left"),
+    [
+        ({"proc/meminfo": "MemTotal: 900 kB\nMemAvailable:  5 kB\n"}, 5 * 1024),
+        ({f"{V2}/memory.max": "8000000000", f"{V2}/memory.current": "7999990000"}, 10_000),
+        # The page cache gives way.
+        (
+            {
+                "proc/self/cgroup": "0::/a\n",
+                f"{V2}/a/memory.max": "8000000000",
+                f"{V2}/a/memory.current": "7999990000",
+                f"{V2}/a/memory.stat": "anon 1\nactive_file 1000\ninactive_file 2000\nfile 9\n",
+            },
+            13_000,
+        ),
+        (
+            {
+                f"{V1}/memory.limit_in_bytes": "8000000000",
+                f"{V1}/memory.usage_in_bytes": "7999990000",
+                f"{V1}/memory.stat": "inactive_file 7\ntotal_inactive_file 500\n",
+            },
+            10_500,
+        ),
+        ({f"{V2}/memory.max": "1000", f"{V2}/memory.current": "8000"}, None),
+    ],
+)
+def test_what_others_hold_is_not_available(
+    tmp_path: Path, files: dict[str, str], left: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "resident_memory", lambda: 100)
+    root = put(tmp_path, files)
+    if left is None:  # above the limit already: this process may keep what it has
+        assert memory.available_memory(1, root) == 100
+    else:
+        assert memory.available_memory(1, root) == 100 + left
+        assert memory.available_memory(2, root) == 100 + left // 2
+    assert memory.available_memory() <= memory.allowed_memory()
+
+
 def test_the_limit_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     used = resident_memory()
     limit = memory.memory_limit("3GB")

@@ -219,6 +219,12 @@ def _amount(event: ProgressEvent, n: float) -> str:
     return f"{n:,.0f}" if event.phase in UNITS else size(n)
 
 
+def _rate(event: ProgressEvent, rate: float) -> str:
+    """An amount per second; steps can take longer than that."""
+    slow = event.phase in UNITS and rate < 9.95
+    return f"{rate:.2g}/s" if slow else f"{_amount(event, rate)}/s"
+
+
 def _line(event: ProgressEvent, width: int = 0, bar: str = "") -> str:
     """Phase, how much, how fast, how long still; the bar takes what is left of `width`."""
     head = f"{event.phase:6}"
@@ -227,7 +233,7 @@ def _line(event: ProgressEvent, width: int = 0, bar: str = "") -> str:
     if event.total:
         share = min(event.done / event.total, 1.0)
         fields[0] = f"{share:4.0%}  {fields[0]} of {_amount(event, event.total)}"
-    fields.append(f"{_amount(event, event.rate)}/s")
+    fields.append(_rate(event, event.rate))
     if event.eta is not None:
         fields.append(f"{duration(event.eta)} left")
     if event.memory:
@@ -246,11 +252,11 @@ def _line(event: ProgressEvent, width: int = 0, bar: str = "") -> str:
 
 def _totals(event: ProgressEvent) -> str:
     unit = f" {UNITS[event.phase]}" if event.phase in UNITS else ""
-    rate = _amount(event, event.done / max(event.seconds, 1e-9))
+    rate = _rate(event, event.done / max(event.seconds, 1e-9))
     memory = f", memory {size(event.memory)}" if event.memory else ""
     return (
         f"{event.phase:6}  {_amount(event, event.done)}{unit} in {duration(event.seconds)}, "
-        f"{rate}/s{memory}"
+        f"{rate}{memory}"
     )
 
 

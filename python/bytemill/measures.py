@@ -108,38 +108,47 @@ def parse_count(text: str) -> int:
     raise ConfigError(f"{text!r} is not a whole number", "write 32000, 32k or 1.5M")
 
 
-def resident_memory() -> int:
-    """The bytes of memory this process holds, or 0 if the system does not say.
+def resident_memory(*, peak: bool = False) -> int:
+    """The bytes of memory that this process holds, or 0 if the system does not report it.
 
-    On macOS, where the present size needs a foreign library, it is the greatest so far.
+    On macOS, where the present size needs a foreign library, it is always the peak.
+
+    Args:
+        peak: the most so far, not what it holds now.
     """
     # Progress must never be what fails, whatever a sandbox or a rare system does here.
     try:
-        return _system_memory()
+        return _system_memory(peak)
     except Exception:
         return 0
 
 
 if sys.platform != "win32":
 
-    def _system_memory() -> int:
-        if os.path.exists("/proc/self/statm"):
+    def _system_memory(peak: bool) -> int:
+        if peak and os.path.exists("/proc/self/status"):
+            # Not getrusage: its maximum starts with that of the parent process.
+            with open("/proc/self/status", "rb") as file:
+                for line in file:
+                    if line.startswith(b"VmHWM:"):
+                        return int(line.split()[1]) * 1024
+        elif os.path.exists("/proc/self/statm"):
             with open("/proc/self/statm", "rb") as file:
                 return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         import resource
 
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         # macOS counts bytes here, the other systems kilobytes.
-        return peak * (1 if sys.platform == "darwin" else 1024)
+        return most * (1 if sys.platform == "darwin" else 1024)
 
 else:
 
-    def _system_memory() -> int:
+    def _system_memory(peak: bool) -> int:
         import ctypes
         from ctypes import wintypes
 
         # PROCESS_MEMORY_COUNTERS: two 32-bit fields, then eight of pointer size, of which the
-        # second is the working set.
+        # first is the peak of the working set and the second the working set.
         class Counters(ctypes.Structure):
             _fields_ = [
                 ("size", wintypes.DWORD),
@@ -156,4 +165,4 @@ else:
         query.argtypes = [wintypes.HANDLE, ctypes.POINTER(Counters), wintypes.DWORD]
         if not query(process(), ctypes.byref(counters), counters.size):
             return 0
-        return int(counters.fields[1])
+        return int(counters.fields[0 if peak else 1])

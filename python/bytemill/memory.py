@@ -11,7 +11,7 @@ from pathlib import Path
 from .errors import ConfigError
 from .measures import parse_size, resident_memory, size
 
-__all__ = ["MemoryLimit", "allowed_memory", "memory_limit"]
+__all__ = ["MemoryLimit", "allowed_memory", "available_memory", "memory_limit"]
 
 # Of what is allowed, this share is taken where no limit is given: other programs, the page cache
 # and what Python itself will still need live on the rest.
@@ -66,11 +66,28 @@ def allowed_memory(root: Path = Path("/")) -> int:
     return min(_limits(root), default=sys.maxsize)
 
 
+def available_memory(n_processes: int = 1, root: Path = Path("/")) -> int:
+    """The bytes that this process may hold in total: what is allowed, less what others hold.
+
+    Args:
+        n_processes: of this kind share what is left on this machine.
+        root: where `/proc` and `/sys` are.
+    """
+    own = resident_memory()
+    left = [limit - _used(file) for file in _control_groups(root) for limit in _limit(file)]
+    for line in _read(root / "proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            left.append(int(line.split()[1]) * 1024)
+    most = [own + max(0, n) // n_processes for n in left]
+    return min([allowed_memory(root) // n_processes, *most])
+
+
 def _limits(root: Path) -> Iterator[int]:
     physical = _physical()
     if physical:
         yield physical
-    yield from _control_groups(root)
+    for file in _control_groups(root):
+        yield from _limit(file)
     own = _address_space()
     if own:
         yield own
@@ -108,8 +125,8 @@ def _address_space() -> int:
     return 0 if soft == resource.RLIM_INFINITY else soft
 
 
-def _control_groups(root: Path) -> Iterator[int]:
-    """The limits of the control groups that this process is in, and of those around them."""
+def _control_groups(root: Path) -> Iterator[Path]:
+    """The files with the limits of the control groups of this process, and of those around them."""
     v1, v2 = "sys/fs/cgroup/memory", "sys/fs/cgroup"
     for line in _read(root / "proc/self/cgroup").splitlines():
         # number:controllers:path, the second empty in version 2
@@ -120,14 +137,27 @@ def _control_groups(root: Path) -> Iterator[int]:
         elif "memory" in controllers.split(","):
             yield from _upwards(root / v1, path, "memory.limit_in_bytes")
     # In a container the path is often that of the host, and only the top is to be seen.
-    yield from _limit(root / v2 / "memory.max")
-    yield from _limit(root / v1 / "memory.limit_in_bytes")
+    yield root / v2 / "memory.max"
+    yield root / v1 / "memory.limit_in_bytes"
 
 
-def _upwards(top: Path, path: str, name: str) -> Iterator[int]:
+def _upwards(top: Path, path: str, name: str) -> Iterator[Path]:
     parts = [part for part in path.split("/") if part not in ("", "..")]
     for depth in range(len(parts), 0, -1):
-        yield from _limit(top.joinpath(*parts[:depth], name))
+        yield top.joinpath(*parts[:depth], name)
+
+
+def _used(file: Path) -> int:
+    """The bytes that the group of a limit holds, without the page cache, which gives way."""
+    v2 = file.name == "memory.max"
+    text = _read(file.with_name("memory.current" if v2 else "memory.usage_in_bytes")).strip()
+    if not text.isdecimal():
+        return 0
+    cached = (
+        ("inactive_file", "active_file") if v2 else ("total_inactive_file", "total_active_file")
+    )
+    pairs = [line.split() for line in _read(file.with_name("memory.stat")).splitlines()]
+    return int(text) - sum(int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] in cached)
 
 
 def _limit(file: Path) -> Iterator[int]:

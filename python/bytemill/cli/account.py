@@ -1,4 +1,4 @@
-"""`bytemill account`: what a model costs, before it is made; and after, beside the prediction."""
+"""`bytemill account`: what a model costs, before it is made; and measured, beside the estimate."""
 
 from __future__ import annotations
 
@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import lm, measures
-from ..lm.config import ModelConfig
+from ..errors import ConfigError
+from ..lm.config import ModelConfig, unknown_key
 from ..lm.plot import picture_path, plot_shares
-from ..lm.settings import DEFAULT_PRESET, MODEL_KEYS, PRESETS, TrainConfig, merged, read_toml
+from ..lm.settings import (
+    DEFAULT_PRESET,
+    GPT2_IDS,
+    MODEL_KEYS,
+    OTHER_IDS,
+    PRESETS,
+    TrainConfig,
+    preset_model,
+    read_toml,
+)
 from . import options, streams
 from .fields import model_options
 
@@ -22,16 +32,13 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 examples:
-  bytemill account --preset gpt2-xl
-  bytemill account --preset gpt2-xl --context 16384 --hardware a100 --tokens 100e9
-  bytemill account --preset gpt2-small --preset gpt2-medium --preset gpt2-xl
-  bytemill account --preset gpt2-xl --plot shares.png
-  bytemill account --preset laptop --batch-size 32 --hardware this --measure
+  bytemill account gpt2-xl
+  bytemill account gpt2-xl --context 16384 --hardware a100 --tokens 100e9
+  bytemill account gpt2-small gpt2-medium gpt2-xl
+  bytemill account gpt2-xl --plot shares.png
+  bytemill account laptop --batch-size 32 --hardware this --measure
   bytemill account run/ --json
 """
-
-GPT2_IDS = 50257
-OTHER_IDS = 10000
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -50,10 +57,9 @@ class _Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 @click.command(short_help="What a model costs: parameters, memory, time.", epilog=EXAMPLES)
-@click.argument("run", required=False, metavar="[RUN]")
+@click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option("--preset", multiple=True, metavar="NAME",
-              help=f"Shape by name: {', '.join(PRESETS)}; several are put side by side.  "
-              f"[default: {DEFAULT_PRESET}]")  # fmt: skip
+              help="The same as MODEL, for presets only.")  # fmt: skip
 @click.option("--config", metavar="FILE", help="TOML file as for bytemill train.")
 @click.option("--batch-size", type=click.IntRange(min=1), default=1, show_default=True,
               metavar="N", help="Sequences at a time.")  # fmt: skip
@@ -66,18 +72,18 @@ class _Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.option("--mfu", type=click.FloatRange(0, 1, min_open=True), default=0.4, show_default=True,
               metavar="X", help="Share of the hardware's peak that is reached.")  # fmt: skip
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16"]),
-              help="Arithmetic of the products.  [default: bfloat16 on a GPU]")  # fmt: skip
+              help="Matmul dtype.  [default: bfloat16 on a GPU]")  # fmt: skip
 @click.option("--optimizer", type=click.Choice(["adamw", "muon", "sgd"]), default="adamw",
-              show_default=True, help="What it remembers takes memory.")  # fmt: skip
+              show_default=True, help="Its state takes memory.")  # fmt: skip
 @click.option("--measure", is_flag=True,
-              help="Also do some real steps here, and show both side by side.")  # fmt: skip
+              help="Also train some real steps here, and compare.")  # fmt: skip
 @click.option("--plot", "picture", type=click.Path(path_type=Path), metavar="FILE",
               help="Draw how shares move with size and context: .png, .svg or .pdf.")  # fmt: skip
 @options.overwrite_option
 @streams.json_option
 @model_options(vocab_size=f"Ids.  [default: {GPT2_IDS} for gpt2-…, {OTHER_IDS} for others]")
 def account(
-    run: str | None,
+    models: tuple[str, ...],
     preset: tuple[str, ...],
     config: str | None,
     measure: bool,
@@ -87,22 +93,23 @@ def account(
     memory: str | None,
     **given: Any,
 ) -> None:
-    """Reckon what a model costs: of presets, of a config, or of RUN's model.
+    """Estimate what a MODEL costs: a preset by name, or the model of a run; several are compared.
 
     Parameters, memory by kind and by how activations are kept, operations by component and their
     shares, the largest batch that fits, the days to train.
     """
-    if run is not None and (preset or config):
-        raise click.UsageError("RUN has its own config: leave out --preset and --config")
-    if measure and len(preset) > 1:
-        raise click.UsageError("--measure is for one model: give one --preset")
+    if models and config:
+        raise click.UsageError("a MODEL has its own config: give MODEL or --config")
+    names: list[str | None] = [*models, *preset]
+    if measure and len(names) > 1:
+        raise click.UsageError("--measure is for one model: give one MODEL")
     if picture is not None:
         options.check_file(picture_path(picture), overwrite)
     fields = {key: given.pop(key) for key in MODEL_KEYS}
     changes = {key: value for key, value in fields.items() if value is not None}
     limit = None if memory is None else measures.parse_size(memory)
-    names: list[str | None] = [*preset] or [run]
-    configs = [_model(name if run is None else None, run, config, changes) for name in names]
+    names = names or [None]
+    configs = [_model(name, config, changes) for name in names]
     if given["hardware"] == "this":
         # Measured once, for all of them.
         if not as_json:
@@ -132,16 +139,15 @@ def account(
             streams.put(_compared(measured))
 
 
-def _model(
-    preset: str | None, run: str | None, config: str | None, changes: dict[str, Any]
-) -> ModelConfig:
-    if run is not None:
-        keys = lm.read_config(Path(run))["model"] | changes
-    else:
-        file = {} if config is None else read_toml(config)
-        name = preset or file.get("preset") or DEFAULT_PRESET
-        ids = GPT2_IDS if name.startswith("gpt2") else OTHER_IDS
-        keys = {"vocab_size": ids} | merged(preset, file, changes)
+def _model(name: str | None, config: str | None, changes: dict[str, Any]) -> ModelConfig:
+    """The model that is meant by a preset's name, the path of a run, or a TOML file."""
+    if name is None or (name in PRESETS and not (Path(name) / "config.json").exists()):
+        return preset_model(name, None if config is None else read_toml(config), **changes)
+    if not Path(name).exists():
+        raise ConfigError(
+            f"{name}: no such run or preset", unknown_key(name, PRESETS, "presets").hint
+        )
+    keys = lm.read_config(Path(name))["model"] | changes
     return ModelConfig(**{key: value for key, value in keys.items() if key in MODEL_KEYS})
 
 

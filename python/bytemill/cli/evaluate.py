@@ -1,4 +1,4 @@
-"""`bytemill evaluate`: how well a run's model foretells tokens."""
+"""`bytemill evaluate`: how well a run's model predicts tokens."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ examples:
               metavar="N", help="Windows at a time.")  # fmt: skip
 @click.option("--token-dtype", type=click.Choice(["uint16", "uint32", "int32"]), default="uint16",
               show_default=True, help="Type of raw ids (.bin).")  # fmt: skip
-@click.option("--device", type=click.Choice(["cpu", "cuda", "mps"]),
-              help="Where to compute.  [default: a GPU, or the CPU]")  # fmt: skip
+@options.run_tokenizer_option
+@options.device_option
 @click.option("--check/--no-check", default=True, show_default=True,
               help="Look for documents that the run was trained on.")  # fmt: skip
 @options.quiet_option
@@ -55,9 +55,9 @@ def evaluate(
     """Evaluate the model of RUN on TOKENS: a directory that `bytemill encode -o` made, a .npy,
     or raw ids.
 
-    Every token is foretold once, behind at least the context less --stride tokens where there are
-    so many. What looks like a mistake is said: another tokenizer, documents that were trained on,
-    a loss that is worse than guessing.
+    Each token is predicted once, with at least context − stride tokens of context where available.
+    Likely mistakes are reported: another tokenizer, documents that the run was trained on, a loss
+    worse than guessing.
     """
     from .. import lm
 
@@ -106,4 +106,6 @@ def _perplexity(value: float) -> str:
 
 
 def _bits(value: float | None) -> str:
-    return "not known: no tokenizer" if value is None else f"{value:.4f}"
+    return (
+        "unknown: the run has no tokenizer (give it with -t)" if value is None else f"{value:.4f}"
+    )

@@ -50,6 +50,7 @@ examples:
 )
 @click.option("--step", default="best", show_default=True, metavar="NAME",
               help="Which checkpoint: best, last, or a number.")  # fmt: skip
+@options.run_tokenizer_option
 @click.option(
     "--pre-tokenizer",
     metavar="NAME",
@@ -58,12 +59,16 @@ examples:
 @options.overwrite_option
 @options.quiet_option
 @streams.json_option
+@click.pass_context
 def export(
+    ctx: click.Context,
+    /,
     run: str,
     target: str,
     output: Path,
     dtype: str,
     step: str,
+    tokenizer: str | None,
     pre_tokenizer: str | None,
     overwrite: bool,
     quiet: bool,
@@ -71,8 +76,8 @@ def export(
 ) -> None:
     """Write the model of RUN, with its tokenizer, for other programs.
 
-    The numbers that the others compute are ours up to rounding. A model or a tokenizer that they
-    cannot express is refused, with the reason.
+    The others compute the same numbers up to rounding. Models and tokenizers that the target
+    format cannot represent exactly are refused, with the reason.
     """
     from .. import lm
 
@@ -84,6 +89,7 @@ def export(
         to=target,  # type: ignore[arg-type]
         step=step,
         dtype=dtype,  # type: ignore[arg-type]
+        tokenizer=tokenizer,
         pre_tokenizer=pre_tokenizer,
         overwrite=overwrite,
         progress=options.progress(quiet, as_json),
@@ -107,7 +113,9 @@ def export(
             f"{size(done.n_bytes)} of weights ({dtype}){named}"
         )
         if not done.tokenizer:
-            streams.say("note: the run has no tokenizer, so none went along")
+            streams.note(
+                ctx, "the run has no tokenizer, so none was written; give it with -t tokenizer.json"
+            )
 
 
 @click.command("import", short_help="A run of a model of transformers.", epilog=IMPORT_EXAMPLES)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import ConfigError
-from . import streams
+from . import options, streams
 
 if TYPE_CHECKING:
     from ..lm import TransformerLM
@@ -25,20 +26,21 @@ examples:
 """
 
 
-@click.command(short_help="Let a model write.", epilog=EXAMPLES)
+@click.command(short_help="Continue a text with a model.", epilog=EXAMPLES)
 @click.argument("run", metavar="RUN")
 @click.argument("prompt", required=False)
 @click.option("--max-tokens", type=click.IntRange(min=1), default=256, show_default=True,
               metavar="N", help="Most tokens of a sample.")  # fmt: skip
 @click.option("--temperature", type=click.FloatRange(min=0), default=0.8, show_default=True,
-              metavar="X", help="0 takes the likeliest token; more is more daring.")  # fmt: skip
+              metavar="X", help="0 takes the likeliest token; higher is more random.")  # fmt: skip
 @click.option("--top-k", type=click.IntRange(min=1), metavar="N", help="Only the N likeliest.")
 @click.option("--top-p", type=click.FloatRange(0, 1), default=0.95, show_default=True,
               metavar="X", help="Only the likeliest that make up X.")  # fmt: skip
 @click.option("--min-p", type=click.FloatRange(0, 1), metavar="X",
               help="Only those at least X times as likely as the likeliest.")  # fmt: skip
 @click.option("--repetition-penalty", type=click.FloatRange(min=0, min_open=True), default=1.0,
-              show_default=True, metavar="X", help="Above 1, used ones come less.")  # fmt: skip
+              show_default=True, metavar="X",
+              help="Above 1, tokens already used become less likely.")  # fmt: skip
 @click.option("--stop", multiple=True, metavar="TEXT",
               help="End before this text; may be repeated. \\n and \\t are known.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N",
@@ -47,7 +49,8 @@ examples:
               metavar="N", help="How many, made side by side.")  # fmt: skip
 @click.option("--step", default="best", show_default=True, metavar="NAME",
               help="Which checkpoint: best, last, or a number.")  # fmt: skip
-@click.option("--device", metavar="NAME", help="Where to compute.  [default: a GPU, or the CPU]")
+@options.run_tokenizer_option
+@options.device_option
 @click.option("--special", is_flag=True,
               help="Special tokens written in the prompt are such, not plain text.")  # fmt: skip
 @click.option("--echo/--no-echo", default=True, show_default=True, help="Show the prompt too.")
@@ -60,6 +63,7 @@ def generate(
     stop: tuple[str, ...],
     samples: int,
     step: str,
+    tokenizer: str | None,
     device: str | None,
     special: bool,
     echo: bool,
@@ -67,9 +71,9 @@ def generate(
     as_json: bool,
     **sampling: Any,
 ) -> None:
-    """Write on behind PROMPT with the model of RUN; the text goes to stdout as it comes.
+    """Continue PROMPT with tokens sampled from the model of RUN; text goes to stdout as it is made.
 
-    Without a prompt a new text begins. With - every line of stdin is a prompt.
+    Without PROMPT, start a new text. With -, each line of stdin is a prompt.
     """
     from .. import lm
 
@@ -77,29 +81,30 @@ def generate(
         raise click.UsageError("--interactive asks for prompts: leave PROMPT out")
     if step not in ("best", "last") and not step.isdecimal():
         raise click.UsageError(f"--step {step}: best, last or a number of steps")
-    model, tokenizer = lm.load(run, step=step, device=device or _device())
-    if tokenizer is None:
+    model, found = lm.load(run, step=step, device=device or "auto", tokenizer=tokenizer)
+    if found is None:
         raise ConfigError(
             f"{run}: the run has no tokenizer, so it cannot read or write text",
-            "put the tokenizer.json that the tokens were made with into it",
+            "give the one that the tokens were made with: -t tokenizer.json; copied to "
+            f"{Path(run) / 'tokenizer.json'}, it is found there",
         )
-    options = {
+    chosen: dict[str, Any] = {
         "max_tokens": max_tokens,
         "n_samples": samples,
         "stop": [text.replace("\\n", "\n").replace("\\t", "\t") for text in stop],
         "special": "all" if special else "none",
     }
-    options |= sampling
+    chosen |= sampling
     prompts = _prompts(prompt, interactive)
     for number, text in enumerate(prompts):
         if as_json:
-            _put_json(model, tokenizer, text, options)
+            _put_json(model, found, text, chosen)
         elif samples == 1:
             if number and not interactive:
                 click.echo()
-            _stream(model, tokenizer, text, options, echo and not interactive)
+            _stream(model, found, text, chosen, echo and not interactive)
         else:
-            _put_samples(model, tokenizer, text, options, echo)
+            _put_samples(model, found, text, chosen, echo)
 
 
 def _prompts(prompt: str | None, interactive: bool) -> Iterator[str]:
@@ -163,11 +168,3 @@ def _put_json(
             "samples": [{"text": text, "ended": reason} for text, reason in zip(texts, reasons)],
         }
     )
-
-
-def _device() -> str:
-    import torch
-
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"

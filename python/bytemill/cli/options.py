@@ -65,6 +65,22 @@ tokenizer_option = click.option(
     metavar="FILE",
     help="Tokenizer file of any known format, or a directory with one.",
 )
+# Of a run, which usually has its own.
+run_tokenizer_option = click.option(
+    "-t",
+    "--tokenizer",
+    metavar="FILE",
+    help="Tokenizer the model was trained with, for a run without one.  "
+    "[default: the run's tokenizer.json]",
+)
+device_option = click.option(
+    "--device",
+    metavar="NAME",
+    help="Where to compute: cpu, cuda, cuda:1, mps.  [default: a GPU, or the CPU]",
+)
+force_option = click.option(
+    "--force", is_flag=True, help="Train even if that is predicted not to fit into memory."
+)
 special_option = click.option(
     "--special",
     type=click.Choice(["all", "none", "error"]),

@@ -20,6 +20,7 @@ import click
 from .. import displays
 from .._files import naming
 from ..errors import BytemillError
+from ..lm.config import ABSENT, SYNONYMS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -141,7 +142,22 @@ def usage(error: click.ClickException) -> None:
     command = ctx.command_path if ctx is not None else "bytemill"
     # click speaks in sentences, of several lines where it lists choices; ours are clauses of one.
     message = " ".join(error.format_message().split()).removesuffix(".")
-    _print("error", message[:1].lower() + message[1:], f"see {command} --help", "red")
+    hint = f"see {command} --help"
+    if isinstance(error, click.NoSuchOption) and ctx is not None:
+        meant = _meant(error.option_name, ctx.command)
+        if meant is not None:
+            message, hint = f"no such option '{error.option_name}'", meant
+    _print("error", message[:1].lower() + message[1:], hint, "red")
+
+
+def _meant(option: str, command: click.Command) -> str | None:
+    """A hint for an option that other programs have: `--lr` for `--learning-rate`."""
+    flags = {param.name: param.opts[-1] for param in command.params}
+    name = option.lstrip("-").replace("-", "_")
+    if name in ABSENT and "lr" in flags:
+        return ABSENT[name]
+    flag = flags.get(SYNONYMS.get(name))
+    return None if flag is None else f"did you mean {flag}?"
 
 
 def _event(

@@ -52,9 +52,10 @@ such as 1e-4..1e-2, from which logarithms are drawn evenly.
               help=f"Shape by name: {', '.join(PRESETS)}.  "
               f"[default: {DEFAULT_PRESET}]")  # fmt: skip
 @click.option("--config", metavar="FILE", help="TOML file, as for bytemill train.")
-@click.option("--resume", is_flag=True, help="Keep runs that are over, and go on with the others.")
+@click.option("--resume", is_flag=True, help="Keep finished runs, and train the others.")
 @options.engine_options
 @options.overwrite_option
+@options.force_option
 @options.quiet_option
 @streams.json_option
 @listed_options
@@ -81,7 +82,8 @@ def sweep(
     if resume and overwrite:
         raise click.UsageError("--resume contradicts --overwrite")
     common = {name: given.pop(name)
-              for name in ("tokenizer", "val", "token_dtype", "preset", "config")}  # fmt: skip
+              for name in ("tokenizer", "val", "token_dtype", "preset", "config",
+                           "force")}  # fmt: skip
     common["progress"] = options.progress(quiet, as_json)
     engine = options.engine_of(given)
     values = {name: parse(name, text) for name, text in given.items() if text is not None}
@@ -107,7 +109,7 @@ def sweep(
             **fixed,
         )
     except KeyboardInterrupt:
-        streams.note(ctx, f"what was done is in {output}; --resume goes on from there")
+        streams.note(ctx, f"finished runs are kept in {output}; --resume continues there")
         raise
     for note in found.notes:
         streams.note(ctx, note)
@@ -117,7 +119,7 @@ def sweep(
     streams.put([_table(found)])
     if found.best is not None and not quiet:
         best = shlex.quote(str(output / "best.toml"))
-        streams.say(f"best    {found.best.run}")
+        streams.say(f"best    {output / found.best.run.name}")
         streams.say(f"next    bytemill train {shlex.quote(tokens)} -o run/ --config {best}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import shlex
 import sys
@@ -65,10 +66,11 @@ examples:
 @click.option(
     "--start-from",
     metavar="RUN",
-    help="Begin with the weights of this run, trained or imported, and its shape (fine-tuning).",
+    help="Start with the weights and the shape of this run, trained or imported (fine-tuning).",
 )
-@click.option("--resume", is_flag=True, help="Go on with the run, if there is one.")
+@click.option("--resume", is_flag=True, help="Resume the run, if there is one.")
 @options.overwrite_option
+@options.force_option
 @options.quiet_option
 @streams.json_option
 @config_options
@@ -83,6 +85,7 @@ def train(
     start_from: str | None,
     resume: bool,
     overwrite: bool,
+    force: bool,
     quiet: bool,
     as_json: bool,
     **fields: Any,
@@ -90,8 +93,9 @@ def train(
     """Train a Llama-style language model on TOKENS: a directory that `bytemill encode -o` made, a
     .npy, or raw ids such as nanoGPT's train.bin.
 
-    The run has the model, its tokenizer, checkpoints and metrics. Interrupted, it goes on with
-    --resume as if nothing had happened. Under torchrun, ranks share the work.
+    The run has the model, its tokenizer, checkpoints and metrics. An interrupted run continues
+    with --resume, to the same bits. Under torchrun, ranks share the work. A run that is predicted
+    not to fit into memory is refused before it starts, with the micro-batch size that would fit.
     """
     from .. import lm
 
@@ -109,6 +113,7 @@ def train(
         start_from=start_from,
         resume=resume,
         overwrite=overwrite,
+        force=force,
         progress=False if quiet else "json" if as_json else None,
         **given,
     )
@@ -132,16 +137,29 @@ def _tell(result: TrainResult, output: Path, *, quiet: bool, as_json: bool) -> N
             {
                 "run": str(output),
                 "step": result.step,
-                "loss": result.loss,
+                "steps": result.steps,
+                # A run that was complete already has trained on nothing.
+                "loss": result.loss if math.isfinite(result.loss) else None,
                 "evaluation": None if evaluation is None else dataclasses.asdict(evaluation),
                 "tokens": result.tokens,
+                "total_tokens": result.total_tokens,
                 "seconds": round(result.seconds, 3),
             }
         )
     elif not quiet:
         held_out = "" if evaluation is None else f", held-out loss {evaluation.loss:.4f}"
-        streams.say(
-            f"saved   {output}: {result.step:,} steps, {result.tokens:,} tokens "
-            f"in {measures.duration(result.seconds)}{held_out}"
-        )
+        resumed = ""
+        if result.tokens < result.total_tokens:
+            resumed = f" this session ({result.total_tokens:,} tokens in all)"
+        if result.tokens:
+            streams.say(
+                f"saved   {output}: step {result.step:,} of {result.steps:,}, "
+                f"{result.tokens:,} tokens in {measures.duration(result.seconds)}"
+                f"{resumed}{held_out}"
+            )
+        else:
+            streams.say(
+                f"done    {output}: complete already at step {result.step:,}; "
+                "more --steps train it further"
+            )
         streams.say(f"next    bytemill generate {shlex.quote(str(output))} 'Once upon a time'")

@@ -6,6 +6,7 @@ Formulas are those of `costs`; here they are put together with hardware and a nu
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from ..errors import ConfigError
 from . import costs
 from .config import ModelConfig
 from .costs import Memory
+from .settings import preset_model
 
 __all__ = ["HARDWARE", "WAYS", "Account", "Hardware", "account"]
 
@@ -140,7 +142,7 @@ class Account:
 
 
 def account(
-    config: ModelConfig,
+    config: ModelConfig | str,
     *,
     batch_size: int = 1,
     dtype: Dtype | None = None,
@@ -150,10 +152,10 @@ def account(
     tokens: int | None = None,
     mfu: float = MFU,
 ) -> Account:
-    """Reckons what a model costs.
+    """Estimates what a model costs.
 
     Args:
-        config: the model.
+        config: the model, or the name of a preset, such as `"gpt2-xl"`.
         batch_size: sequences at a time, for memory and for the operations of an update.
         dtype: arithmetic of the products; None for what `bytemill train` would take there, and
             float32 without hardware. Weights and moments are float32 either way.
@@ -163,10 +165,12 @@ def account(
         tokens: to train on; None for the compute-optimal number.
         mfu: share of the hardware's peak that is reached.
 
-    >>> xl = account(ModelConfig(50257, 1024, 1600, 48, 25, d_ff=6400), hardware="a100")
+    >>> xl = account("gpt2-xl", hardware="a100")
     >>> xl.n_parameters, xl.forward_flops, f"{xl.shares()['feed-forward']:.2%}"
     (2127057600, 4513336524800, '66.91%')
     """
+    if isinstance(config, str):
+        config = preset_model(config)
     if batch_size < 1:
         raise ConfigError(f"batch_size={batch_size} cannot be", "use 1 or more")
     if not 0 < mfu <= 1:
@@ -250,12 +254,22 @@ def largest_batch(config: ModelConfig, limit: int, way: str, **given: Any) -> in
         memory = costs.training_memory(config, n, kernels=kernels, recompute=recompute, **given)
         return memory.peak <= limit
 
-    if not fits(1):
-        return 0
-    low = 1
-    while fits(2 * low):
-        low *= 2
-    high = 2 * low
+    return largest_that(fits)
+
+
+def largest_that(fits: Callable[[int], bool], below: int | None = None) -> int:
+    """The largest number of sequences that fits, by bisection; 0 if not even one does.
+
+    Args:
+        fits: whether so many do; fewer then do too.
+        below: a number that does not; None to look for one.
+
+    >>> largest_that(lambda n: n <= 100), largest_that(lambda n: n <= 5, 7)
+    (100, 5)
+    """
+    low, high = 0, below or 1
+    while below is None and fits(high):
+        low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

@@ -189,11 +189,61 @@ def from_mapping(cls: type[Any], fields: Mapping[str, Any], where: str) -> Any:
     return cls(**fields)
 
 
+# What other programs (nanoGPT, transformers, litgpt) call the fields of our configs.
+OTHER_NAMES = {
+    "batch_size": "batch",
+    "beta1": "adam_beta1",
+    "beta2": "adam_beta2",
+    "checkpoint_every": "save_every save_interval save_steps",
+    "clip": "grad_clip gradient_clipping max_grad_norm",
+    "context_length": "block_size context max_position_embeddings max_seq_len max_seq_length n_ctx "
+    "n_positions seq_len seq_length sequence_length",
+    "d_ff": "ffn_dim intermediate_size n_inner",
+    "d_model": "dim embed_dim embedding_dim hidden_size n_embd",
+    "dtype": "precision torch_dtype",
+    "eps": "adam_epsilon epsilon",
+    "eval_every": "eval_interval eval_steps",
+    "lr": "learning_rate max_lr",
+    "micro_batch_size": "device_batch_size gradient_accumulation_steps micro_batch "
+    "per_device_train_batch_size",
+    "norm_eps": "layer_norm_eps rms_norm_eps",
+    "num_heads": "heads n_head n_heads num_attention_heads",
+    "num_kv_heads": "n_kv_head n_kv_heads num_key_value_heads",
+    "num_layers": "depth layers n_layer n_layers num_hidden_layers",
+    "rope_theta": "rope_base",
+    "schedule": "lr_schedule lr_scheduler lr_scheduler_type",
+    "steps": "iterations iters max_iters max_steps num_steps train_steps",
+    "tie_embeddings": "tie_word_embeddings weight_tying",
+    "vocab_size": "n_vocab",
+    "warmup": "num_warmup_steps warmup_iters warmup_steps",
+    "weight_decay": "wd",
+}
+SYNONYMS = {name: field for field, names in OTHER_NAMES.items() for name in names.split()}
+# Options of other programs that have no counterpart here: what to do instead.
+IN_STEPS = "a run is counted in steps of batch_size × context_length tokens each: set steps"
+ABSENT = {
+    "dropout": "the models have no dropout; weight_decay regularizes them",
+    "epochs": IN_STEPS,
+    "num_epochs": IN_STEPS,
+    "num_train_epochs": IN_STEPS,
+}
+
+
 def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigError:
-    """The error for a key that nobody knows, with the likeliest that was meant."""
+    """The error for an unknown key, with the known one that was most likely meant.
+
+    >>> unknown_key("learning-rate", ["lr", "steps"], "options").hint
+    'did you mean lr?'
+    """
     names, key = sorted(known), str(key)[:80]
-    near = difflib.get_close_matches(key.replace("-", "_"), names, n=1)
+    plain = key.lower().replace("-", "_")
+    near = difflib.get_close_matches(plain, names, n=1)
+    if SYNONYMS.get(plain) in names:
+        near = [SYNONYMS[plain]]
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+    # Not among presets or tables, which have names of their own.
+    if "lr" in names:
+        hint = ABSENT.get(plain, hint)
     return ConfigError(f"{where}: unknown key {key!r}", hint)
 
 

@@ -8,8 +8,11 @@ corpus. Each epoch has an order of its own, and cuts at other places.
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
+import shlex
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Windows",
     "check_ids",
+    "check_length",
     "fixed_windows",
     "get_batch",
     "manifest_beside",
@@ -73,6 +77,14 @@ def open_tokens(
                 "tokens are whole numbers in one dimension",
             )
         return ids  # type: ignore[no-any-return]
+    if not place.is_file():
+        raise TokensError(f"{place}: neither a file nor a directory")
+    if _is_text(place):
+        raise TokensError(
+            f"{place}: a corpus of text, not tokens",
+            f"encode it first: bytemill encode {shlex.quote(str(place))} -t tokenizer.json "
+            "-o tokens/",
+        )
     kind = np.dtype(dtype).newbyteorder("<")
     if kind.kind not in "ui":
         raise ConfigError(f"token_dtype must be a type of whole numbers, got {dtype}")
@@ -85,8 +97,8 @@ def open_tokens(
     size = place.stat().st_size
     if size == 0 or size % kind.itemsize:
         raise TokensError(
-            f"{place}: {size} bytes are not ids of {kind.itemsize} bytes each",
-            "another dtype, perhaps: uint16 or uint32",
+            f"{place}: {size} bytes are not whole ids of {kind.itemsize} bytes each ({dtype})",
+            "give the type of the ids: token_dtype='uint32' (--token-dtype uint32)",
         )
     return np.memmap(place, kind, "r")
 
@@ -101,6 +113,24 @@ def manifest_beside(file: Path) -> dict[str, Any] | None:
     return manifest if any(shard["file"] == file.name for shard in shards) else None
 
 
+def _is_text(file: Path) -> bool:
+    """Whether a file is a corpus by its name, or by its first bytes.
+
+    Ids of two or four bytes are no UTF-8 without control characters: not for long.
+    """
+    if file.suffix in (".txt", ".md") or _native.input_format(str(file), None) != "text":
+        return True
+    with open(file, "rb") as opened:
+        head = opened.read(4096)
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return len(text) >= 16 and not any(
+        c not in "\t\n\f\r\x1b" and unicodedata.category(c) in ("Cc", "Cn") for c in text
+    )
+
+
 def get_batch(
     tokens: TokenArray | Iterable[int],
     batch_size: int,
@@ -112,7 +142,7 @@ def get_batch(
     """Random windows: ids (B, T), and the ids that follow each, (B, T)."""
     array: Any = tokens if hasattr(tokens, "__getitem__") else np.fromiter(tokens, np.int64)
     n_places = len(array) - context_length
-    _check_length(len(array), context_length)
+    check_length(len(array), context_length)
     draws = generator or np.random.default_rng()
     return _pairs(
         take_windows(array, draws.integers(0, n_places, batch_size), context_length), device
@@ -136,7 +166,7 @@ class Windows:
         seed: int = 0,
         vocab_size: int | None = None,
     ) -> None:
-        _check_length(len(tokens), context_length)
+        check_length(len(tokens), context_length)
         self.tokens, self.context_length, self.seed = tokens, context_length, check_seed(seed)
         self.vocab_size = vocab_size
         # One window fewer than would fit, if there are any to spare, so that each epoch may begin
@@ -173,7 +203,7 @@ class Windows:
 
 def fixed_windows(tokens: TokenArray, context_length: int, count: int) -> npt.NDArray[np.int64]:
     """Where at most `count` windows begin that are spread evenly and never overlap."""
-    _check_length(len(tokens), context_length)
+    check_length(len(tokens), context_length)
     fitting = (len(tokens) - 1) // context_length
     return (
         np.linspace(0, fitting - 1, min(count, fitting)).round().astype(np.int64) * context_length
@@ -221,13 +251,15 @@ def _pairs(
     return ids[:, :-1], ids[:, 1:]
 
 
-def _check_length(n_tokens: int, context_length: int) -> None:
+def check_length(n_tokens: int, context_length: int) -> None:
+    """Raises unless there are tokens for a context and the one after it."""
     if context_length < 1:
-        raise ConfigError(f"context_length={context_length} cannot be", "use 1 or more")
+        raise ConfigError(f"context_length must be ≥ 1, got {context_length}")
     if n_tokens <= context_length:
         raise TokensError(
-            f"{n_tokens} tokens are too few for one window of {context_length} and a token",
-            "encode more text, or use a shorter context",
+            f"{n_tokens:,} tokens are too few for a context of {context_length:,}: at least "
+            f"{context_length + 1:,} are needed",
+            "encode more text, or use a shorter context: context_length (--context)",
         )
 
 

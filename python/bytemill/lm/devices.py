@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,14 +12,15 @@ from typing import Any
 import torch
 
 from ..errors import ConfigError
+from ..measures import resident_memory
 from . import costs
 from .config import ModelConfig
 from .costs import can_fuse
 from .layers import Kernels
 from .model import TransformerLM
-from .settings import TrainConfig
+from .settings import TrainConfig, check_device_name
 
-__all__ = ["Plan", "choose", "matmul_rate", "peak_memory"]
+__all__ = ["Plan", "choose", "find_device", "free_memory", "matmul_rate", "peak_memory"]
 
 # Compiling takes some twenty seconds on a CPU; a run must be long enough to earn them back.
 COMPILE_PAYS_AFTER = 400.0
@@ -60,7 +60,7 @@ class Plan:
 
 
 def choose(model: ModelConfig, train: TrainConfig, local_rank: int = 0) -> Plan:
-    """The plan for this model on this machine; what was asked for is refused if it cannot be."""
+    """The plan for this model on this machine; what was requested is refused if it cannot be."""
     device, why_device = _device(train, local_rank)
     dtype, why_dtype = _dtype(model, train, device)
     kernels, why_kernels = _kernels(model, train, device, dtype)
@@ -74,31 +74,52 @@ def choose(model: ModelConfig, train: TrainConfig, local_rank: int = 0) -> Plan:
     return Plan(device, dtype, kernels, compiled, reasons)
 
 
-def _device(train: TrainConfig, local_rank: int) -> tuple[torch.device, str]:
-    has_cuda = torch.cuda.is_available()
+def find_device(name: str | None = None, local_rank: int = 0) -> torch.device:
+    """The device of that name, if it is there.
+
+    Args:
+        name: `cpu`, `cuda`, `cuda:1` and so on, `mps`; None or `auto` for a GPU, or the CPU.
+        local_rank: which of several GPUs `cuda` and `auto` mean.
+    """
+    check_device_name(name or "auto")
+    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     has_mps = torch.backends.mps.is_available()
-    name, why = train.device, "as asked for"
-    if name == "auto":
-        if has_cuda:
-            name, why = "cuda", torch.cuda.get_device_name(local_rank)
-        elif has_mps:
-            name, why = "mps", "a GPU of Apple's"
-        else:
-            name, why = "cpu", f"no GPU here; {torch.get_num_threads()} threads"
-    elif (name == "cuda" and not has_cuda) or (name == "mps" and not has_mps):
+    if name is None or name == "auto":
+        name = "cuda" if n_gpus else "mps" if has_mps else "cpu"
+    kind, _, number = name.partition(":")
+    index = int(number) if number else local_rank
+    if index >= n_gpus if kind == "cuda" else kind == "mps" and not has_mps:
+        there = ["cpu", *(f"cuda:{n}" for n in range(n_gpus)), *["mps"] * has_mps]
+        build = "" if kind != "cuda" or torch.version.cuda else " (this build of torch has no CUDA)"
         raise ConfigError(
-            f"device={name} was asked for, but torch finds none",
-            "check the driver and the build of torch, or use device='cpu'",
+            f"device {name!r} was requested, and torch finds no such device{build}",
+            f"available here: {', '.join(there)}",
         )
-    return torch.device(name, local_rank) if name == "cuda" else torch.device(name), why
+    return torch.device("cuda", index) if kind == "cuda" else torch.device(kind)
+
+
+def _device(train: TrainConfig, local_rank: int) -> tuple[torch.device, str]:
+    if local_rank and ":" in train.device:
+        raise ConfigError(
+            f"device {train.device!r} is one GPU, and several ranks were started here",
+            "use device='cuda' (--device cuda): each rank takes its own GPU",
+        )
+    device = find_device(train.device, local_rank)
+    if train.device != "auto":
+        return device, "as requested"
+    if device.type == "cuda":
+        return device, torch.cuda.get_device_name(device)
+    if device.type == "mps":
+        return device, "a GPU of Apple's"
+    return device, f"no GPU here; {torch.get_num_threads()} threads"
 
 
 def _dtype(model: ModelConfig, train: TrainConfig, device: torch.device) -> tuple[torch.dtype, str]:
     if train.dtype == "float32":
-        return torch.float32, "as asked for"
+        return torch.float32, "as requested"
     can, why = has_bfloat16(device)
     if train.dtype == "bfloat16":
-        return torch.bfloat16, "as asked for" if can else f"as asked for, though {why}"
+        return torch.bfloat16, "as requested" if can else f"as requested, though {why}"
     if can and device.type == "cpu" and not costs.bfloat16_pays_on_cpu(model):
         return torch.float32, f"{why}, but the products of this model are too small for it to pay"
     return (torch.bfloat16 if can else torch.float32), why
@@ -134,7 +155,7 @@ def _kernels(
     model: ModelConfig, train: TrainConfig, device: torch.device, dtype: torch.dtype
 ) -> tuple[Kernels, str]:
     if train.kernels != "auto":
-        return train.kernels, "as asked for"
+        return train.kernels, "as requested"
     if device.type != "cpu" or dtype != torch.float32:
         return "torch", "torch's own kernels are the best here"
     if not can_fuse(model):
@@ -171,7 +192,7 @@ def _compile(
     model: ModelConfig, train: TrainConfig, device: torch.device, kernels: Kernels
 ) -> tuple[str, str]:
     if train.compile != "auto":
-        return train.compile, "as asked for"
+        return train.compile, "as requested"
     if device.type == "mps" or kernels == "plain":
         return "off", "nothing to gain"
     if device.type == "cuda":
@@ -217,12 +238,18 @@ def synchronize(device: torch.device) -> None:
 
 
 def peak_memory(device: torch.device) -> int:
-    """The most bytes so far: of the GPU, or of this process."""
+    """The most bytes so far: of torch's allocator on a GPU, else of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    if sys.platform == "win32":
-        return 0
-    import resource
+    if device.type == "mps":
+        # Not a peak, but what was allocated once is kept.
+        return torch.mps.driver_allocated_memory()
+    return resident_memory(peak=True)
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1 if sys.platform == "darwin" else 1024)
+
+def free_memory(device: torch.device) -> int:
+    """The bytes of a GPU that torch's allocator may give out in all."""
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory()
+    # What the allocator has reserved already is not free, but its own.
+    return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)

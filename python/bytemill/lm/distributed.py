@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError, TrainingError
 from .model import TransformerLM
 
-__all__ = ["World", "joined", "local_rank", "ranks_of_environment"]
+__all__ = ["World", "joined", "local_rank", "local_size", "ranks_of_environment"]
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 # Long enough for the first rank to write a large checkpoint while the others wait.
@@ -58,6 +58,12 @@ def ranks_of_environment() -> tuple[int, int]:
 def local_rank() -> int:
     """The number of this rank on its machine."""
     return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def local_size() -> int:
+    """How many ranks share this machine."""
+    found = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(found)) if found.isdecimal() else 1
 
 
 @dataclass(frozen=True)

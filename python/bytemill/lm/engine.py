@@ -67,30 +67,35 @@ class Engine:
             self.model.use_kernels("torch")
             for block in self.model.layers:
                 block.compile(dynamic=False)
-            self.forward_backward(step)
+            self.forward_backward(step, n_parts=1)
         except Exception as error:
             # Whatever the compiler stumbles on, there is a way without it.
             for block in self.model.layers:
                 block._compiled_call_impl = None
             self.model.use_kernels(self.plan.kernels)
-            report.say(f"note: compiling failed ({type(error).__name__}); going on without")
+            report.say(f"note: compiling failed ({type(error).__name__}); training without it")
         self.optimizers.zero_grad()
 
     def trial(self, step: int) -> float:
-        """Seconds of a step, by trying one that changes nothing."""
+        """Seconds of a step, by trying a micro-batch of one that changes nothing."""
         best = math.inf
         for _ in range(2):
             began = time.perf_counter()
-            self.forward_backward(step)
+            self.forward_backward(step, n_parts=1)
             devices.synchronize(self.plan.device)
             best = min(best, time.perf_counter() - began)
         self.optimizers.zero_grad()
-        return best
+        return best * len(self.rows) / self.micro
 
-    def forward_backward(self, step: int) -> float:
-        """Adds up the gradients of a step; the mean loss of this rank's rows."""
+    def forward_backward(self, step: int, n_parts: int | None = None) -> float:
+        """Adds up the gradients of a step; the mean loss of this rank's rows.
+
+        Args:
+            step: whose batch.
+            n_parts: only the first micro-batches, to try them; None for all.
+        """
         total = 0.0
-        starts = range(self.rows.start, self.rows.stop, self.micro)
+        starts = range(self.rows.start, self.rows.stop, self.micro)[:n_parts]
         for start in starts:
             rows = range(start, min(start + self.micro, self.rows.stop))
             ids, targets = self.windows.batch(step, self.config.batch_size, self.plan.device, rows)

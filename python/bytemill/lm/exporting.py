@@ -68,6 +68,7 @@ def export_run(
     to: Target = "huggingface",
     step: str | int = "best",
     dtype: WeightType = "f32",
+    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     pre_tokenizer: str | None = None,
     overwrite: bool = False,
     progress: ProgressOption = None,
@@ -84,6 +85,7 @@ def export_run(
             llama.cpp.
         step: which checkpoint, as in [`load`][bytemill.lm.load].
         dtype: of the weights that are written.
+        tokenizer: the one the model was trained with, for a run that has none.
         pre_tokenizer: for `gguf`, llama.cpp's name of a pattern; None finds it.
         overwrite: replace an earlier export.
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
@@ -95,22 +97,22 @@ def export_run(
         raise ConfigError("pre_tokenizer is for gguf only", "leave it out")
     target = Path(out)
     _check_target(target, to, overwrite)
-    opened = open_run(run, step)
+    opened = open_run(run, step, tokenizer)
     config = checked_config(opened.step, opened.facts)
     kind = huggingface.architecture(config)
-    tokenizer = opened.tokenizer
-    end = None if tokenizer is None else _end(tokenizer, config)
+    found = opened.tokenizer
+    end = None if found is None else _end(found)
     pairs: dict[str, Any] = {}
     if to == "gguf":
-        if tokenizer is None:
+        if found is None:
             raise ConfigError(
                 f"{run}: the run has no tokenizer, and a GGUF file must have one",
-                "put the tokenizer.json that the tokens were made with into it",
+                "give the one that the tokens were made with: tokenizer (-t tokenizer.json)",
             )
-        pre_tokenizer = pre_tokenizer or gguf.pre_tokenizer(tokenizer)
+        pre_tokenizer = pre_tokenizer or gguf.pre_tokenizer(found)
         name = Path(run).resolve().name
         pairs = gguf.metadata(
-            config, tokenizer, name=name, pre=pre_tokenizer, end=end, dtype=TYPES[dtype]
+            config, found, name=name, pre=pre_tokenizer, end=end, dtype=TYPES[dtype]
         )
     path = checked_file(opened.step, WEIGHTS, opened.facts)
     with open_tensors(path) as weights, reporter(progress) as report:
@@ -136,14 +138,14 @@ def export_run(
             with replacing_place(target, overwrite, foreign_in_export, KIND) as directory:
                 with naming(target / WEIGHTS), open(directory / WEIGHTS, "wb") as file:
                     write_safetensors(file, renamed, tell)
-                _write_words(directory, config, tokenizer, end, dtype)
+                _write_words(directory, config, found, end, dtype)
     return Export(
         target,
         to,
         kind,
         int(opened.facts["iteration"]),
         total,
-        tokenizer is not None,
+        found is not None,
         pre_tokenizer,
     )
 
@@ -174,13 +176,8 @@ def foreign_in_export(directory: Path) -> Path | None:
     return None if (directory / WEIGHTS).exists() else next(iter(contents(directory)), None)
 
 
-def _end(tokenizer: Tokenizer, config: ModelConfig) -> int | None:
+def _end(tokenizer: Tokenizer) -> int | None:
     """The id that ends texts, where there is one."""
-    if tokenizer.max_id >= config.vocab_size:
-        raise ConfigError(
-            f"the tokenizer has ids up to {tokenizer.max_id}, the model {config.vocab_size}",
-            "put the tokenizer that the model was trained with into the run",
-        )
     text = end_of_text(tokenizer, None, append_eot=False)
     return None if text is None else tokenizer.special_tokens[text]
 

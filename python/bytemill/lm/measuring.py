@@ -25,7 +25,8 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..errors import TrainingError
+from ..errors import ConfigError, TrainingError
+from ..measures import resident_memory
 from ..memory import allowed_memory
 from . import costs, devices
 from .accounting import Hardware
@@ -33,12 +34,14 @@ from .config import ModelConfig
 from .data import Windows
 from .distributed import World
 from .engine import Engine
+from .fitting import check_memory, warm_up
 from .model import TransformerLM
 from .settings import TrainConfig
 
 __all__ = ["Measured", "counted_flops", "measured_step", "this_machine"]
 
 STEPS = 3
+SMALLER = "a smaller batch_size (--batch-size), which needs less memory"
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,10 @@ def counted_flops(config: ModelConfig, n_sequences: int) -> int:
 def measured_step(config: ModelConfig, train: TrainConfig) -> Measured:
     """Trains some steps on made-up tokens in another process, and compares."""
     plan = devices.choose(config, train)
+    try:
+        predicted = check_memory(config, train, plan)
+    except ConfigError as error:
+        raise ConfigError(error.message, f"measure {SMALLER}") from None
     order = {"model": config.to_json(), "train": train.to_json() | {"kernels": plan.kernels}}
     done = subprocess.run(
         [sys.executable, "-m", __name__, json.dumps(order)],
@@ -124,22 +131,10 @@ def measured_step(config: ModelConfig, train: TrainConfig) -> Measured:
     if done.returncode:
         # Killed for its hunger, it says nothing; else the last line of the trace says why.
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise TrainingError(
-            f"the step could not be measured: {reason}", "a smaller --batch-size needs less memory"
-        )
+        raise TrainingError(f"the step could not be measured: {reason}", f"try {SMALLER}")
     found = json.loads(done.stdout)
-    micro = min(train.micro_batch_size or train.batch_size, train.batch_size)
-    memory = costs.training_memory(
-        config,
-        micro,
-        kernels=plan.kernels,
-        dtype=str(plan.dtype).removeprefix("torch."),
-        optimizer=train.optimizer,
-        accumulate=micro < train.batch_size,
-        device=plan.device.type,
-    )
     return Measured(
-        memory.peak,
+        predicted.training.peak,
         found["allocated"],
         found["resident"],
         costs.training_flops(config, train.batch_size),
@@ -160,12 +155,11 @@ def _train(order: Mapping[str, Any]) -> dict[str, float]:
         torch.set_num_threads(train.threads)
     plan = devices.choose(config, train)
     rate = devices.matmul_rate(plan.device, plan.dtype)
-    # A small model first: libraries set up threads and buffers of their own at first use.
-    _step(_engine(ModelConfig(config.vocab_size, 8, 16, 1, 2), train, plan), 0)
-    before = _resident(plan.device, "VmRSS")
+    warm_up(train, plan)
+    before = _resident(plan.device)
     engine = _engine(config, train, plan)
     seconds = min(_step(engine, step) for step in range(STEPS))
-    resident = _resident(plan.device, "VmHWM") - before
+    resident = devices.peak_memory(plan.device) - before
     allocated = resident
     if plan.device.type == "cpu":
         allocated = _held(engine) + profiled_peak(lambda: _step(engine, STEPS))
@@ -207,17 +201,11 @@ def profiled_peak(work: Callable[[], object]) -> int:
     return max(accumulate(n for _, n in sorted(changes, key=lambda change: change[0])), default=0)
 
 
-def _resident(device: torch.device, field: str) -> int:
-    """Bytes of this process now (VmRSS) or at most so far (VmHWM)."""
+def _resident(device: torch.device) -> int:
+    """Bytes that the device, or this process, holds now."""
     if device.type == "cuda":
-        peak = torch.cuda.max_memory_allocated(device)
-        return peak if field == "VmHWM" else torch.cuda.memory_allocated(device)
-    # Not getrusage where there is a choice: its maximum begins with that of the parent process.
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(f"{field}:"):
-                return int(line.split()[1]) * 1024
-    return devices.peak_memory(device)
+        return torch.cuda.memory_allocated(device)
+    return resident_memory() if device.type == "cpu" else devices.peak_memory(device)
 
 
 if __name__ == "__main__":

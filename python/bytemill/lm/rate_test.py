@@ -19,6 +19,7 @@ from . import devices, settings
 from .data import Windows
 from .distributed import World
 from .engine import Engine
+from .fitting import check_memory, warm_up
 from .sources import open_sources
 
 __all__ = ["RateTest", "find_lr"]
@@ -66,6 +67,7 @@ def find_lr(
     token_dtype: str = "uint16",
     preset: str | None = None,
     config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    force: bool = False,
     progress: ProgressOption = None,
     **options: Any,
 ) -> RateTest:
@@ -76,6 +78,7 @@ def find_lr(
         low: the first rate.
         high: the last, unless the loss has risen before.
         steps: how many.
+        force: train even if that is predicted not to fit into memory.
         options: fields of `ModelConfig` and `TrainConfig`.
     """
     if not 0 < low < high:
@@ -96,6 +99,8 @@ def find_lr(
     if train.threads is not None:
         torch.set_num_threads(train.threads)
     plan = devices.choose(model, train)
+    warm_up(train, plan)
+    check_memory(model, train, plan, force=force)
     windows = Windows(sources.train, model.context_length, train.seed, model.vocab_size)
     engine = Engine(model, train, windows, plan, World(0, 1, plan.device))
     rates: list[float] = []

@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,10 +28,12 @@ from .checkpoint import (
     STEP,
     foreign_in_step,
     load_model,
+    model_config,
     read_step,
     remove_step,
     step_directories,
 )
+from .devices import find_device
 from .metrics import EVENTS, METRICS
 from .model import TransformerLM
 from .placing import contents
@@ -47,6 +50,7 @@ __all__ = [
     "load",
     "open_run",
     "read_config",
+    "tokenizer_fingerprint",
     "write_best",
     "write_config",
 ]
@@ -188,7 +192,11 @@ class OpenRun(NamedTuple):
     tokenizer: Tokenizer | None
 
 
-def open_run(run: str | os.PathLike[str], step: str | int = "best") -> OpenRun:
+def open_run(
+    run: str | os.PathLike[str],
+    step: str | int = "best",
+    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+) -> OpenRun:
     """Finds a checkpoint, as `load` does, and the tokenizer that belongs to it."""
     from ..tokenizer import Tokenizer
 
@@ -202,12 +210,25 @@ def open_run(run: str | os.PathLike[str], step: str | int = "best") -> OpenRun:
     facts = read_step(chosen)
     check_same_model(place, config, chosen, facts)
     path = place / TOKENIZER
-    tokenizer = Tokenizer.load(path) if path.exists() else None
-    if tokenizer is not None and facts.get("tokenizer") not in (None, tokenizer.fingerprint):
-        raise CheckpointError(
-            f"{path}: not the tokenizer that the model was trained with",
-            "put back the one with fingerprint " + str(facts["tokenizer"])[:12] + "…",
-        )
+    if tokenizer is None and path.exists():
+        tokenizer = path
+    name = "the tokenizer" if isinstance(tokenizer, Tokenizer) else str(tokenizer)
+    if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
+        tokenizer = Tokenizer.load(tokenizer)
+    if tokenizer is not None:
+        trained = facts.get("tokenizer") or tokenizer_fingerprint(config.get("tokens", {}))
+        if trained not in (None, tokenizer.fingerprint):
+            raise CheckpointError(
+                f"{name}: not the tokenizer that the model was trained with: its fingerprint is "
+                f"{tokenizer.fingerprint[:12]}…, not {str(trained)[:12]}…",
+                "use the tokenizer that the tokens were made with",
+            )
+        n_ids = model_config(facts, str(chosen)).vocab_size
+        if tokenizer.max_id >= n_ids:
+            raise CheckpointError(
+                f"{name}: has ids up to {tokenizer.max_id}, and the model ids below {n_ids}",
+                "use the tokenizer that the tokens were made with",
+            )
     return OpenRun(chosen, facts, tokenizer)
 
 
@@ -224,19 +245,32 @@ def check_same_model(run: Path, config: dict[str, Any], step: Path, facts: dict[
     )
 
 
+def tokenizer_fingerprint(tokens: Mapping[str, Any]) -> str | None:
+    """The fingerprint of the tokenizer of tokens, as the config of a run describes them."""
+    found = tokens.get("tokenizer") or tokens.get("fingerprint")
+    return None if found is None else str(found)
+
+
 def load(
-    run: str | os.PathLike[str], *, step: str | int = "best", device: str | None = None
+    run: str | os.PathLike[str],
+    *,
+    step: str | int = "best",
+    device: str | None = None,
+    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
 ) -> tuple[TransformerLM, Tokenizer | None]:
     """The model of a run, ready to generate, and its tokenizer.
 
     Args:
         run: the directory, or one step in it.
         step: `"best"` by evaluation (else the last), `"last"`, or a number.
-        device: where to put it.
+        device: where to put it: `cpu`, `cuda`, `cuda:1`, `mps`; `"auto"` for a GPU, or the CPU.
+            None for the CPU.
+        tokenizer: the one the model was trained with, for a run that has none.
     """
-    chosen, facts, tokenizer = open_run(run, step)
+    place = None if device is None else find_device(device)
+    chosen, facts, found = open_run(run, step, tokenizer)
     model = load_model(chosen, facts)
-    if device is not None:
-        model.to(device)
+    if place is not None:
+        model.to(place)
     model.eval()
-    return model, tokenizer
+    return model, found

@@ -1,7 +1,7 @@
-"""How well a run's model foretells tokens: each of them once, with as much context as asked for.
+"""How well a run's model predicts tokens: each of them once, with as much context as requested.
 
 ids      0 1 2 3 4 5 6 7 8 9     context 4, stride 2
-window   0 1 2 3 → 1 2 3 4       the first scores all that it foretells,
+window   0 1 2 3 → 1 2 3 4       the first scores all that it predicts,
              2 3 4 5 → 5 6       the others only what is new
                  4 5 6 7 → 7 8
                    5 6 7 8 → 9   the last has a whole context too
@@ -27,6 +27,7 @@ from ..progress import ProgressOption, Report, reporter
 from ..tokenizer import Tokenizer
 from . import devices, suspicions
 from .data import TokenArray, check_ids, open_tokens
+from .devices import find_device
 from .evaluation import Evaluation, token_lengths
 from .functional import perplexity
 from .model import TransformerLM
@@ -47,7 +48,7 @@ class Document:
     Attributes:
         number: its place among the documents, from 0.
         evaluation: of this document alone.
-        n_bytes: of the text that was foretold; None without a tokenizer.
+        n_bytes: of the text that was predicted; None without a tokenizer.
     """
 
     number: int
@@ -87,6 +88,7 @@ def evaluate(
     batch_size: int = 16,
     token_dtype: str = "uint16",
     device: str | None = None,
+    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     check: bool = True,
     progress: ProgressOption = None,
 ) -> Scores:
@@ -103,11 +105,15 @@ def evaluate(
         per_document: each document by itself, behind nothing but an end-of-text.
         batch_size: windows at a time.
         token_dtype: of raw ids.
-        device: where to compute; None for the best there is.
+        device: where to compute: `cpu`, `cuda`, `cuda:1`, `mps`; None for a GPU, or the CPU.
+        tokenizer: the one the model was trained with, for a run that has none.
         check: look for documents that the run was trained on; reads its tokens.
         progress: None shows it on a terminal, False not.
     """
-    model, tokenizer = load(run, step=step)
+    # In float32, whatever the machine could do: a model's figures are the same everywhere.
+    train = TrainConfig(device=device or "auto", dtype="float32")
+    find_device(train.device)
+    model, tokenizer = load(run, step=step, tokenizer=tokenizer)
     config = model.config
     stride = max(1, config.context_length // 2) if stride is None else stride
     if not 1 <= stride <= config.context_length:
@@ -119,8 +125,6 @@ def evaluate(
     facts = read_config(Path(run))
     ids, name = _chosen(facts, Path(tokens), split, token_dtype)
     suspicions.check_tokenizer(facts, tokenizer, ids, str(tokens))
-    # In float32, whatever the machine could do: a model's figures are the same everywhere.
-    train = TrainConfig(device=device or "auto", dtype="float32")  # type: ignore[arg-type]
     plan = devices.choose(config, train)
     model.to(plan.device).use_kernels(plan.kernels)
     lengths = None if tokenizer is None else token_lengths(tokenizer, config.vocab_size)
@@ -135,7 +139,7 @@ def evaluate(
         overlap = suspicions.overlap(facts, ids, end, tokenizer, report) if check else None
     total = sum(parts, _Sums())
     if total.n_tokens == 0:
-        raise TokensError(f"{tokens}: too few tokens to foretell any", "two are the least")
+        raise TokensError(f"{tokens}: too few tokens to predict any", "at least two are needed")
     found = total.evaluation(lengths is not None)
     return Scores(
         evaluation=found,

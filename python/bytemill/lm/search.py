@@ -64,7 +64,7 @@ class Trial:
     Attributes:
         settings: in which it differs from the others.
         run: its directory.
-        status: `"done"`, `"diverged"` (stopped early), or `"failed"` (could not be begun).
+        status: `"done"`, `"diverged"` (stopped early), or `"failed"` (could not start).
         step: updates done.
         loss: of its last steps, on what they were trained on.
         val_loss: held out, at the end; None if nothing was.
@@ -131,6 +131,7 @@ def sweep(
     engine: str | Engine = "local",
     resume: bool = False,
     overwrite: bool = False,
+    force: bool = False,
     progress: ProgressOption = None,
     **fixed: Any,
 ) -> Sweep:
@@ -144,8 +145,9 @@ def sweep(
         tokenizer: as for `train`; so are `val`, `token_dtype`, `preset` and `config`.
         engine: `"local"` trains one after another here, `"ray"` on a cluster whose machines
             share the file system; each run there has `threads` processors (1 if not said).
-        resume: keep what is there, and go on.
+        resume: keep finished runs, and train the others.
         overwrite: replace the sweep that is there.
+        force: train settings that are predicted not to fit into memory too.
         progress: None shows it on a terminal, False not.
         fixed: fields that are the same for all.
     """
@@ -167,7 +169,7 @@ def sweep(
         patience = _patience(_steps(keys))
         run = os.path.abspath(place / name_of(each))
         orders.append({**common, "run": run, "options": fixed | each, "settings": each,
-                       "patience": patience})  # fmt: skip
+                       "patience": patience, "force": force})  # fmt: skip
     if not Path(tokens).exists():
         raise FileNotFoundError(2, "No such file or directory", str(tokens))
     worker = chosen(engine)
@@ -213,7 +215,7 @@ def _sweep(
         else:
             threads = fixed.get("threads")
             cpus = threads if type(threads) is int and threads > 0 else 1
-            gpus = 1 if fixed.get("device") == "cuda" else 0
+            gpus = int(str(fixed.get("device", "")).startswith("cuda"))
             for order in orders:
                 order["options"] = {"threads": cpus} | dict(order["options"])
 
@@ -225,7 +227,7 @@ def _sweep(
     if all(trial.status == "failed" for trial in trials):
         if is_new:
             _clear(place, facts["runs"])
-        raise ConfigError(f"none of the runs could be begun: {trials[0].message}")
+        raise ConfigError(f"none of the runs could start: {trials[0].message}")
     return _finished(place, fields, trials, facts)
 
 
@@ -309,7 +311,7 @@ def _one_after_another(
 def _trial(order: dict[str, Any], told: Callable[[int], None] | None = None) -> Trial:
     """Trains a run, or goes on with it; tells what came of it. On a cluster, this is a task."""
     run = Path(order["run"])
-    keys = {k: v for k, v in order.items() if k not in ("run", "settings", "patience")}
+    keys = {k: v for k, v in order.items() if k not in ("run", "settings", "patience", "force")}
     keys["options"] = {k: v for k, v in keys["options"].items() if k != "threads"}
     kept = _outcome(run, keys, order["settings"])
     if kept is not None:
@@ -335,6 +337,7 @@ def _trial(order: dict[str, Any], told: Callable[[int], None] | None = None) -> 
             preset=order["preset"],
             config=order["config"],
             resume=True,
+            force=order["force"],
             progress=watched,
             **quiet,
         )
@@ -343,10 +346,10 @@ def _trial(order: dict[str, Any], told: Callable[[int], None] | None = None) -> 
     except MissingPackageError:
         raise
     except BytemillError as error:
-        # A combination that cannot be is no reason to leave out the others.
+        # An impossible combination, or one that does not fit, is no reason to skip the others.
         return Trial(order["settings"], run, "failed", message=error.message)
     except (MemoryError, RuntimeError) as error:
-        # Neither is one that does not fit: torch says so with errors of several kinds.
+        # Neither is one that was predicted to fit and does not: torch has several such errors.
         if not isinstance(error, MemoryError) and "memory" not in str(error):
             raise
         return Trial(order["settings"], run, "failed", message="out of memory")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,13 +20,20 @@ from typing import Any, Literal
 from ..errors import ConfigError
 from .config import ModelConfig, check_ranges, check_seed, check_types, from_mapping, unknown_key
 
-__all__ = ["PRESETS", "TrainConfig", "merged", "read_toml", "resolve", "train_config"]
+__all__ = [
+    "PRESETS",
+    "TrainConfig",
+    "merged",
+    "preset_model",
+    "read_toml",
+    "resolve",
+    "train_config",
+]
 
 # Of counts: far beyond any use, and products of two still fit into 64 bits.
 MANY = 2**31
 MAX_TOML_BYTES = 1 << 20
 
-Device = Literal["auto", "cpu", "cuda", "mps"]
 Dtype = Literal["auto", "float32", "bfloat16"]
 Compile = Literal["auto", "off", "body"]
 KernelOption = Literal["auto", "plain", "torch", "fused"]
@@ -59,10 +67,10 @@ class TrainConfig:
     )
     schedule: Schedule = _field("cosine", "How the learning rate goes after warming up.")
     warmup: int | None = _field(None, "Steps of warming up.  [default: 5 % of the steps]")
-    decay: int | None = _field(None, "Steps of wsd's way down.  [default: half of the steps]")
-    weight_decay: float = _field(0.1, "Decay of matrices; vectors have none.")
-    beta1: float = _field(0.9, "AdamW's memory of gradients.")
-    beta2: float = _field(0.95, "AdamW's memory of squares.")
+    decay: int | None = _field(None, "Decay steps of wsd.  [default: half of the steps]")
+    weight_decay: float = _field(0.1, "Weight decay of matrices; vectors have none.")
+    beta1: float = _field(0.9, "AdamW's first-moment decay.")
+    beta2: float = _field(0.95, "AdamW's second-moment decay.")
     eps: float = _field(1e-8, "What keeps AdamW from dividing by zero.")
     clip: float = _field(1.0, "Largest norm of all gradients together; 0 for any.")
     seed: int = _field(0, "What weights, order and samples depend on.")
@@ -82,8 +90,10 @@ class TrainConfig:
         None, "Steps between checkpoints.  [default: a tenth of the steps]"
     )
     keep: int = _field(2, "Checkpoints to keep, besides the best.")
-    device: Device = _field("auto", "Where to compute.")
-    dtype: Dtype = _field("auto", "Arithmetic of the products; weights stay float32.")
+    device: str = _field(
+        "auto", "Where to compute: auto (a GPU if there is one), cpu, cuda, cuda:1, mps."
+    )
+    dtype: Dtype = _field("auto", "Matmul dtype; weights stay float32.")
     kernels: KernelOption = _field("auto", "Which way to compute.")
     compile: Compile = _field("auto", "Compile nothing, or the body.")
     threads: int | None = _field(None, "Threads of a rank.  [default: torch's choice]")
@@ -108,6 +118,7 @@ class TrainConfig:
         for name in ("beta1", "beta2", "val_fraction"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be ≥ 0 and < 1, got {getattr(self, name)}")
+        check_device_name(self.device)
         if self.embedding_lr is not None and self.optimizer == "sgd":
             raise ConfigError(
                 "embedding_lr is not for sgd, which has one rate for all", "leave it out"
@@ -157,6 +168,15 @@ class TrainConfig:
         """The config of `to_json`; unknown fields are refused."""
         config: TrainConfig = from_mapping(cls, fields, "the run's config")
         return config
+
+
+def check_device_name(name: str) -> None:
+    """Raises unless it is the name of a device, of this machine or another."""
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name, re.ASCII):
+        raise ConfigError(
+            f"device must be auto, cpu, cuda, cuda:N or mps, got {name!r}",
+            "auto takes a GPU if there is one",
+        )
 
 
 def _gpt2(d_model: int, num_layers: int, num_heads: int, lr: float) -> dict[str, Any]:
@@ -217,6 +237,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "gpt2-xl": _gpt2(1600, 48, 25, 2e-4),
 }
 DEFAULT_PRESET = "laptop"
+# Ids of a preset's model where no tokenizer says how many.
+GPT2_IDS = 50257
+OTHER_IDS = 10000
 
 MODEL_KEYS = tuple(field.name for field in dataclasses.fields(ModelConfig))
 TRAIN_KEYS = tuple(field.name for field in dataclasses.fields(TrainConfig))
@@ -270,6 +293,20 @@ def merged(
     for key in options:
         _check_key(key, "options")
     return PRESETS[name] | file | dict(options)
+
+
+def preset_model(
+    name: str | None, file: Mapping[str, Any] | None = None, **changes: Any
+) -> ModelConfig:
+    """The model of a preset; with as many ids as GPT-2 has, or 10,000, where nothing is said.
+
+    >>> preset_model("gpt2-xl").vocab_size, preset_model("tiny", d_model=32).d_model
+    (50257, 32)
+    """
+    keys = merged(name, file, changes)
+    chosen = name or (file or {}).get("preset") or DEFAULT_PRESET
+    keys = {"vocab_size": GPT2_IDS if chosen.startswith("gpt2") else OTHER_IDS} | keys
+    return ModelConfig(**{key: value for key, value in keys.items() if key in MODEL_KEYS})
 
 
 def resolve(keys: Mapping[str, Any], vocab_size: int) -> tuple[ModelConfig, TrainConfig]:

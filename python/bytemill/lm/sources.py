@@ -151,7 +151,7 @@ def _vocab_size(
         return int(inner.manifest["tokenizer"]["max_id"]) + 1
     if asked is None:
         raise ConfigError(
-            f"{place}: raw ids do not tell how many there may be",
+            f"{place}: the vocabulary size of raw ids is unknown",
             "give the tokenizer (-t tokenizer.json), or vocab_size (--vocab-size)",
         )
     return asked

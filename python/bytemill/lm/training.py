@@ -22,14 +22,14 @@ import torch
 from .. import __version__
 from ..errors import BytemillError, CheckpointError, ConfigError, TrainingError
 from ..measures import duration, size
-from ..memory import allowed_memory
 from . import checkpoint, costs, devices, settings
 from .config import ModelConfig
-from .data import Windows
+from .data import Windows, check_length
 from .devices import Plan
 from .distributed import World, joined, local_rank, ranks_of_environment
 from .engine import Engine
 from .evaluation import Evaluation, Evaluator, token_lengths
+from .fitting import Prediction, check_memory, warm_up
 from .generate import generate_text
 from .metrics import Metrics
 from .placing import tidy, writing
@@ -44,7 +44,15 @@ from .resuming import (
     start_keys,
     stored_config,
 )
-from .run import CONFIG, TOKENIZER, best_step, clear_run, write_best, write_config
+from .run import (
+    CONFIG,
+    TOKENIZER,
+    best_step,
+    clear_run,
+    tokenizer_fingerprint,
+    write_best,
+    write_config,
+)
 from .schedule import learning_rate
 from .settings import TrainConfig
 from .sources import Sources, open_sources
@@ -67,6 +75,8 @@ class TrainResult:
         evaluation: of the last weights; None if nothing was held out.
         tokens: tokens that were trained on, in this session.
         seconds: of this session.
+        steps: updates that the run is to have in all.
+        total_tokens: tokens that the run was trained on since its first step.
     """
 
     run: Path
@@ -75,6 +85,8 @@ class TrainResult:
     evaluation: Evaluation | None
     tokens: int
     seconds: float
+    steps: int
+    total_tokens: int
 
 
 def train(
@@ -89,6 +101,7 @@ def train(
     start_from: str | os.PathLike[str] | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    force: bool = False,
     progress: ReportOption = None,
     **options: Any,
 ) -> TrainResult:
@@ -103,8 +116,9 @@ def train(
         preset: a shape by name; see `bytemill.lm.settings.PRESETS`.
         config: a TOML file, or its keys.
         start_from: a run with whose weights and shape to begin (fine-tuning); None to draw weights.
-        resume: go on with the run in `out`, if there is one.
+        resume: resume the run in `out`, if there is one.
         overwrite: replace the run in `out`.
+        force: train even if the run is predicted not to fit into memory.
         progress: None shows it on stderr; False not; a function gets each `StepReport`.
         options: fields of `ModelConfig` and `TrainConfig`, over preset and config.
     """
@@ -144,14 +158,18 @@ def train(
         check_last_step(run, stored)
     elif start is not None:
         check_start_tokens(start, sources)
+    check_length(len(sources.train), model_config.context_length)
     if train_config.threads is not None:
         torch.set_num_threads(train_config.threads)
     plan = devices.choose(model_config, train_config, local_rank())
+    warm_up(train_config, plan)
+    memory = check_memory(model_config, train_config, plan, n_ranks=n_ranks, force=force)
     try:
         with joined(plan.device) as world, _only_writer(run, world, stored, resume, overwrite):
             session = _Session(
-                run, sources, model_config, train_config, plan, world, report, overwrite, start
-            )
+                run, sources, model_config, train_config, plan, memory, world, report, overwrite,
+                start,
+            )  # fmt: skip
             return session.go(new=stored is None)
     finally:
         report.close()
@@ -187,13 +205,14 @@ class _Session:
         model_config: ModelConfig,
         config: TrainConfig,
         plan: Plan,
+        memory: Prediction,
         world: World,
         report: Report,
         overwrite: bool,
         start: Path | None,
     ) -> None:
         self.run, self.sources, self.config, self.start = run, sources, config, start
-        self.plan, self.world, self.report = plan, world, report
+        self.plan, self.memory, self.world, self.report = plan, memory, world, report
         self.overwrite = overwrite
         self.windows = Windows(
             sources.train, model_config.context_length, config.seed, model_config.vocab_size
@@ -214,8 +233,8 @@ class _Session:
             return None
         if len(held_out) <= context:
             self.report.say(
-                f"note: {len(held_out)} held-out tokens are too few to evaluate on; "
-                f"a window is {context} and a token"
+                f"note: no evaluation: {len(held_out):,} tokens are held out, "
+                f"and a context of {context:,} needs {context + 1:,}"
             )
             return None
         vocab_size = self.model.config.vocab_size
@@ -244,7 +263,8 @@ class _Session:
             )
             for note in metrics.notes:
                 self.report.say(f"note: {note}")
-        self._announce(new)
+        if self.step < self.config.steps:
+            self._announce()
         try:
             with self.stop:
                 return self._loop(metrics)
@@ -273,35 +293,28 @@ class _Session:
     def _resume(self) -> None:
         steps = checkpoint.step_directories(self.run)
         if not steps:
-            self.report.say("resume  no checkpoint yet: from the beginning")
+            self.report.say("resume  no checkpoint yet: starting at step 0")
             return
         self.step = checkpoint.load_checkpoint(steps[-1], self.model, self.engine.optimizers)
         best = best_step(self.run)
-        # What came behind the checkpoint did not happen, an evaluation least of all.
+        # What came after the checkpoint did not happen, an evaluation least of all.
         if best is not None:
             self.best = best[1]
         self.report.say(f"resume  from step {self.step:,} ({steps[-1].name})")
 
     # --- words --------------------------------------------------------------------------------
 
-    def _announce(self, new: bool) -> None:
+    def _announce(self) -> None:
         config, model = self.config, self.model.config
         for reason in self.plan.reasons:
             self.report.say(reason)
+        if self.sources.tokenizer is None:
+            self.report.say(f"note: {_without_tokenizer(self.sources.facts)}")
         self.engine.compile(self.step, self.report)
-        rate = devices.matmul_rate(self.plan.device, self.plan.dtype)
-        self.rate = rate
+        self.rate = devices.matmul_rate(self.plan.device, self.plan.dtype)
+        left = config.steps - self.step
+        seconds = self.engine.trial(self.step) * left
         parameters = costs.n_parameters(model)
-        memory = costs.training_memory(
-            model,
-            self.engine.micro,
-            kernels=self.plan.kernels,
-            dtype=str(self.plan.dtype).removeprefix("torch."),
-            optimizer=config.optimizer,
-            accumulate=self.engine.micro < len(self.engine.rows),
-            device=self.plan.device.type,
-        )
-        seconds = self.engine.trial(self.step) * (config.steps - self.step)
         ranks = "" if self.world.size == 1 else f", {self.world.size} ranks ({config.parallel})"
         self.report.say(
             f"model   {parameters:,} parameters, {model.num_layers} layers of {model.d_model}, "
@@ -309,23 +322,20 @@ class _Session:
         )
         epochs = config.steps * config.batch_size / self.windows.per_epoch
         self.report.say(
-            f"tokens  {len(self.sources.train):,} to train on, "
-            f"{self.sources.facts['held_out']:,} held out; the run sees each {epochs:.2g} times"
+            f"tokens  {len(self.sources.train):,} to train on, {self.sources.facts['held_out']:,} "
+            f"held out; each is seen {epochs:.2g} times in {config.steps:,} steps"
         )
+        memory = self.memory
+        kind = "" if self.plan.device.type == "cpu" else f" on {self.plan.device}"
         self.report.event(
             "predicted",
-            f"expect  {size(memory.peak)} for training (weights {size(memory.weights)}, "
-            f"activations {size(memory.activations)}), about {duration(seconds)}",
+            f"expect  about {size(memory.peak)} of memory{kind} ({memory.parts()}) "
+            f"and {duration(seconds)} for {left:,} steps",
             memory=memory.peak,
+            base_memory=memory.base,
             seconds=seconds,
             parameters=parameters,
         )
-        allowed = allowed_memory()
-        if self.plan.device.type == "cpu" and memory.peak * self.world.size > 0.9 * allowed:
-            self.report.say(
-                f"note: that is more than fits into the {size(allowed)} allowed here; "
-                "a smaller --micro-batch-size needs less"
-            )
 
     # --- steps --------------------------------------------------------------------------------
 
@@ -373,12 +383,21 @@ class _Session:
             evaluation = self._between(metrics)
             if self.stop.asked and self.step < config.steps:
                 self._save()
-                self.report.say(f"stopped at step {self.step:,}; --resume goes on from there")
+                self.report.say(
+                    f"stopped at step {self.step:,}, with a checkpoint; --resume continues there"
+                )
                 raise KeyboardInterrupt
         self.world.wait()
         done = self.step - first
         return TrainResult(
-            self.run, self.step, loss, evaluation, done * n_tokens, time.perf_counter() - began
+            self.run,
+            self.step,
+            loss,
+            evaluation,
+            done * n_tokens,
+            time.perf_counter() - began,
+            config.steps,
+            self.step * n_tokens,
         )
 
     def _between(self, metrics: Metrics | None) -> Evaluation | None:
@@ -450,7 +469,6 @@ class _Session:
         weights = checkpoint.weights_of(self.model)
         moments, facts = checkpoint.optimizer_state(self.model, self.engine.optimizers)
         if self.world.first:
-            tokenizer = self.sources.tokenizer
             checkpoint.write_step(
                 self.run,
                 self.step,
@@ -459,7 +477,7 @@ class _Session:
                 {
                     "model": self.model.config.to_json(),
                     "optimizer": facts,
-                    "tokenizer": None if tokenizer is None else tokenizer.fingerprint,
+                    "tokenizer": tokenizer_fingerprint(self.sources.facts),
                     "seed": self.config.seed,
                     "ranks": self.world.size,
                 },
@@ -483,3 +501,13 @@ class _Session:
             f"a smaller lr than {self.config.lr:g} or a longer warmup than "
             f"{self.config.warmup_steps} steps usually helps; so do clip=1.0 and beta2=0.95",
         )
+
+
+def _without_tokenizer(facts: Mapping[str, Any]) -> str:
+    """What a run without a tokenizer lacks, and how to give it one."""
+    made = facts["fingerprint"]
+    which = "that the tokens were made with" + (f" (fingerprint {made[:12]}…)" if made else "")
+    return (
+        "no tokenizer found in or beside the tokens, so the run has none: no samples, no bits per "
+        f"byte, and generate will need one. Give the one {which}: -t tokenizer.json"
+    )
