@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import struct
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -36,18 +37,19 @@ def sample(documents: list[str], tmp_path_factory: pytest.TempPathFactory) -> Pa
 OPTIONS = {
     "train-tokenizer": "-o --output --vocab-size --special-token --no-special-tokens --pattern "
     "--tie-break --min-frequency --min-piece-count --max-token-length --extend-from --threads "
-    "--counts --memory-limit --spill-dir --format --overwrite --quiet --json",
+    "--counts --memory-limit --spill-dir --format --overwrite --quiet --json --include --exclude "
+    "--dry-run",
     "count": "-o --output --special-token --no-special-tokens --pattern --threads --memory-limit "
-    "--resume --overwrite --quiet --json",
+    "--resume --overwrite --quiet --json --include --exclude --dry-run",
     "encode": "-t --tokenizer --format --special --pattern --special-token -o --output "
     "--shard-tokens --append-eot --no-append-eot --eot --dtype --val-fraction --shuffle --seed "
-    "--threads --resume --overwrite --quiet --json",
+    "--threads --resume --overwrite --quiet --json --include --exclude --dry-run",
     "decode": "-t --tokenizer --format --pattern --special-token -o --output --split --overwrite",
-    "verify": "-t --tokenizer --source --pattern --special-token --quiet --json",
+    "verify": "-t --tokenizer --source --pattern --special-token --quiet --json --include --exclude",
     "inspect": "--file --ids --html --longest --color --special --pattern --special-token "
     "--overwrite --json",
     "compare": "--corpus --limit --differences --longest --extrapolate --html --special --pattern "
-    "--special-token --overwrite --json --quiet",
+    "--special-token --overwrite --json --quiet --include --exclude --dry-run",
     "convert": "--to -o --output --pattern --special-token --overwrite --quiet --json",
     "train": "-o --output -t --tokenizer --val --token-dtype --preset --config "
     "--start-from --resume --overwrite --quiet --json "
@@ -333,6 +335,28 @@ def test_convert_there_and_back(saved: Path, tmp_path: Path, format: str) -> Non
     assert ok("inspect", there, *extra, "any text").text == ok("inspect", saved, "any text").text
     again = ok("convert", saved, "--to", format, "-o", there, "--overwrite", "--json")
     assert again.json["ids_compared"] > 1000
+
+
+def test_the_demo_has_no_tables_and_no_tests() -> None:
+    """Samples of a model that saw code pages are full of them."""
+    from bytemill import demo
+
+    root = sysconfig.get_path("stdlib")
+    parts = {part for path in demo.library_files() for part in path.relative_to(root).parts[:-1]}
+    assert not parts & {"encodings", "test", "tests", "idle_test"}
+    assert "json" in parts
+
+
+def test_vocabulary_sizes_in_thousands(tmp_path: Path, sample: Path) -> None:
+    made = ok("train-tokenizer", sample, "-o", tmp_path / "t.json", "--vocab-size", "1k", "--json")
+    assert made.json["vocab_size"] == 1000
+    out = tmp_path / "tokens"
+    ok("encode", sample, "-t", tmp_path / "t.json", "-o", out, "--shard-tokens", "0.5k")
+    assert bytemill.Tokens(out).manifest["shard_tokens"] == 500
+    for value in ("10kB", "0", "1.0005k"):
+        refused = run("train-tokenizer", sample, "-o", tmp_path / "u.json", "--vocab-size", value)
+        assert refused.code == 2
+        assert "--vocab-size" in refused.said
 
 
 def test_demo_can_be_repeated(

@@ -49,3 +49,18 @@ def test_sizes_are_written(n: int, text: str) -> None:
 )
 def test_durations_are_written(seconds: float, text: str) -> None:
     assert measures.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("32000", 32000), ("10k", 10_000), ("32K", 32_000), ("1m", 10**6), ("1.5M", 1_500_000),
+     ("2_000", 2000), ("2B", 2 * 10**9), ("-1", -1), (" 7 ", 7)],
+)  # fmt: skip
+def test_counts_in_thousands(text: str, number: int) -> None:
+    assert measures.parse_count(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "k", "1.5", "10kB", "1e3", "ten", "1.0005k"])
+def test_what_is_no_count(text: str) -> None:
+    with pytest.raises(bytemill.ConfigError, match="not a whole number"):
+        measures.parse_count(text)

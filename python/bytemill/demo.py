@@ -22,8 +22,11 @@ from .training import train_tokenizer
 
 __all__ = ["Demo", "library_files", "run"]
 
-# Others' packages live below the library on some systems; they are not part of it.
-SKIPPED = frozenset(("site-packages", "dist-packages", "__pycache__"))
+# Others' packages live below the library on some systems; they are not part of it. Tests are full of
+# data, and encodings are tables of code pages, to which samples of a small model would be drawn.
+SKIPPED = frozenset(
+    ("site-packages", "dist-packages", "__pycache__", "encodings", "test", "tests", "idle_test")
+)
 # A well-known file with a bit of everything: prose, code, numbers, deep indentation.
 SAMPLE = "textwrap.py"
 # All of ASCII but the letters.
@@ -118,7 +121,7 @@ def run(
 
 
 def library_files() -> list[Path]:
-    """The Python files of the standard library that are UTF-8, in order."""
+    """The Python files of the standard library that are UTF-8, in order; no tests, no tables."""
     root = sysconfig.get_path("stdlib")
     found = [path for path in _python_files(root) if _is_utf8(path)]
     if not found:

@@ -38,7 +38,7 @@ examples:
     help="Directory for what it makes; a demo that is there already is replaced.",
 )
 @click.option(
-    "--vocab-size", type=click.IntRange(min=257), metavar="N", default=4096, show_default=True
+    "--vocab-size", type=options.Count(257), metavar="N", default=4096, show_default=True
 )
 @click.option(
     "--seconds",

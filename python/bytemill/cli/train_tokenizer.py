@@ -64,7 +64,7 @@ examples:
 )
 @click.option(
     "--min-frequency",
-    type=click.IntRange(min=1),
+    type=options.Count(1),
     metavar="N",
     default=1,
     show_default=True,
@@ -72,7 +72,7 @@ examples:
 )
 @click.option(
     "--min-piece-count",
-    type=click.IntRange(min=1),
+    type=options.Count(1),
     metavar="N",
     default=1,
     show_default=True,
@@ -80,7 +80,7 @@ examples:
 )
 @click.option(
     "--max-token-length",
-    type=click.IntRange(min=1),
+    type=options.Count(1),
     metavar="N",
     help="No token grows longer than this many bytes.",
 )
