@@ -76,7 +76,8 @@ def _from_hub(name: str) -> Path:
             continue
         try:
             hub.get_hf_file_metadata(hub.hf_hub_url(name, wanted[0]), timeout=TIMEOUT)
-            return [Path(hub.hf_hub_download(name, file)) for file in wanted][0]
+            found = [hub.hf_hub_download(name, file) for file in wanted]
+            return Path(found[0])
         except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
             unreachable = error
         except errors.EntryNotFoundError:
