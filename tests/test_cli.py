@@ -247,6 +247,21 @@ def test_inspect_writes_a_page(saved: Path, tmp_path: Path) -> None:
     ok("inspect", saved, "--file", source, "--html", page, "--overwrite")
 
 
+def test_issue_13_inspect_writes_the_vocabulary_as_a_page(
+    saved: Path, tokenizer: bytemill.Tokenizer, tmp_path: Path
+) -> None:
+    page = tmp_path / "vocabulary.html"
+    result = ok("inspect", saved, "--html", page)
+    assert (result.data, result.said) == (b"", f"saved   {page}\n")
+    text = page.read_text(encoding="utf-8")
+    assert tokenizer.fingerprint in text
+    assert text.count("<td>special</td></tr>") == len(tokenizer.special_tokens)
+    assert run("inspect", saved, "--html", page).code == 1
+    # Beside the page, the statistics as JSON.
+    both = ok("inspect", saved, "--html", page, "--overwrite", "--json")
+    assert both.json["vocab_size"] == len(tokenizer)
+
+
 @pytest.mark.parametrize(
     ("variable", "option", "colored"),
     [(None, "auto", True), ("NO_COLOR", "auto", False), ("NO_COLOR", "always", True),

@@ -56,7 +56,6 @@ def fails(*arguments: object, **options: object) -> tuple[str, str | None]:
         "encode -t a.json --special some",
         "inspect",
         "inspect a.json text --file corpus.txt",
-        "inspect a.json --html page.html",
         "inspect a.json text --special-token <a>=1 --special-token <b>",
         "compare corpus.txt",
         "compare a.json --corpus - --corpus x=-",
