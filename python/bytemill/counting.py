@@ -72,7 +72,7 @@ def count_to_file(
     elif not (resume or overwrite):
         raise ConfigError(
             f"{directory}: an interrupted run left its parts here",
-            "resume=True (--resume) goes on with them, overwrite=True (--overwrite) begins anew",
+            "resume=True continues with them, overwrite=True begins anew",
         )
     elif not resume:
         _drop(directory)

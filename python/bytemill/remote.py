@@ -115,7 +115,7 @@ class RemoteFile:
         if info.get("size") != self.size or _version(info) != self.version:
             raise CorpusError(
                 f"{self.url}: changed since the work on it began",
-                "begin anew: overwrite=True (--overwrite)",
+                "begin anew: overwrite=True",
             )
 
     def open(self) -> RangeFile:

@@ -154,7 +154,7 @@ fn read(directory: &Path) -> Result<Vec<u8>> {
 
 fn damaged(directory: &Path, what: &str) -> Error {
     Error::tokens(format!("{}: damaged: {what}", directory.join(NAME).display()))
-        .with_hint("begin anew: overwrite=True (--overwrite)")
+        .with_hint("begin anew: overwrite=True")
 }
 
 struct Note {

@@ -97,7 +97,7 @@ impl<'a> Work<'a> {
             "{}: damaged: an entry cannot be",
             self.partial.join(journal::NAME).display()
         ))
-        .with_hint("begin anew: overwrite=True (--overwrite)"))
+        .with_hint("begin anew: overwrite=True"))
     }
 
     /// Encodes what is left of the sources into a sink.

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, TextIO, TypeVar
 import click
 
 from ..errors import BytemillError
+from . import hints
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -64,13 +65,14 @@ def say(text: str) -> None:
 
 def note(ctx: click.Context, message: str) -> None:
     """Something the user should know that is not a failure."""
-    _event(ctx, "note", message, None, "yellow")
+    _event(ctx, "note", hints.in_hint(message, ctx), None, "yellow")
 
 
 def fail(ctx: click.Context, error: BaseException) -> None:
     """What went wrong and, where there is one, the remedy."""
     message, hint = explain(error)
-    _event(ctx, "error", message, hint, "red")
+    hint = None if hint is None else hints.in_hint(hint, ctx)
+    _event(ctx, "error", hints.in_message(message, ctx), hint, "red")
     if isinstance(error, OSError):
         # It may have been stdout that failed (a full disk), and would again at exit.
         try:
@@ -121,7 +123,7 @@ def explain(error: BaseException) -> tuple[str, str | None]:
     if isinstance(error, FileNotFoundError):
         hint = f"the path is relative to {os.getcwd()}" if _relative(error) else "check the path"
     elif isinstance(error, FileExistsError):
-        hint = "--overwrite replaces it"
+        hint = "overwrite=True replaces it"
     elif isinstance(error, IsADirectoryError):
         hint = "name a file in it"
     elif isinstance(error, PermissionError):
@@ -129,7 +131,8 @@ def explain(error: BaseException) -> tuple[str, str | None]:
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is not None:
         hint = "free some space there, or name another place"
     if not isinstance(error, OSError) or error.strerror is None:
-        return str(error), hint
+        # For Python, the library has the hint in the message.
+        return str(error).removesuffix(f" ({hint})"), hint
     # The system's words come with a capital, and the name in quotes after them.
     words = error.strerror[:1].lower() + error.strerror[1:]
     return words if error.filename is None else f"{_name(error)}: {words}", hint

@@ -114,7 +114,7 @@ class _Journal:
             raise ConfigError(
                 f"{directory}: the interrupted run had another pattern, other special tokens, "
                 "or another way to read its corpus",
-                "resume with the same options, or begin anew: overwrite=True (--overwrite)",
+                "resume with the same options, or begin anew: overwrite=True",
             )
         self._entries = lines[1:]
         self._tidy()
@@ -129,7 +129,7 @@ class _Journal:
             lines = [json.loads(line) for line in whole.splitlines()]
         except ValueError as error:
             raise CorpusError(
-                f"{self._file}: damaged: {error}", "begin anew: overwrite=True (--overwrite)"
+                f"{self._file}: damaged: {error}", "begin anew: overwrite=True"
             ) from None
         if whole != data:
             # A line that was being written when the end came; its batch is counted again.
@@ -157,7 +157,7 @@ class _Journal:
             raise ConfigError(
                 f"{path}: "
                 + ("changed since it was counted" if changed else "counted, but not in the corpus"),
-                "begin anew: overwrite=True (--overwrite)",
+                "begin anew: overwrite=True",
             )
         return left
 

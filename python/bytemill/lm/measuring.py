@@ -125,7 +125,7 @@ def measured_step(config: ModelConfig, train: TrainConfig) -> Measured:
         # Killed for its hunger, it says nothing; else the last line of the trace says why.
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise TrainingError(
-            f"the step could not be measured: {reason}", "a smaller --batch-size needs less memory"
+            f"the step could not be measured: {reason}", "a smaller batch_size= needs less memory"
         )
     found = json.loads(done.stdout)
     micro = min(train.micro_batch_size or train.batch_size, train.batch_size)

@@ -197,7 +197,7 @@ def _patience(steps: int) -> int:
 
 def _prepare(place: Path, resume: bool, overwrite: bool) -> None:
     if resume and overwrite:
-        raise ConfigError("resume contradicts overwrite", "give one of them")
+        raise ConfigError("resume=True contradicts overwrite=True", "give one of them")
     if place.exists() and any(place.iterdir()):
         known = (place / SUMMARY).exists()
         if not known:
@@ -209,7 +209,7 @@ def _prepare(place: Path, resume: bool, overwrite: bool) -> None:
         elif not resume:
             raise ConfigError(
                 f"{place}: there is a sweep already",
-                "resume=True (--resume) goes on with it, overwrite=True (--overwrite) replaces it",
+                "resume=True continues it, overwrite=True replaces it",
             )
     place.mkdir(parents=True, exist_ok=True)
     if not (place / SUMMARY).exists():
@@ -295,7 +295,7 @@ def _outcome(run: Path, keys: dict[str, Any]) -> dict[str, Any] | None:
         differ = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
         raise ConfigError(
             f"{run}: it was trained with another {', '.join(differ)}",
-            "overwrite=True (--overwrite) begins anew; or name another directory",
+            "overwrite=True begins anew; or name another directory",
         )
     trial: dict[str, Any] = found["trial"]
     return trial

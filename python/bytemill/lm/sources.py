@@ -148,6 +148,6 @@ def _vocab_size(
     if asked is None:
         raise ConfigError(
             f"{place}: raw ids do not tell how many there may be",
-            "give the tokenizer (-t tokenizer.json), or vocab_size (--vocab-size)",
+            "give tokenizer= or vocab_size=",
         )
     return asked

@@ -107,7 +107,7 @@ def train(
         options: fields of `ModelConfig` and `TrainConfig`, over preset and config.
     """
     if resume and overwrite:
-        raise ConfigError("resume contradicts overwrite", "give one of them")
+        raise ConfigError("resume=True contradicts overwrite=True", "give one of them")
     run = Path(out)
     rank, _ = ranks_of_environment()
     report = Report(progress if rank == 0 else False)
@@ -303,7 +303,7 @@ class _Session:
         if self.plan.device.type == "cpu" and memory.peak * self.world.size > 0.9 * allowed:
             self.report.say(
                 f"note: that is more than fits into the {size(allowed)} allowed here; "
-                "a smaller --micro-batch-size needs less"
+                "a smaller micro-batch needs less"
             )
 
     # --- steps --------------------------------------------------------------------------------
@@ -352,7 +352,9 @@ class _Session:
             evaluation = self._between(metrics)
             if self.stop.asked and self.step < config.steps:
                 self._save()
-                self.report.say(f"stopped at step {self.step:,}; --resume goes on from there")
+                self.report.say(
+                    f"stopped at step {self.step:,}; resume the run to continue from there"
+                )
                 raise KeyboardInterrupt
         self.world.wait()
         done = self.step - first
