@@ -45,7 +45,8 @@ OPTIONS = {
     "--shard-tokens --append-eot --no-append-eot --eot --dtype --val-fraction --shuffle --seed "
     "--threads --resume --overwrite --quiet --json --include --exclude --dry-run",
     "decode": "-t --tokenizer --format --pattern --special-token -o --output --split --overwrite",
-    "verify": "-t --tokenizer --source --pattern --special-token --quiet --json --include --exclude",
+    "verify": "-t --tokenizer --source --pattern --special-token --quiet --json --include "
+    "--exclude",
     "inspect": "--file --ids --html --longest --color --special --pattern --special-token "
     "--overwrite --json",
     "compare": "--corpus --limit --differences --longest --extrapolate --html --special --pattern "
@@ -247,6 +248,21 @@ def test_inspect_writes_a_page(saved: Path, tmp_path: Path) -> None:
     assert "&lt;source&gt;</title>" in page.read_text(encoding="utf-8")
     assert run("inspect", saved, "--file", source, "--html", page).code == 1
     ok("inspect", saved, "--file", source, "--html", page, "--overwrite")
+
+
+def test_issue_13_inspect_writes_the_vocabulary_as_a_page(
+    saved: Path, tokenizer: bytemill.Tokenizer, tmp_path: Path
+) -> None:
+    page = tmp_path / "vocabulary.html"
+    result = ok("inspect", saved, "--html", page)
+    assert (result.data, result.said) == (b"", f"saved   {page}\n")
+    text = page.read_text(encoding="utf-8")
+    assert tokenizer.fingerprint in text
+    assert text.count("<td>special</td></tr>") == len(tokenizer.special_tokens)
+    assert run("inspect", saved, "--html", page).code == 1
+    # Beside the page, the statistics as JSON.
+    both = ok("inspect", saved, "--html", page, "--overwrite", "--json")
+    assert both.json["vocab_size"] == len(tokenizer)
 
 
 @pytest.mark.parametrize(

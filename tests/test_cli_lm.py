@@ -22,7 +22,7 @@ def made(
     pytest.importorskip("torch")
     here = tmp_path_factory.mktemp("cli-lm")
     (here / "text.txt").write_text("the cat sat on the mat and the dog sat on the log\n" * 300)
-    small = tokenizer.truncate(320)
+    small = tokenizer.with_vocab_size(320)
     small.save(here / "tokenizer.json")
     ok("encode", here / "text.txt", "-t", here / "tokenizer.json", "-o", here / "tokens", "-q")
     (here / "train.toml").write_text(
@@ -179,7 +179,7 @@ def test_failures(
 ) -> None:  # fmt: skip
     here, small = made
     monkeypatch.chdir(here)
-    small.truncate(300).save("other.json", overwrite=True)
+    small.with_vocab_size(300).save("other.json", overwrite=True)
     Path("bad.toml").write_text("[model]\nd_modell = 3\n")
     result = run(*arguments)
     assert result.code == code, result.said

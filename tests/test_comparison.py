@@ -20,7 +20,7 @@ TEXT = "".join(f"line {i} of {i * i}, 'tis naïve text <|endoftext|>\n" for i in
 
 @pytest.fixture(scope="module")
 def two(tokenizer: bytemill.Tokenizer) -> dict[str, bytemill.Tokenizer]:
-    return {"a": tokenizer.truncate(600), "b": tokenizer.truncate(300)}
+    return {"a": tokenizer.with_vocab_size(600), "b": tokenizer.with_vocab_size(300)}
 
 
 @pytest.fixture(scope="module")

@@ -459,8 +459,147 @@ def test_what_the_files_say_beside_is_kept(learnt: Tokenizer, tmp_path: Path) ->
     )
     assert given.padding_side == "left"
     pair[0].save_pretrained(tmp_path / "again")
-    again = json.loads((tmp_path / "again/tokenizer_config.json").read_text())
-    assert again["chat_template"] == "{{ messages }}"
+    assert (tmp_path / "again/chat_template.jinja").read_text() == "{{ messages }}"
+
+
+def reloaded(directory: Path, **options: Any) -> Pair:
+    """Ours and theirs, of a directory."""
+    return (
+        PreTrainedTokenizerFast.from_pretrained(directory, **options),
+        transformers.PreTrainedTokenizerFast.from_pretrained(str(directory), **options),
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"extra_special_tokens": {"image_token": "<image>", "boi_token": "→"}},
+        {"extra_special_tokens": {"image_token": "<image>"}, "image_token": "<other>"},
+        {"extra_special_tokens": {"image_token": "<image>"}, "additional_special_tokens": ["<a>"]},
+        {"image_token": "<image>"},
+        {"model_specific_special_tokens": {"video": "<video>"}},
+        {"extra_special_tokens": ["<image>", "→"]},
+        {"additional_special_tokens": ["<image>"]},
+        {"extra_special_tokens": [], "additional_special_tokens": ["<image>"]},
+    ],
+)
+def test_issue_13_extra_special_tokens_by_name(
+    learnt: Tokenizer, tmp_path: Path, said: dict[str, Any]
+) -> None:
+    PreTrainedTokenizerFast(learnt, eos_token=EOT).save_pretrained(tmp_path)
+    file = tmp_path / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | said))
+    pair = reloaded(tmp_path)
+    pair[0].save_pretrained(tmp_path / "ours")
+    pair[1].save_pretrained(str(tmp_path / "theirs"))
+    for ours, theirs in (pair, reloaded(tmp_path / "ours"), reloaded(tmp_path / "theirs")):
+        test_what_it_holds((ours, theirs))
+        for name in ("image_token", "image_token_id", "boi_token_id", "video", "video_id"):
+            assert getattr(ours, name, "missing") == getattr(theirs, name, "missing")
+        for text in ("a<image>b→c", "image_token", "<video><a>"):
+            ids = check((ours, theirs), "encode", text)
+            check((ours, theirs), "decode", ids, skip_special_tokens=True)
+
+
+def test_issue_13_names_of_a_model_are_attributes(learnt: Tokenizer) -> None:
+    ours = PreTrainedTokenizerFast(learnt, extra_special_tokens={"image_token": "<image>"})
+    assert ours.image_token == "<image>"
+    assert ours.encode("<image>") == [ours.image_token_id] == [1200]
+    assert ours.special_tokens_map == {"image_token": "<image>"}
+    ours.image_token = EOT
+    assert ours.image_token_id == ours.convert_tokens_to_ids(EOT)
+    ours.image_token_id = 1200
+    assert ours.image_token == "<image>"
+    with pytest.raises(ValueError, match="image_token='<none>' is not in the vocabulary"):
+        ours.image_token = "<none>"
+    assert ours.add_special_tokens({"image_token": "<none>"}) == 1
+    assert ours.image_token_id == 1201
+    assert pickle.loads(pickle.dumps(ours)).image_token_id == 1201
+    assert copy.deepcopy(ours).image_token == "<none>"
+    with pytest.raises(AttributeError, match="video_token"):
+        ours.video_token  # noqa: B018
+    for wrong in ({"encode": "<x>"}, {"a b": "<x>"}):
+        with pytest.raises(ValueError, match="cannot be the name of a token"):
+            PreTrainedTokenizerFast(learnt, extra_special_tokens=wrong)
+    with pytest.raises(ValueError, match="must be a list of tokens"):
+        ours.add_special_tokens({"extra_special_tokens": {"image_token": "<image>"}})
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"chat_template.jinja": "{{ one }}"},
+        {"chat_template.jinja": "{{ one }}", "additional_chat_templates/tool_use.jinja": "{{ t }}"},
+        {"additional_chat_templates/rag.jinja": "{{ r }}\n"},
+        {},
+    ],
+)
+@pytest.mark.parametrize(
+    "said",
+    [None, "{{ mine }}", [{"name": "default", "template": "x"}, {"name": "b", "template": "y"}]],
+)
+def test_issue_13_chat_templates_are_kept(
+    learnt: Tokenizer, tmp_path: Path, files: dict[str, str], said: Any
+) -> None:
+    PreTrainedTokenizerFast(learnt, eos_token=EOT).save_pretrained(tmp_path / "given")
+    for name, text in files.items():
+        (tmp_path / "given" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "given" / name).write_text(text)
+    if said is not None:
+        file = tmp_path / "given/tokenizer_config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"chat_template": said}))
+    ours, theirs = reloaded(tmp_path / "given")
+    assert ours.chat_template == theirs.chat_template
+    written = ours.save_pretrained(tmp_path / "ours")
+    theirs.save_pretrained(str(tmp_path / "theirs"))
+    for name in ("ours", "theirs"):
+        again = reloaded(tmp_path / name)
+        assert again[0].chat_template == again[1].chat_template == ours.chat_template
+    of_ours, of_theirs = (
+        {str(p.relative_to(tmp_path / n)): p.read_text() for p in (tmp_path / n).rglob("*.jinja")}
+        for n in ("ours", "theirs")
+    )
+    assert of_ours == of_theirs
+    assert all(Path(file).is_file() for file in written)
+    assert len(written) == 2 + len(of_ours)
+
+
+def test_issue_13_an_assigned_chat_template_is_saved(learnt: Tokenizer, tmp_path: Path) -> None:
+    ours = PreTrainedTokenizerFast(learnt, chat_template="{{ old }}")
+    ours.chat_template = "{{ new }}"
+    ours.save_pretrained(tmp_path)
+    assert [each.chat_template for each in reloaded(tmp_path)] == ["{{ new }}"] * 2
+    given = PreTrainedTokenizerFast.from_pretrained(tmp_path, chat_template="{{ given }}")
+    assert given.chat_template == "{{ given }}"
+    with pytest.raises(NotImplementedError, match="kept but not applied"):
+        ours.apply_chat_template([{"role": "user", "content": "hello"}])
+    for wrong in (5, {"a": 5}, {"../a": "x"}):
+        with pytest.raises(TypeError, match="chat_template must be"):
+            ours.chat_template = wrong
+
+
+@pytest.mark.parametrize("names", [{"bos_token": "<s>", "eos_token": EOT}, {"eos_token": EOT}, {}])
+def test_issue_13_assigned_tokens_around_texts_take_effect(
+    learnt: Tokenizer, names: dict[str, str], tmp_path: Path
+) -> None:
+    given = tokenizers.Tokenizer.from_buffer(learnt.write("huggingface")[0])
+    ours, theirs = pair = both(given, **names)
+    for name, value in (
+        ("add_eos_token", True),
+        ("add_bos_token", True),
+        ("add_eos_token", False),
+        ("add_bos_token", False),
+        ("add_bos_token", True),
+    ):
+        setattr(ours, name, value)
+        setattr(theirs, name, value)
+        flags = [(each.add_bos_token, each.add_eos_token) for each in pair]
+        assert flags[0] == flags[1]
+        check(pair, "__call__", "the cat", "sat", **EVERYTHING)
+    ours.save_pretrained(tmp_path)
+    for again in reloaded(tmp_path):
+        assert again.encode("the cat") == theirs.encode("the cat")
+    check(reloaded(tmp_path, add_eos_token=True), "encode", "the cat")
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import warnings
+import importlib
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import regex
+import tiktoken
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import generated
 from bytemill import ConfigError, Tokenizer, TokenizerError
-from bytemill.compat import _first_met
+from bytemill.compat import minbpe
 from bytemill.compat.minbpe import (
-    GPT2_SPLIT_PATTERN,
-    GPT4_SPLIT_PATTERN,
     BasicTokenizer,
+    GPT4Tokenizer,
+    OptimizedRegexTokenizer,
     RegexTokenizer,
+    _first_met,
 )
+from bytemill.compat.minbpe.base import get_stats, merge
+from bytemill.compat.minbpe.regex import GPT2_SPLIT_PATTERN, GPT4_SPLIT_PATTERN
 
 EOT = "<|endoftext|>"
 Pair = tuple[int, int]
@@ -53,7 +59,7 @@ def by_the_rule(chunks: Iterable[bytes], n_merges: int) -> list[tuple[Pair, int]
     return merges
 
 
-def merges_of(tokenizer: BasicTokenizer) -> list[Pair]:
+def merges_of(tokenizer: minbpe.Tokenizer) -> list[Pair]:
     assert list(tokenizer.merges.values()) == list(range(256, 256 + len(tokenizer.merges)))
     return list(tokenizer.merges)
 
@@ -66,6 +72,8 @@ def merges_of(tokenizer: BasicTokenizer) -> list[Pair]:
 @example([b"", b"ab", b"", b"ba", b"ab"])
 def test_merges_are_those_of_the_rule(chunks: list[bytes]) -> None:
     assert list(_first_met.learn(chunks)) == by_the_rule(chunks, 10_000)
+    common = [chunk for chunk in chunks if chunks.count(chunk) >= 2]
+    assert list(_first_met.learn(chunks, 2)) == by_the_rule(common, 10_000)
 
 
 @given(generated.texts, st.sampled_from([None, GPT2_SPLIT_PATTERN]))
@@ -115,27 +123,56 @@ def test_too_little_text() -> None:
     assert tokenizer.encode("abc") == [97, 98, 99]
 
 
-@pytest.mark.parametrize("in_constructor", [True, False])
-def test_the_options_of_the_guide(in_constructor: bool) -> None:
-    options = {"max_workers": 4, "batch_size": 1000, "min_freq_threshold": 3}
-    made = RegexTokenizer(**options if in_constructor else {})
-    with pytest.warns(UserWarning, match="no pair occurs 3 times any more"):
-        made.train("ab ab ab cd cd", 300, **{} if in_constructor else options)
-    assert merges_of(made) == [(97, 98)]
+def test_issue_13_the_example_of_the_guide(
+    tmp_path: Path,
+    documents: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from bytemill.compat.minbpe.regex_optimized import OptimizedRegexTokenizer
+
+    monkeypatch.chdir(tmp_path)
+    text = "".join(documents[:3])
+    tokenizer = OptimizedRegexTokenizer(
+        max_workers=8, batch_size=2000, min_freq_threshold=5, use_batching=True
+    )
+    with tokenizer:
+        with pytest.warns(UserWarning, match="no pair is left to merge"):
+            tokenizer.train(text, vocab_size=32000, verbose=True)
+        tokenizer.save("model")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(tokenizer.merges) > 50
+    chunks = [chunk.encode() for chunk in regex.findall(GPT4_SPLIT_PATTERN, text)]
+    common = [chunk for chunk in chunks if chunks.count(chunk) >= 5]
+    assert merges_of(tokenizer) == [pair for pair, _ in by_the_rule(common, 32000 - 256)]
+    again = RegexTokenizer()
+    again.load("model.model")
+    assert again.encode(text) == tokenizer.encode(text)
+
+
+def test_the_guides_other_options_change_nothing(documents: list[str]) -> None:
+    text = documents[0]
     plain = RegexTokenizer()
-    plain.train("ab ab ab cd cd", 257)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        made.train("ab ab ab cd cd", 257, max_workers=1, batch_size=1)
-    assert made.merges == plain.merges
+    plain.train(text, 300)
+    for options in (
+        {},
+        {"max_workers": 4, "batch_size": 500, "min_freq_threshold": 1, "use_batching": True},
+        {"max_workers": 2, "batch_size": 1, "min_freq_threshold": 0, "use_batching": False},
+    ):
+        made = OptimizedRegexTokenizer(**options)
+        made.train(text, 300)
+        assert made.merges == plain.merges
+    by_place = OptimizedRegexTokenizer(GPT2_SPLIT_PATTERN, 4, 1000, 2, True)
+    assert (by_place.pattern, by_place.max_workers) == (GPT2_SPLIT_PATTERN, 4)
+    assert (by_place.batch_size, by_place.min_freq_threshold) == (1000, 2)
 
 
-@pytest.mark.parametrize("name", ["max_workers", "batch_size", "min_freq_threshold"])
-def test_impossible_options(name: str) -> None:
-    with pytest.raises(ConfigError, match=name):
-        BasicTokenizer(**{name: 0})
-    with pytest.raises(ConfigError, match=name):
-        RegexTokenizer().train("ab", 257, **{name: -1})
+@pytest.mark.parametrize(
+    ("name", "least"), [("max_workers", 1), ("batch_size", 1), ("min_freq_threshold", 0)]
+)
+def test_impossible_options(name: str, least: int) -> None:
+    with pytest.raises(ConfigError, match=f"{name} must be ≥ {least}, got {least - 1}"):
+        OptimizedRegexTokenizer(**{name: least - 1})
 
 
 # --- encoding and decoding ------------------------------------------------------------------------
@@ -215,11 +252,192 @@ def test_what_cannot_be_decoded_or_encoded(trained: RegexTokenizer) -> None:
 
 
 def test_as_a_context() -> None:
-    with RegexTokenizer() as tokenizer:
+    with OptimizedRegexTokenizer() as tokenizer:
         tokenizer.train("abab", 257)
     assert tokenizer.encode("ab") == [256]
-    with pytest.raises(ValueError, match="no pair is left"), BasicTokenizer() as basic:
-        basic.train("a", 257)
+    with pytest.raises(ZeroDivisionError), OptimizedRegexTokenizer():
+        _ = 1 // 0
+    with pytest.raises(ValueError, match="no pair is left"):
+        BasicTokenizer().train("a", 257)
+
+
+# --- assignments and subclasses -------------------------------------------------------------------
+
+
+def test_issue_13_the_base_class_and_the_modules_are_minbpes() -> None:
+    base = minbpe.Tokenizer()
+    assert (base.merges, base.pattern, base.special_tokens) == ({}, "", {})
+    assert base.vocab == {i: bytes([i]) for i in range(256)}
+    for call in (lambda: base.train("a", 256), lambda: base.encode("a"), lambda: base.decode([])):
+        with pytest.raises(NotImplementedError):
+            call()
+    for made in (BasicTokenizer, RegexTokenizer, OptimizedRegexTokenizer, GPT4Tokenizer):
+        assert issubclass(made, minbpe.Tokenizer)
+    for name, names in {
+        "base": ["Tokenizer", "get_stats", "merge", "render_token", "replace_control_characters"],
+        "basic": ["BasicTokenizer"],
+        "regex": ["RegexTokenizer", "GPT2_SPLIT_PATTERN", "GPT4_SPLIT_PATTERN"],
+        "gpt4": ["GPT4Tokenizer", "bpe", "recover_merges", "GPT4_SPECIAL_TOKENS"],
+        "regex_optimized": ["OptimizedRegexTokenizer"],
+    }.items():
+        module = importlib.import_module(f"bytemill.compat.minbpe.{name}")
+        assert all(hasattr(module, each) for each in names)
+
+
+ids_of_few = st.lists(st.integers(0, 3), max_size=20)
+
+
+@given(ids_of_few, st.tuples(st.integers(0, 3), st.integers(0, 3)), st.integers(0, 5))
+def test_the_helpers_of_the_base(ids: list[int], pair: Pair, new: int) -> None:
+    assert merge(ids, pair, new) == joined(ids, pair, new)
+    counts = get_stats(ids, get_stats(ids))
+    assert counts == {each: 2 * n for each, n in Counter(zip(ids, ids[1:])).items()}
+
+
+AB, BC, ABC = (97, 98), (98, 99), (256, 99)
+
+
+@pytest.mark.parametrize("kind", [BasicTokenizer, RegexTokenizer, OptimizedRegexTokenizer])
+def test_issue_13_assigned_merges_and_vocab_take_effect(kind: type[minbpe.Tokenizer]) -> None:
+    tokenizer = kind()
+    assert tokenizer.encode("abc") == [97, 98, 99]
+    mine = {AB: 256}
+    tokenizer.merges = mine
+    assert tokenizer.encode("abc") == [256, 99]
+    mine[ABC] = 257
+    assert tokenizer.encode("abc") == [257]
+    # The lowest id goes first, wherever it stands; the number of merges is the same.
+    mine[ABC] = 255 + 256
+    del mine[ABC]
+    mine[BC] = 100
+    assert tokenizer.encode("abc") == [97, 100]
+    tokenizer.merges = {}
+    assert tokenizer.encode("abc") == [97, 98, 99]
+    tokenizer.merges = {AB: 256}
+    tokenizer.vocab = tokenizer._build_vocab()
+    assert tokenizer.decode([256]) == "ab"
+    tokenizer.vocab = {256: b"x"}
+    assert tokenizer.decode([256]) == "x"
+    # What was learnt may be changed too.
+    tokenizer.train("abcabc", 258)
+    first, second = tokenizer.merges
+    assert tokenizer.encode("abc") == [257]
+    tokenizer.merges.pop(second)
+    assert tokenizer.encode("abc") == [256, 99]
+    tokenizer.merges.clear()
+    assert tokenizer.encode("abc") == [97, 98, 99]
+    tokenizer.merges |= {first: 300}
+    assert tokenizer.encode("abc") == [300, 99]
+
+
+@given(
+    generated.few_letters,
+    st.dictionaries(
+        st.tuples(*[st.sampled_from([97, 98, 32, 256, 257, 258])] * 2),
+        st.sampled_from([256, 257, 258, 259, 40, 97, 5000]),
+        max_size=6,
+    ),
+)
+@example("abab", {(97, 98): 256, (98, 97): 256})
+@example("abcabc", {AB: 256, BC: 257, ABC: 258, (97, 257): 259})
+def test_issue_13_any_merges_encode_by_the_rule(text: str, merges: dict[Pair, int]) -> None:
+    basic, pieces = BasicTokenizer(), RegexTokenizer()
+    basic.merges = pieces.merges = merges
+    assert basic.encode(text) == encoded_by_the_rule(text.encode(), merges)
+    cut = regex.findall(GPT4_SPLIT_PATTERN, text)
+    expected = [id for chunk in cut for id in encoded_by_the_rule(chunk.encode(), merges)]
+    assert pieces.encode(text) == expected
+
+
+def test_issue_13_an_assigned_pattern_takes_effect() -> None:
+    tokenizer = RegexTokenizer()
+    tokenizer.train("a b a b a b", 258)
+    assert tokenizer.encode("a b") == [97, 256]
+    tokenizer.pattern = r"\s|\S"
+    assert tokenizer.encode("a b") == [97, 32, 98]
+    tokenizer.pattern = "gpt2"  # an expression, not the name of a pattern
+    tokenizer.merges = {(103, 112): 256}
+    assert tokenizer.encode("gpt2gpt") == [256, 116, 50, 256, 116]
+    tokenizer.compiled_pattern = regex.compile("g|p")
+    assert tokenizer.encode("gpgp") == [103, 112, 103, 112]
+    assert RegexTokenizer("ab").compiled_pattern == regex.compile("ab")
+
+
+def test_issue_13_overridden_methods_are_called() -> None:
+    class Upper(RegexTokenizer):
+        def _encode_chunk(self, text_bytes: bytes) -> list[int]:
+            return super()._encode_chunk(text_bytes.upper())
+
+    tokenizer = Upper()
+    tokenizer.train("THE CAT THE CAT", 259)
+    expected = RegexTokenizer()
+    expected.merges = tokenizer.merges
+    text = "the cat — the CAT"
+    assert tokenizer.encode(text) == expected.encode(text.upper()) != expected.encode(text)
+    plain = RegexTokenizer()
+    plain._encode_chunk = lambda data: [len(data)]  # type: ignore[method-assign]
+    assert plain.encode("the cat") == [3, 4]
+
+    class Reversed(RegexTokenizer):
+        def encode_ordinary(self, text: str) -> list[int]:
+            return super().encode_ordinary(text)[::-1]
+
+    assert Reversed().encode("abc") == [99, 98, 97]
+
+
+def test_issue_13_learnt_tokens_of_equal_bytes() -> None:
+    # "ab" + "c" and "a" + "bc" are both learnt: the core holds each token once.
+    text = "ab." * 9 + "bc." * 8 + "abc." * 7 + "abc"
+    tokenizer = BasicTokenizer()
+    tokenizer.merges = {AB: 256, BC: 257, ABC: 258, (97, 257): 259}
+    assert tokenizer.encode(text) == encoded_by_the_rule(text.encode(), tokenizer.merges)
+
+
+def test_issue_13_merges_that_the_file_cannot_hold_are_refused(tmp_path: Path) -> None:
+    tokenizer = RegexTokenizer()
+    tokenizer.merges = {AB: 300}
+    with pytest.raises(TokenizerError, match="256, 257, … in order"):
+        tokenizer.save(str(tmp_path / "model"))
+    assert not list(tmp_path.iterdir())
+
+
+class Ranks:
+    """A small vocabulary as tiktoken has it: the ids of bytes are not the bytes."""
+
+    _mergeable_ranks: ClassVar = {bytes([255 - i]): i for i in range(256)} | {
+        b"ab": 256,
+        b"bc": 257,
+        b"abc": 258,
+        b" abc": 259,
+        "é".encode(): 260,
+    }
+
+
+def test_issue_13_gpt4_with_shuffled_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tiktoken.get_encoding", lambda name: Ranks())
+    ours = GPT4Tokenizer()
+    theirs = tiktoken.Encoding(
+        "small",
+        pat_str=GPT4_SPLIT_PATTERN,
+        mergeable_ranks=Ranks._mergeable_ranks,
+        special_tokens={EOT: 100257},
+    )
+    text = f"abc abc bcab é 日本{EOT}"
+    ids = ours.encode(text, allowed_special="all")
+    assert ids == theirs.encode(text, allowed_special="all")
+    assert ours.decode(ids) == text
+    with pytest.raises(ValueError, match="invalid token id: 9999"):
+        ours.decode([9999])
+    for call in (
+        lambda: ours.train("a", 300),
+        lambda: ours.save("x"),
+        lambda: ours.load("x.model"),
+    ):
+        with pytest.raises(NotImplementedError):
+            call()
+    ours.save_vocab(str(tmp_path / "gpt4.vocab"))
+    lines = (tmp_path / "gpt4.vocab").read_text(encoding="utf-8").splitlines()
+    assert (lines[255 - 97], lines[259]) == ("[a] 158", "[ ][abc] -> [ abc] 259")
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def test_an_interrupted_run_goes_on(parts: Path, tmp_path: Path, expected: bytes
     assert kept
     with pytest.raises(bytemill.ConfigError, match="interrupted run left") as caught:
         count_to_file(parts, output)
-    assert "--resume" in str(caught.value.hint)
+    assert "resume=True" in str(caught.value.hint)
     # What a killed process leaves is no obstacle: an unlisted part, a torn line, a spill directory.
     (partial / "part-000099.counts").write_bytes(b"half")
     (partial / "bytemill-spill-1-0").mkdir()

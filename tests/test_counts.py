@@ -135,7 +135,7 @@ def test_learning_from_counts_is_learning_from_the_corpus(
     loaded = Counts.load(tmp_path / "a.counts")
     assert bytemill.train_tokenizer(counts=loaded, vocab_size=1000) == expected
     # They are still there, for another size.
-    assert bytemill.train_tokenizer(counts=counts, vocab_size=600) == expected.truncate(600)
+    assert bytemill.train_tokenizer(counts=counts, vocab_size=600) == expected.with_vocab_size(600)
     larger = bytemill.train_tokenizer(counts=loaded, vocab_size=1100, extend_from=expected)
     assert larger.merges[:743] == expected.merges
 

@@ -134,7 +134,7 @@ def test_nothing_is_overwritten_unasked(made: Tokenizer, kind: str, tmp_path: Pa
     path = save(made, kind, tmp_path)
     with pytest.raises(FileExistsError):
         made.save(path, format=kind)
-    made.truncate(280).save(path, format=kind, overwrite=True)
+    made.with_vocab_size(280).save(path, format=kind, overwrite=True)
     assert len(Tokenizer.load(path, **OPTIONS[kind])) == 280
     assert not [p for p in tmp_path.rglob("*") if p.name.startswith(".")], "temporary files remain"
 

@@ -532,7 +532,7 @@ def test_options_of_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     Path("a.data").write_bytes(gzip.compress(BAD.replace(b'"text"', b'"body"')))
     TOKENIZER.save("t.json")
-    TOKENIZER.truncate(260).save("u.json")
+    TOKENIZER.with_vocab_size(260).save("u.json")
     reading = ["--input-format", "jsonl.gz", "--text-field", "body", "--on-error", "skip"]
     shown = ok("count", "a.data", "-o", "a.counts", "--json", *reading).json
     assert shown["skipped"] == {"invalid_json": 1, "invalid_utf8": 1, "missing_field": 1,

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bytemill
+from bytemill import vocabulary_page
 from bytemill.inspection import Span, spans, statistics, visible
 from bytemill.rendering import summary, to_html, to_terminal
 
@@ -226,3 +227,48 @@ def test_any_tokens_make_a_page(
     read = Page("".join(to_html(tokenizer, made(*tokens), title=title)))
     assert len(read.tokens) == len(tokens)
     assert "script" not in read.seen
+
+
+class Tables(Page):
+    """The cells of the rows of a page."""
+
+    def __init__(self, text: str) -> None:
+        self.rows: list[list[str]] = []
+        super().__init__(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        super().handle_starttag(tag, attrs)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("td", "th"):
+            self.rows[-1][-1] += data
+
+
+def test_issue_13_a_page_of_a_vocabulary_shows_every_token(tokenizer: bytemill.Tokenizer) -> None:
+    found = statistics(tokenizer, n_longest=3)
+    text = "".join(vocabulary_page.to_html(tokenizer, found, title="<b>"))
+    read = Tables(text)
+    assert "<title>&lt;b&gt;</title>" in text
+    assert "url(" not in text.split("</style>")[0]
+    assert "script" not in read.seen
+    labels = [row[0] for row in read.rows if len(row) == 2]
+    assert {"vocabulary", "merges", "pattern", "fingerprint", "scripts"} <= set(labels)
+    special = set(tokenizer.special_tokens.values())
+    assert [row for row in read.rows if len(row) == 5 and row[0] != "id"] == [
+        [
+            str(id),
+            str(len(token)),
+            visible(token),
+            token.hex(" "),
+            "special" if id in special else "",
+        ]
+        for id, token in tokenizer.vocab.items()
+    ]
+    longest = [[str(id), str(len(token)), visible(token)] for id, token in found.longest]
+    at = read.rows.index(["id", "bytes", "token"]) + 1
+    assert read.rows[at : at + 3] == longest
+    assert text.count("<details>") == -(-len(tokenizer) // vocabulary_page.PART)

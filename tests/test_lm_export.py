@@ -38,7 +38,7 @@ TEXT = "def naïve(x): <|endoftext|>\n\n\n  return 12345 * x  <|pad|>you'll see 
 @pytest.fixture(scope="module")
 def small(tokenizer: Tokenizer) -> Tokenizer:
     """400 ids, two of them special tokens."""
-    cut = tokenizer.truncate(399)
+    cut = tokenizer.with_vocab_size(399)
     plain = {id: token for id, token in cut.vocab.items() if token != b"<|endoftext|>"}
     return Tokenizer(plain, cut.merges, ["<|endoftext|>", "<|pad|>"])
 

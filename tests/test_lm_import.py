@@ -216,7 +216,7 @@ def test_training_starts_from_a_run(exported: Path, small: Tokenizer) -> None:
         lm.train(top / "tokens", top / "tuned", start_from=top / "tuned", overwrite=True)
     with pytest.raises(ConfigError, match=r"nothing to resume\n.*--start-from"):
         lm.train(top / "tokens", top / "imported", resume=True)
-    other = small.truncate(300)
+    other = small.with_vocab_size(300)
     other.encode_files(top / "text.txt", top / "others", progress=False)
     with pytest.raises(TokensError, match="made with the tokenizer"):
         lm.train(top / "others", top / "x", tokenizer=other, start_from=top / "imported")

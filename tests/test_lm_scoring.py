@@ -30,14 +30,16 @@ def texts(n: int, seed: int) -> list[str]:
 def here(tokenizer: bytemill.Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run trained on `train`, and other tokens."""
     place = tmp_path_factory.mktemp("scoring")
-    small = tokenizer.truncate(300)
+    small = tokenizer.with_vocab_size(300)
     small.save(place / "tokenizer.json")
-    tokenizer.truncate(290).save(place / "other.json")
+    tokenizer.with_vocab_size(290).save(place / "other.json")
     train, val = texts(400, 1), texts(12, 2)
     for name, documents in (("train", train), ("val", val), ("both", [*val, *train[5:9]])):
         (place / f"{name}.txt").write_text(END.join(documents))
         small.encode_files([place / f"{name}.txt"], place / name, progress=False)
-    tokenizer.truncate(290).encode_files([place / "val.txt"], place / "wrong", progress=False)
+    tokenizer.with_vocab_size(290).encode_files(
+        [place / "val.txt"], place / "wrong", progress=False
+    )
     lm.train(
         place / "train", place / "run", preset="tiny", context_length=16, d_model=32,
         num_layers=1, batch_size=8, steps=40, threads=1, progress=False, tensorboard=False,

@@ -380,7 +380,7 @@ def test_tokens_and_tokenizers_must_match(
 ) -> None:
     text = tmp_path / "text.txt"
     text.write_text("some text for a very short run\n" * 400)
-    other = tokenizer.truncate(300)
+    other = tokenizer.with_vocab_size(300)
     tokenizer.encode_files(text, tmp_path / "tokens")
     other.encode_files(text, tmp_path / "others")
     options = {key: value for key, value in SMALL.items() if key != "vocab_size"} | {"steps": 2}

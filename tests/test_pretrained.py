@@ -100,8 +100,8 @@ def cached(cache: Path, name: str, files: dict[str, bytes]) -> None:
         (snapshot / file).write_bytes(data)
 
 
-def offline(cache: Path, name: str) -> str:
-    """What a fresh process, which may not use the network, says of a name."""
+def offline(cache: Path, name: str, **variables: str) -> str:
+    """What a fresh process, by default one that may not use the network, prints for a name."""
     pytest.importorskip("huggingface_hub")
     code = (
         "import sys, bytemill\n"
@@ -110,7 +110,7 @@ def offline(cache: Path, name: str) -> str:
         "except bytemill.BytemillError as error:\n"
         "    print(type(error).__name__, error)\n"
     )
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(cache)}
+    environment = os.environ | (variables or {"HF_HUB_OFFLINE": "1"}) | {"HF_HUB_CACHE": str(cache)}
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -132,8 +132,22 @@ def test_the_cache_of_the_hub(small: Tokenizer, tmp_path: Path) -> None:
 
 def test_out_of_reach(tmp_path: Path) -> None:
     said = offline(tmp_path, "owner/model")
-    assert said.startswith("TokenizerError owner/model: not in the cache")
-    assert "hint: go online" in said
+    assert said.startswith("TokenizerError owner/model: there is no such file or directory, ")
+    assert "no such model in the cache of huggingface_hub, and the hub is out of reach" in said
+    assert said.endswith("hint: give the path of a tokenizer, or unset HF_HUB_OFFLINE")
+
+
+@pytest.mark.timeout(20)  # with the hub's own retries this takes 48 s
+def test_issue_13_an_unreachable_hub_is_given_up_at_once(tmp_path: Path, small: Tokenizer) -> None:
+    # A reserved port of this machine: refused, whatever the network is.
+    said = offline(tmp_path, "gpt2", HF_ENDPOINT="http://127.0.0.1:1", HF_HUB_OFFLINE="0")
+    assert said.startswith("TokenizerError gpt2: there is no such file or directory, ")
+    assert "out of reach: " in said
+    assert said.endswith("hint: give the path of a tokenizer, or connect to the network")
+    # What is in the cache needs no network.
+    vocab, merges = small.write("gpt2")
+    cached(tmp_path, "older", {"vocab.json": vocab, "merges.txt": merges})
+    assert offline(tmp_path, "older", HF_ENDPOINT="http://127.0.0.1:1") == small.fingerprint
 
 
 class Hub:
@@ -149,15 +163,26 @@ class Hub:
 
     class HFValidationError(ValueError): ...
 
+    class OfflineModeIsEnabled(ConnectionError): ...
+
     def __init__(self, found: dict[str, Path], missing: type[Exception]) -> None:
         self.found, self.missing = found, missing
-        self.asked: list[tuple[str, str]] = []
+        self.asked: list[str] = []
         self.errors = self
 
-    def hf_hub_download(self, name: str, file: str) -> str:
-        self.asked.append((name, file))
-        if file not in self.found:
+    def try_to_load_from_cache(self, name: str, file: str) -> None:
+        return None
+
+    def hf_hub_url(self, name: str, file: str) -> str:
+        return f"{name}/{file}"
+
+    def get_hf_file_metadata(self, url: str, *, timeout: float) -> None:
+        assert timeout <= 10
+        self.asked.append(url.rsplit("/", 1)[1])
+        if self.asked[-1] not in self.found:
             raise self.missing("the hub says no")
+
+    def hf_hub_download(self, name: str, file: str) -> str:
         return str(self.found[file])
 
     def installed(self, monkeypatch: pytest.MonkeyPatch) -> Hub:
@@ -171,7 +196,7 @@ def test_older_models(small: Tokenizer, tmp_path: Path, monkeypatch: pytest.Monk
     found = {name: tmp_path / name for name in ("vocab.json", "merges.txt")}
     hub = Hub(found, Hub.EntryNotFoundError).installed(monkeypatch)
     assert Tokenizer.from_pretrained("owner/model") == small
-    assert [file for _, file in hub.asked] == ["tokenizer.json", "vocab.json", "merges.txt"]
+    assert hub.asked == ["tokenizer.json", "vocab.json"]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +207,9 @@ def test_older_models(small: Tokenizer, tmp_path: Path, monkeypatch: pytest.Monk
         (Hub.RepositoryNotFoundError, "no such model on the hub"),
         (Hub.HfHubHTTPError, "the hub does not give it: the hub says no"),
         (Hub.HFValidationError, "the hub does not give it"),
-        (OSError, "the hub does not give it"),
+        # What the HTTP library raises, a class that huggingface_hub does not name.
+        (OSError, "the hub is out of reach: the hub says no"),
+        (Hub.OfflineModeIsEnabled, "out of reach: HF_HUB_OFFLINE is set"),
     ],
 )
 def test_failures_of_the_hub(

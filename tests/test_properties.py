@@ -174,3 +174,44 @@ def test_surrogates_are_joined_or_replaced(
     assume(broken)
     mended = broken.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     assert trained.encode(broken) == trained.encode(mended)
+
+
+# --- truncation -----------------------------------------------------------------------------------
+
+
+def whole_characters(text: str, n_bytes: int) -> str:
+    """The longest start of a text of at most so many bytes."""
+    return text.encode()[:n_bytes].decode(errors="ignore")
+
+
+@given(text=generated.texts, n=st.integers(0, 30), mode=modes)
+@example(text="日本語日本語 déjà vu", n=3, mode="all")
+@example(text="it're", n=2, mode="none")
+def test_truncated_text_is_a_prefix_that_fits(
+    trained: Tokenizer, text: str, n: int, mode: str | set[str]
+) -> None:
+    found = trained.truncate(text, n, mode)
+    assert text.startswith(found)
+    assert trained.count(found, mode) <= n
+    ids = trained.encode(text, mode)
+    if len(ids) <= n:
+        assert found == text
+        return
+    first = whole_characters(text, len(trained.decode_bytes(ids[:n])))
+    if trained.count(first, mode) <= n:
+        assert found == first
+    else:
+        assert len(found) < len(first)
+    assert trained.truncate(text.encode(), n, mode) == found.encode()
+    assert trained.truncate(found, n, mode) == found
+
+
+@given(data=generated.data, n=st.integers(0, 30))
+@example(data=b"\xff\xc3\xa9\xc3", n=2)
+def test_truncated_bytes_cut_no_character(trained: Tokenizer, data: bytes, n: int) -> None:
+    found = trained.truncate(data, n)
+    assert data.startswith(found)
+    assert trained.count(found) <= n
+    # Undecodable bytes are one character each; a character that was cut would become several.
+    chars = data.decode("utf-8", "surrogateescape")
+    assert chars.startswith(found.decode("utf-8", "surrogateescape"))

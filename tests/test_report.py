@@ -30,7 +30,7 @@ HOSTILE = "<script>alert('&')</script>"
 @pytest.fixture(scope="module")
 def sizes(tokenizer: bytemill.Tokenizer) -> dict[int, bytemill.Tokenizer]:
     """A tokenizer in many sizes, the smallest that there is among them."""
-    return {n: tokenizer.truncate(n) for n in (257, 258, 300, 400, 777, 1499, 1500)}
+    return {n: tokenizer.with_vocab_size(n) for n in (257, 258, 300, 400, 777, 1499, 1500)}
 
 
 @given(
@@ -222,6 +222,6 @@ def test_the_drawings_are_well_formed_and_to_scale(made: Report) -> None:
 
 
 def test_more_tokenizers_than_colours(tokenizer: bytemill.Tokenizer) -> None:
-    many = {f"first {n}": tokenizer.truncate(n) for n in range(257, 270)}
+    many = {f"first {n}": tokenizer.with_vocab_size(n) for n in range(257, 270)}
     page = "".join(to_html(report(many, {"a": iter([TEXT])})))
     assert page.count("stroke-dasharray") == len(many) - 8

@@ -274,7 +274,7 @@ def test_equality_fingerprint_and_repr(tokenizer: Tokenizer, small: Tokenizer) -
     others = [
         Tokenizer(tokenizer.vocab, tokenizer.merges, tokenizer.special_tokens, pattern="cl100k"),
         Tokenizer(tokenizer.vocab, tokenizer.merges, {EOT: 5000}),
-        tokenizer.truncate(3999),
+        tokenizer.with_vocab_size(3999),
         Tokenizer(tokenizer.vocab, tokenizer.merges, tokenizer.special_tokens, ignore_merges=True),
     ]
     assert len({tokenizer, *others}) == 5
@@ -305,12 +305,36 @@ def test_a_tokenizer_cannot_be_changed(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode(EOT) == [3999]
 
 
-def test_truncating_too_far_is_refused(tokenizer: Tokenizer) -> None:
-    assert len(tokenizer.truncate(257)) == 257
-    assert tokenizer.truncate(4000) == tokenizer
+def test_a_vocabulary_shortened_too_far_is_refused(tokenizer: Tokenizer) -> None:
+    assert len(tokenizer.with_vocab_size(257)) == 257
+    assert tokenizer.with_vocab_size(4000) == tokenizer
     for vocab_size in (256, 0, 4001):
         with pytest.raises(bytemill.ConfigError, match=str(vocab_size)):
-            tokenizer.truncate(vocab_size)
+            tokenizer.with_vocab_size(vocab_size)
+
+
+def test_issue_13_the_size_of_the_vocabulary(tokenizer: Tokenizer) -> None:
+    assert tokenizer.vocab_size == len(tokenizer) == 4000
+    assert tokenizer.with_vocab_size(300).vocab_size == 300
+
+
+def test_issue_13_truncate_shortens_text(small: Tokenizer) -> None:
+    text = "hello<|a|>é"
+    assert small.truncate(text, 100) == text
+    assert small.truncate(text, 0) == ""
+    assert small.truncate(b"hello", 0) == b""
+    # A special token is one id and stays whole; as plain text it is its bytes.
+    assert small.truncate("<|a|><|a|>", 1) == "<|a|>"
+    assert small.truncate("<|a|><|a|>", 1, "none") == "<"
+    with pytest.raises(bytemill.TokenizerError):
+        small.truncate(text, 2, "error")
+    with pytest.raises(bytemill.ConfigError, match="max_tokens must be ≥ 0, got -1"):
+        small.truncate(text, -1)
+    with pytest.raises(TypeError):
+        small.truncate(300)  # the vocabulary is shortened by with_vocab_size
+    # What is encoded in place of a lone surrogate is what can be cut.
+    assert small.truncate("a\ud800b", 99) == "a\ud800b"
+    assert small.truncate("a\ud800b", 4) == "a\ufffd"
 
 
 def test_many_threads_at_once(tokenizer: Tokenizer, documents: list[str]) -> None:

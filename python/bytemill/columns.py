@@ -92,7 +92,7 @@ class Columns:
     def _damaged(self, error: Exception) -> CorpusError:
         return CorpusError(
             f"{self._entry.name}: not a whole {self._entry.format} file: {error}",
-            'fetch or make it again; on_error="skip" (--on-error skip) leaves it out',
+            'fetch or make it again; on_error="skip" leaves it out',
         )
 
     def _check(self) -> None:
@@ -105,7 +105,7 @@ class Columns:
         if (status.st_size, status.st_mtime_ns) != (entry.size, entry.mtime_ns):
             raise CorpusError(
                 f"{entry.name}: changed since the work on it began",
-                "begin anew: overwrite=True (--overwrite)",
+                "begin anew: overwrite=True",
             )
 
 

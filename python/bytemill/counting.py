@@ -28,7 +28,7 @@ __all__ = ["count_to_file", "partial_directory"]
 
 # What the engines put into the directory of parts: journal, counts, temporaries.
 OURS = re.compile(r"journal\.jsonl|.+\.counts|\..+\.bytemill|bytemill-spill-[0-9-]+")
-ANEW = "count the same corpus with the same options, or begin anew: overwrite=True (--overwrite)"
+ANEW = "count the same corpus with the same options, or begin anew: overwrite=True"
 
 
 def partial_directory(output: Path) -> Path:
@@ -80,7 +80,9 @@ def count_to_file(
     refuse_no_text(sum(source.size for source in sources) if known else 1, corpus)
     who = Local(batch_size) if engine == "local" and batch_size else chosen(engine)
     directory = partial_directory(output)
-    _refuse_inputs(output, directory, [source.name for source in sources if source.is_local])
+    _refuse_inputs(
+        output, directory, [source.path for source in sources if source.path is not None]
+    )
     with _files.writer_lock(output.with_name(f".{output.name}.lock"), output, ConfigError):
         _files.sweep(directory)
         if directory.exists():
@@ -125,7 +127,7 @@ def _check_parts(directory: Path, allowed: bool) -> None:
     if not allowed:
         raise ConfigError(
             f"{directory}: an interrupted run left its parts here",
-            "resume=True (--resume) goes on with them, overwrite=True (--overwrite) begins anew",
+            "resume=True goes on with them, overwrite=True begins anew",
         )
 
 
@@ -149,6 +151,6 @@ def _finished(
         )
     made = output.stat().st_mtime_ns
     for source in sources:
-        if source.is_local and source.mtime_ns > made:
+        if source.path is not None and source.mtime_ns > made:
             raise ConfigError(f"{source.name}: changed since {output} was finished", ANEW)
     return counts

@@ -50,7 +50,7 @@ def encode_files(
     """See `Tokenizer.encode_files`."""
     resolved = resolve(corpus)
     if resume and overwrite:
-        raise ConfigError("resume contradicts overwrite", "give one of them")
+        raise ConfigError("resume=True contradicts overwrite=True", "give one of them")
     if resume and resolved.texts is not None:
         raise ConfigError("an iterator cannot be read again", "resume with files or a dataset")
     if resume and has_stdin(resolved):
@@ -130,11 +130,11 @@ def end_of_text(tokenizer: _native.Core, eot: str | None, append_eot: bool) -> s
     if not usual:
         raise ConfigError(
             "the tokenizer has no special token to end documents with",
-            "append_eot=False (--no-append-eot) appends none",
+            "append_eot=False appends none",
         )
     raise ConfigError(
         f"which special token ends documents? The tokenizer has {', '.join(map(repr, usual))}",
-        "say so: eot= (--eot), or append_eot=False (--no-append-eot)",
+        "name it with eot=, or append none with append_eot=False",
     )
 
 

@@ -71,7 +71,7 @@ def read(
             if value is not None:
                 raise ConfigError(
                     f"{path}: {name} was given, but this format carries its own",
-                    f"leave {name} out",
+                    f"leave {name}= out",
                 )
     if kind == "tiktoken" and pattern is None:
         raise ConfigError(

@@ -46,7 +46,7 @@ class Dataset:
         if names is not None and field.split(".")[0] not in names and field not in names:
             raise CorpusError(
                 f"the dataset has no column {field!r}; columns are {', '.join(names)}",
-                "name the column that holds the text: text_field= (--text-field)",
+                "name the column that holds the text: text_field=",
             )
 
     def files(self) -> list[str] | None:

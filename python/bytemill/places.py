@@ -321,7 +321,7 @@ def _chosen(
     if len(here) == len(files):
         raise CorpusError(
             f"{place}: none of its files is read: {describe(here)}",
-            "include= and exclude= (--include, --exclude) choose files by name",
+            "include= and exclude= choose files by name",
         )
     skipped += here
     return [number for number, reason in enumerate(reasons) if reason is None]

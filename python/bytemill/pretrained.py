@@ -1,7 +1,9 @@
 """Where a tokenizer lies that is asked for by path or by name.
 
-A path is only ever a path. A name is asked of the Hugging Face hub, through `huggingface_hub`,
-which looks into its cache first and keeps to its own settings (`HF_HOME`, `HF_HUB_OFFLINE`, …).
+A path is only ever a path. A name is looked up by `huggingface_hub`, under its own settings
+(`HF_HOME`, `HF_HUB_OFFLINE`, `HF_ENDPOINT`, …): in its cache, then on the hub. The hub is asked
+once, with a short timeout, before anything is downloaded: `hf_hub_download` by itself retries for
+most of a minute when there is no network.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from .errors import TokenizerError
 NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 # A name that ends so is a file that is missing.
 FILES = (".json", ".txt", ".model", ".tiktoken")
+# Seconds for the one request that shows whether the hub can be reached.
+TIMEOUT = 5
 
 
 def read(path_or_name: str | os.PathLike[str]) -> Core:
@@ -63,14 +67,19 @@ def _from_hub(name: str) -> Path:
             "that name takes huggingface_hub, which is not installed",
             "pip install huggingface_hub, or give the path of a tokenizer",
         ) from error
-    # The first is our own format; the others are what older models have.
     unreachable: Exception | None = None
+    # The first is our own format; the others are what older models have.
     for wanted in (("tokenizer.json",), ("vocab.json", "merges.txt")):
+        found = [hub.try_to_load_from_cache(name, file) for file in wanted]
+        if all(isinstance(file, str) for file in found):
+            return Path(found[0])
+        if unreachable is not None:
+            continue
         try:
-            found = [Path(hub.hf_hub_download(name, file)) for file in wanted]
-            return found[0]
-        except errors.LocalEntryNotFoundError as error:
-            # Of what is not in the cache, nobody knows whether the model has it.
+            hub.get_hf_file_metadata(hub.hf_hub_url(name, wanted[0]), timeout=TIMEOUT)
+            found = [hub.hf_hub_download(name, file) for file in wanted]
+            return Path(found[0])
+        except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
             unreachable = error
         except errors.EntryNotFoundError:
             continue
@@ -80,12 +89,19 @@ def _from_hub(name: str) -> Path:
                 "that you may read",
                 "check the spelling; a private or gated model needs a login (hf auth login)",
             ) from error
-        except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
+        except (errors.HfHubHTTPError, errors.HFValidationError) as error:
             raise TokenizerError(f"{name}: the hub does not give it: {error}") from error
+        except Exception as error:
+            # The HTTP library's own errors: which library that is depends on the hub's version.
+            unreachable = error
     if unreachable is not None:
+        offline = isinstance(unreachable, errors.OfflineModeIsEnabled)
+        why = "HF_HUB_OFFLINE is set" if offline else unreachable
         raise TokenizerError(
-            f"{name}: not in the cache of the hub, and the hub is out of reach",
-            "go online (and unset HF_HUB_OFFLINE), or give the path of a tokenizer",
+            f"{name}: there is no such file or directory, no such model in the cache of "
+            f"huggingface_hub, and the hub is out of reach: {why}",
+            "give the path of a tokenizer, or "
+            + ("unset HF_HUB_OFFLINE" if offline else "connect to the network"),
         ) from unreachable
     raise TokenizerError(
         f"{name}: the model has no tokenizer.json, nor vocab.json and merges.txt",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import glob
 import io
 import os
@@ -69,7 +70,7 @@ def find(
     numbers = range(len(urls))
     for number in numbers if choose is None else choose(files, list(map(redacted, urls)), is_glob):
         one, full = paths[number], urls[number]
-        info = _again(redacted(full), lambda one=one: system.info(one))
+        info = _again(redacted(full), functools.partial(system.info, one))
         yield full, RemoteFile(system, one, full, info)
 
 
@@ -159,7 +160,7 @@ class RemoteFile:
         if info.get("size") != self.size or _version(info) != self.version:
             raise CorpusError(
                 f"{self.name}: changed since the work on it began",
-                "begin anew: overwrite=True (--overwrite)",
+                "begin anew: overwrite=True",
             )
 
     def key(self, number: int) -> tuple[str, str, int]:

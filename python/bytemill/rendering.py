@@ -15,7 +15,7 @@ from .inspection import Span, visible
 if TYPE_CHECKING:
     from .tokenizer import Tokenizer
 
-__all__ = ["summary", "to_html", "to_terminal"]
+__all__ = ["page_end", "page_start", "summary", "to_html", "to_terminal"]
 
 # Pale backgrounds of the 256-colour table with black letters: legible on light and dark terminals.
 BACKGROUNDS = (153, 157, 229, 217, 183)
@@ -85,6 +85,17 @@ p, label { color: var(--dim); }
 .c0 { background: var(--c0); } .c1 { background: var(--c1); } .c2 { background: var(--c2); }
 .c3 { background: var(--c3); } .c4 { background: var(--c4); }
 .text .s { background: var(--special); color: #fff; font-weight: bold; }
+h2 { font-size: 1rem; margin: 1.5rem 0 0.3rem; }
+table { border-collapse: collapse; font-size: 0.9rem; }
+th { color: var(--dim); font-weight: normal; text-align: left; }
+th, td { padding: 0.1rem 1rem 0.1rem 0; vertical-align: top; overflow-wrap: anywhere; }
+.facts td:first-child { white-space: nowrap; }
+.facts td:first-child, .tokens td:nth-child(n+4) { color: var(--dim); }
+.tokens td:nth-child(-n+2), .numbers td:nth-child(-n+2), .tokens th:nth-child(-n+2),
+.numbers th:nth-child(-n+2) { text-align: right; white-space: nowrap; }
+.tokens td:nth-child(n+3) { font-family: ui-monospace, Menlo, Consolas, monospace; }
+.numbers td:last-child { color: var(--c4); }
+summary { cursor: pointer; }
 #ids:checked ~ .text span::after { content: attr(data-id); color: var(--dim);
   font-size: 0.7em; margin: 0 0.4em 0 0.15em; vertical-align: sub; }
 """
@@ -97,14 +108,10 @@ def to_html(
 
     Pointing at a token shows its id and its bytes; a box switches the ids on for all.
     """
-    name = html.escape(title)
     about = f"vocabulary {len(tokenizer):,}, fingerprint {tokenizer.fingerprint[:12]}"
     checked = " checked" if ids else ""
     yield (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{name}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{name}</h1>\n"
-        f"<p>{html.escape(summary(spans))}; {html.escape(about)}</p>\n"
+        f"{page_start(title)}<p>{html.escape(summary(spans))}; {html.escape(about)}</p>\n"
         f'<input type="checkbox" id="ids"{checked}> <label for="ids">ids</label>\n'
         '<div class="text">'
     )
@@ -114,4 +121,19 @@ def to_html(
         # A newline inside the element keeps the lines of the text.
         text = "\n".join(html.escape(line) for line in _lines(span.token))
         yield f'<span class="{kind}" data-id="{span.id}" title="{hint}">{text}</span>'
-    yield "</div>\n</body>\n</html>\n"
+    yield "</div>\n" + page_end()
+
+
+def page_start(title: str) -> str:
+    """A page up to and including its title."""
+    name = html.escape(title)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{name}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{name}</h1>\n"
+    )
+
+
+def page_end() -> str:
+    """What `page_start` opened, closed."""
+    return "</body>\n</html>\n"

@@ -65,8 +65,7 @@ class Table:
                 return "damaged", 1
             raise CorpusError(
                 f"{self._entry.name}: row group {number}: {error}",
-                'it is damaged: fetch or make it again; on_error="skip" (--on-error skip) '
-                "leaves it out",
+                'it is damaged: fetch or make it again; on_error="skip" leaves it out',
             ) from None
         if column is None:
             if self._on_error == "skip":
@@ -74,7 +73,7 @@ class Table:
             raise CorpusError(
                 f"{self._entry.name}: no column {self._field!r}; columns are "
                 f"{', '.join(self.names())}",
-                "name the column that holds the text: text_field= (--text-field)",
+                "name the column that holds the text: text_field=",
             )
         chunks = [strings(arrow, chunk) for chunk in column.chunks if len(chunk)]
         if any(chunk is None for chunk in chunks):
@@ -83,7 +82,7 @@ class Table:
             raise CorpusError(
                 f"{self._entry.name}: the column {self._field!r} is of type {column.type}, "
                 "not of strings",
-                "name the column that holds the text: text_field= (--text-field)",
+                "name the column that holds the text: text_field=",
             )
         return chunks
 

@@ -146,9 +146,14 @@ class Tokenizer(Core):
         """
         formats.write(self, Path(path), format, overwrite)
 
-    def truncate(self, vocab_size: int) -> Tokenizer:
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids, special tokens included: `len(tokenizer)`."""
+        return len(self)
+
+    def with_vocab_size(self, vocab_size: int) -> Tokenizer:
         """The tokenizer that training with this smaller `vocab_size` would have given."""
-        return type(self)._of(self.truncate_core(vocab_size))
+        return type(self)._of(self.core_with_vocab_size(vocab_size))
 
     # --- encoding -----------------------------------------------------------------------------
 
@@ -295,6 +300,33 @@ class Tokenizer(Core):
             ids.tolist(), [(a, b) for a, b in byte_spans], [(a, b) for a, b in char_spans]
         )
 
+    @overload
+    def truncate(self, text: str, max_tokens: int, special: Special = ...) -> str: ...
+    @overload
+    def truncate(self, text: bytes, max_tokens: int, special: Special = ...) -> bytes: ...
+    def truncate(self, text: str | bytes, max_tokens: int, special: Special = "all") -> str | bytes:
+        """The start of `text`, in whole characters, that encodes to at most `max_tokens` tokens.
+
+        It is the text of the first `max_tokens` ids without the character that the last of them
+        cuts, if it does. A shorter text may encode differently: where that gives too many tokens,
+        the result is shortened again in the same way. `special` is that of `encode`.
+
+        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
+        >>> tokenizer.truncate("née", 2)
+        'n'
+        """
+        if operator.index(max_tokens) < 0:
+            raise ConfigError(f"max_tokens must be ≥ 0, got {max_tokens}")
+        ids = self.encode(text, special)
+        if len(ids) <= max_tokens:
+            return text
+        # Surrogates have no UTF-8; what is encoded in their place is what can be cut.
+        data = self.decode_bytes(ids) if isinstance(text, str) else bytes(text)
+        while len(ids) > max_tokens:
+            data = data[: _char_start(data, len(self.decode_bytes(ids[:max_tokens])))]
+            ids = self.encode(data, special)
+        return data.decode() if isinstance(text, str) else data
+
     # --- decoding -----------------------------------------------------------------------------
 
     def decode_batch(self, batch: Iterable[Iterable[int]] | Batch) -> list[str]:
@@ -330,6 +362,18 @@ class Tokenizer(Core):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _from_pickle, (type(self), self.write("huggingface")[0])
+
+
+def _char_start(data: bytes, at: int) -> int:
+    """The start of the UTF-8 character that `at` is inside of, or `at`."""
+    for start in range(max(at - 3, 0), at):
+        for end in range(at + 1, start + 5):
+            try:
+                if len(data[start:end].decode()) == 1:
+                    return start
+            except UnicodeDecodeError:
+                continue
+    return at
 
 
 def _from_pickle(cls: type[Tokenizer], data: bytes) -> Tokenizer:

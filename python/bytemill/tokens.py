@@ -85,9 +85,7 @@ class Tokens:
             return entries[0]
         if split not in names:
             what = "no split was named" if split is None else f"there is no split {split!r}"
-            raise ConfigError(
-                f"{self.path}: {what}", f"use split= (--split) with one of {', '.join(names)}"
-            )
+            raise ConfigError(f"{self.path}: {what}", f"use split= with one of {', '.join(names)}")
         return entries[names.index(split)]
 
     @property
@@ -289,7 +287,7 @@ class Tokens:
         if problems:
             raise TokensError(
                 f"{self.path}: {len(problems)} problems:\n" + "\n".join(problems),
-                "encode again; overwrite=True (--overwrite) replaces what is there",
+                "encode again; overwrite=True replaces what is there",
             )
 
 

@@ -91,16 +91,16 @@ pub fn documents(
 pub(super) fn hint(fault: Fault) -> &'static str {
     match fault {
         Fault::Field => {
-            "name the field that holds the text: text_field= (--text-field), dotted if nested; \
-             on_error=\"skip\" (--on-error skip) leaves such records out, and counts them"
+            "name the field that holds the text: text_field=, dotted if nested; on_error=\"skip\" \
+             leaves such records out, and counts them"
         }
         Fault::TooLong => {
-            "raise max_document (--max-document) if it is meant so; on_error=\"skip\" \
-             (--on-error skip) leaves such records out, and counts them"
+            "a larger max_document= allows it; on_error=\"skip\" leaves such records out, and \
+             counts them"
         }
         Fault::Json => {
-            "a record is a JSON object on a line of its own; on_error=\"skip\" (--on-error skip) \
-             leaves such lines out, input_format=\"text\" (--input-format text) reads all as text"
+            "a record is a JSON object on a line of its own; on_error=\"skip\" leaves such lines out, \
+             input_format=\"text\" reads all as text"
         }
         _ => SKIP_HINT,
     }

@@ -200,7 +200,7 @@ impl Trouble {
                 Fault::Damaged,
                 format!("cannot be unpacked any further: {what}"),
                 "it is damaged or cut short: fetch or make it again; on_error=\"skip\" \
-                 (--on-error skip) takes what can be read of it",
+                 takes what can be read of it",
             ),
         }
     }

@@ -82,7 +82,7 @@ impl Source {
     /// The error for a source that is not what it was.
     pub fn changed(&self, what: &str) -> Error {
         Error::corpus(format!("{}: changed since the work on it began: {what}", self.path))
-            .with_hint("begin anew: overwrite=True (--overwrite)")
+            .with_hint("begin anew: overwrite=True")
     }
 }
 

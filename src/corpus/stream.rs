@@ -221,7 +221,7 @@ impl Stream {
             self.name, self.at.offset
         ))
         .with_hint(
-            "raise max_document (--max-document); a regular expression can only be cut at special \
+            "a larger max_document= allows it; a regular expression can only be cut at special \
              tokens, a named pattern (gpt2, cl100k, o200k) at most places",
         )
     }
@@ -301,7 +301,7 @@ impl Stream {
                         "{}: the row of names is endless",
                         self.name
                     ))
-                    .with_hint("is it CSV? input_format= (--input-format) says what it is"));
+                    .with_hint("is it CSV? input_format= says what it is"));
                 }
                 None => wanted = self.held() * 2,
             }
@@ -417,7 +417,7 @@ impl Stream {
                 );
                 return (
                     message,
-                    "name the column that holds the text: text_field= (--text-field)",
+                    "name the column that holds the text: text_field=",
                 );
             }
             (format!("{place}: {}", what()), lines::hint(fault))

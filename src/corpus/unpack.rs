@@ -128,7 +128,7 @@ pub fn within_ratio(given: u64, taken: u64, max_ratio: u64) -> io::Result<()> {
     Err(Trouble::Fault(
         Fault::Bomb,
         format!("unpacks to {} times its size, which text never does", given / taken),
-        "if it is meant so, raise max_ratio (--max-ratio)",
+        "if that is intended, a larger max_ratio= allows it",
     )
     .into_io())
 }
@@ -185,7 +185,7 @@ fn explained(error: io::Error) -> io::Error {
         return Trouble::Fault(
             Fault::Bomb,
             "needs more memory to be unpacked than is allowed".into(),
-            "if it is meant so, raise max_window (--max-window)",
+            "if that is intended, a larger max_window= allows it",
         )
         .into_io();
     }

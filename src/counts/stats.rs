@@ -129,8 +129,7 @@ impl Stats {
         ));
         Err(match self.fitting_count(available) {
             Some(count) => error.with_hint(format!(
-                "min_piece_count={count} (--min-piece-count {count}) drops rarer pieces and fits; \
-                 or raise the memory limit"
+                "min_piece_count={count} drops rarer pieces and fits; or raise the memory limit"
             )),
             None => error.with_hint("raise the memory limit"),
         })

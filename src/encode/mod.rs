@@ -317,15 +317,15 @@ impl Tokenizer {
     }
 
     /// The tokenizer that learning fewer merges would have given.
-    pub fn truncate(&self, vocab_size: usize) -> Result<Self> {
+    pub fn with_vocab_size(&self, vocab_size: usize) -> Result<Self> {
         let n_specials = self.vocab.specials().len();
         let canonical = (0..self.vocab.n_ranks() as u32)
             .all(|rank| self.vocab.rank_id(rank) == rank)
             && self.vocab.merges().len() + 256 == self.vocab.n_ranks();
         if !canonical {
             return Err(Error::tokenizer(
-                "only a tokenizer whose ids are the bytes and then the merges in order can be \
-                 truncated",
+                "only the vocabulary of a tokenizer whose ids are the bytes and then the merges in \
+                 order can be shortened",
             )
             .with_hint("one learned by bytemill is such a tokenizer"));
         }

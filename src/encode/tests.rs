@@ -291,12 +291,12 @@ fn ranked_vocabularies_merge_as_tiktoken_does() {
 fn truncating_is_learning_less() {
     let large = trained("gpt2", 330);
     for size in [259, 260, 300, 330] {
-        let small = large.truncate(size).unwrap();
+        let small = large.with_vocab_size(size).unwrap();
         assert_eq!(small.spec(), trained("gpt2", size).spec());
         assert_eq!(small.fingerprint(), trained("gpt2", size).fingerprint());
     }
-    assert!(large.truncate(258).is_err());
-    assert!(large.truncate(331).is_err());
+    assert!(large.with_vocab_size(258).is_err());
+    assert!(large.with_vocab_size(331).is_err());
 }
 
 /// The number of tokens of a text, special ones left out, by size of the vocabulary.
@@ -311,7 +311,8 @@ fn by_size(tokenizer: &Tokenizer, text: &[u8]) -> Vec<u64> {
 #[test]
 fn tokens_by_size_are_those_of_smaller_vocabularies() {
     let tokenizer = trained("gpt2", 330);
-    let smaller: Vec<_> = (259..=330).map(|size| tokenizer.truncate(size).unwrap()).collect();
+    let smaller: Vec<_> =
+        (259..=330).map(|size| tokenizer.with_vocab_size(size).unwrap()).collect();
     proptest!(|(text in text())| {
         let found = by_size(&tokenizer, &text);
         for (one, n) in smaller.iter().zip(&found) {

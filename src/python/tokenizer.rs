@@ -282,8 +282,8 @@ impl Core {
     }
 
     /// The tokenizer that learning fewer merges would have given.
-    fn truncate_core(&self, py: Python<'_>, vocab_size: usize) -> PyResult<Core> {
-        self.tokenizer.truncate(vocab_size).map(Core::new).map_err(|e| to_python(py, e))
+    fn core_with_vocab_size(&self, py: Python<'_>, vocab_size: usize) -> PyResult<Core> {
+        self.tokenizer.with_vocab_size(vocab_size).map(Core::new).map_err(|e| to_python(py, e))
     }
 
     /// The ids of tokens whose own bytes do not merge into them.

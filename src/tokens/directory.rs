@@ -36,7 +36,7 @@ const TEMPORARY: &str = ".bytemill";
 const PATIENCE: u32 = 40;
 const BEAT: Duration = Duration::from_millis(50);
 const CHOICE: &str =
-    "resume=True (--resume) goes on with them, overwrite=True (--overwrite) begins anew";
+    "resume=True continues with them, overwrite=True begins anew";
 
 /// What to do with what is there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,7 +276,7 @@ fn check_same(before: &Plan, plan: &Plan, path: &Path) -> Result<()> {
     before.check_tokenizer(&plan.tokenizer.fingerprint, path)?;
     let other = |what: String| {
         Err(Error::config(format!("{}: {what}", path.display())).with_hint(
-            "resume with the same sources and options, or begin anew: overwrite=True (--overwrite)",
+            "resume with the same sources and options, or begin anew: overwrite=True",
         ))
     };
     for (old, new) in before.sources.iter().zip(&plan.sources) {

@@ -191,7 +191,7 @@ fn checked<T: DeserializeOwned>(line: &[u8], hasher: &mut Hasher, directory: &Pa
 /// A journal that cannot be followed.
 pub fn damaged(directory: &Path, what: &str) -> Error {
     Error::tokens(format!("{}: damaged: {what}", directory.join(NAME).display()))
-        .with_hint("begin anew: overwrite=True (--overwrite)")
+        .with_hint("begin anew: overwrite=True")
 }
 
 struct Note {

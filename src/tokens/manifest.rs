@@ -467,7 +467,7 @@ fn missing(directory: &Path) -> Error {
     let place = directory.display();
     if directory.join(super::directory::PARTIAL).exists() {
         return Error::tokens(format!("{place}: the tokens are not finished"))
-            .with_hint("encode with resume=True (--resume) to go on");
+            .with_hint("encode with resume=True to continue");
     }
     Error::tokens(format!("{place}: not a directory of tokens: it has no {NAME}"))
         .with_hint("bytemill encode -o makes directories of tokens")
@@ -475,5 +475,5 @@ fn missing(directory: &Path) -> Error {
 
 fn damaged(path: &Path, what: &str) -> Error {
     Error::tokens(format!("{}: damaged: {what}", path.display()))
-        .with_hint("encode again; overwrite=True (--overwrite) replaces what is there")
+        .with_hint("encode again; overwrite=True replaces what is there")
 }

@@ -198,7 +198,7 @@ fn dtype(options: &Options, mark: &TokenizerMark) -> Result<Dtype> {
             mark.max_id,
             if dtype == Dtype::Uint16 { "uint16" } else { "int32" }
         ))
-        .with_hint("leave dtype out, and the smallest that fits is taken"));
+        .with_hint("without dtype=, the smallest that fits is taken"));
     }
     Ok(dtype)
 }

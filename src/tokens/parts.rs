@@ -88,7 +88,7 @@ pub(super) fn opened(part: &Path, plan: &Plan) -> Result<Manifest> {
         || manifest.splits[0].shards.len() != 1
     {
         return Err(Error::tokens(format!("{}: a part made otherwise", part.display()))
-            .with_hint("begin anew: overwrite=True (--overwrite)"));
+            .with_hint("begin anew: overwrite=True"));
     }
     Ok(manifest)
 }
@@ -145,7 +145,7 @@ pub(super) fn reader(path: &Path, from: u64) -> Result<BufReader<File>> {
 
 fn damaged(path: &Path) -> Error {
     Error::tokens(format!("{}: damaged", path.display()))
-        .with_hint("begin anew: overwrite=True (--overwrite)")
+        .with_hint("begin anew: overwrite=True")
 }
 
 #[derive(Serialize, Deserialize, PartialEq)]

@@ -142,7 +142,7 @@ impl<'a> SplitWriter<'a> {
             if there != size {
                 let what = format!("{}: {there} bytes, not {size}", path.display());
                 return Err(
-                    Error::tokens(what).with_hint("begin anew: overwrite=True (--overwrite)")
+                    Error::tokens(what).with_hint("begin anew: overwrite=True")
                 );
             }
         }

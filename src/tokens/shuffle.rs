@@ -290,5 +290,5 @@ impl Work<'_> {
 
 fn cut_short(path: &Path) -> Error {
     Error::tokens(format!("{}: ends within a document", path.display()))
-        .with_hint("begin anew: overwrite=True (--overwrite)")
+        .with_hint("begin anew: overwrite=True")
 }

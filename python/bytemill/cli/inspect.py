@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,11 @@ from . import options, streams
 
 if TYPE_CHECKING:
     from ..inspection import Span, Statistics
-    from ..tokenizer import Tokenizer
 
 EXAMPLES = """\b
 examples:
   bytemill inspect tokenizer.json
+  bytemill inspect tokenizer.json --html vocabulary.html
   bytemill inspect tokenizer.json "Hello, world" --ids
   bytemill inspect tokenizer.json --file main.py --html main.html
   git diff | bytemill inspect tokenizer.json - --json
@@ -34,7 +34,7 @@ examples:
     "--html",
     "page",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the view to this HTML file, complete in itself.",
+    help="Write the view, of the text or of the vocabulary, to this self-contained HTML file.",
 )
 @click.option(
     "--longest",
@@ -76,8 +76,6 @@ def inspect(
     """
     if text is not None and file is not None:
         raise click.UsageError("give TEXT or --file, not both")
-    if page is not None and text is None and file is None:
-        raise click.UsageError("--html shows a text: give TEXT or --file")
     if page is not None:
         options.check_file(page, overwrite)
     from .. import inspection
@@ -85,22 +83,26 @@ def inspect(
     loaded = options.load(tokenizer, pattern, special_token)
     if text is None and file is None:
         found = inspection.statistics(loaded, n_longest=longest)
+        if page is not None:
+            from ..vocabulary_page import to_html as vocabulary_html
+
+            _write_page(vocabulary_html(loaded, found, title=tokenizer), page, as_json)
         if as_json:
             streams.put_json(_statistics_json(found))
-        else:
+        elif page is None:
             streams.put(_statistics(found))
         return
     data = _data(text, file)
     spans = inspection.spans(loaded, data, special=special)
     if page is not None:
-        _write_page(loaded, spans, page, file or "text", ids)
+        from ..rendering import to_html
+
+        _write_page(to_html(loaded, spans, title=file or "text", ids=ids), page, as_json)
     if as_json:
         streams.put_json(_spans_json(spans, len(data)))
     elif page is None:
         shown = color == "always" or (color == "auto" and streams.use_color(sys.stdout))
         _show(spans, shown, ids)
-    else:
-        streams.say(f"saved   {page}")
 
 
 def _data(text: str | None, file: str | None) -> bytes:
@@ -119,12 +121,12 @@ def _show(spans: list[Span], color: bool, ids: bool) -> None:
     click.echo(summary(spans))
 
 
-def _write_page(tokenizer: Tokenizer, spans: list[Span], page: Path, title: str, ids: bool) -> None:
+def _write_page(parts: Iterable[str], page: Path, as_json: bool) -> None:
     from .._files import write_atomically
-    from ..rendering import to_html
 
-    parts = to_html(tokenizer, spans, title=title, ids=ids)
     write_atomically(page, "".join(parts).encode())
+    if not as_json:
+        streams.say(f"saved   {page}")
 
 
 def _spans_json(spans: list[Span], n_bytes: int) -> dict[str, object]:
@@ -156,33 +158,13 @@ def _statistics_json(found: Statistics) -> dict[str, object]:
 
 def _statistics(found: Statistics) -> Iterator[str]:
     from ..inspection import visible
+    from ..vocabulary_page import facts, lengths
 
-    n_tokens = max(sum(found.lengths.values()), 1)
-
-    def share(n: int) -> str:
-        return f"{n:,} ({n / n_tokens:.1%})"
-
-    yield f"vocabulary       {found.vocab_size:,} ids\n"
-    yield f"merges           {found.n_merges:,}\n"
-    for number, (text, id) in enumerate(found.special_tokens.items()):
-        label = "" if number else "special tokens"
-        yield f"{label:15}  {visible(text.encode())} = {id}\n"
-    for number, stage in enumerate(found.pattern):
-        yield f"{'' if number else 'pattern':15}  {stage}\n"
-    yield f"fingerprint      {found.fingerprint}\n"
-    yield f"mean length      {found.mean_length:.2f} bytes\n"
-    yield f"leading space    {share(found.leading_space)}\n"
-    yield f"white space      {share(found.white_space)}\n"
-    yield f"digits           {share(found.digits)}\n"
-    yield f"parts of chars   {share(found.not_utf8)}\n"
-    yield f"unreachable      {share(len(found.unreachable))}{_first(found.unreachable)}\n"
-    scripts = list(found.scripts.items())
-    shown = ", ".join(f"{name} {n:,}" for name, n in scripts[:8])
-    yield f"scripts          {shown}{', …' if len(scripts) > 8 else ''}\n"
+    for label, value in facts(found):
+        yield f"{label:15}  {value}\n"
     yield f"\n{'bytes':>7}  {'tokens':>7}\n"
-    most = max(found.lengths.values(), default=1)
-    for length, n in _grouped(found.lengths):
-        yield f"{length:>7}  {n:>7,}  {'▇' * max(round(40 * n / most), 1)}\n"
+    for length, n, bar in lengths(found):
+        yield f"{length:>7}  {n:>7}  {bar}\n"
     if found.longest:
         yield "\nlongest tokens\n"
         rows = [
@@ -190,17 +172,3 @@ def _statistics(found: Statistics) -> Iterator[str]:
             for id, token in found.longest
         ]
         yield streams.table("rrl", ("id", "bytes", "token"), rows)
-
-
-def _first(ids: list[int]) -> str:
-    return f": {', '.join(map(str, ids[:8]))}{', …' if len(ids) > 8 else ''}" if ids else ""
-
-
-def _grouped(lengths: dict[int, int]) -> Iterator[tuple[str, int]]:
-    """Lengths up to 16 one by one, longer ones together in doubling ranges."""
-    groups: dict[str, int] = {}
-    for length, n in lengths.items():
-        low = 1 << ((length - 1).bit_length() - 1) if length > 16 else 0
-        label = f"{low + 1}–{2 * low}" if length > 16 else str(length)
-        groups[label] = groups.get(label, 0) + n
-    yield from groups.items()

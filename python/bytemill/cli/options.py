@@ -35,7 +35,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 FORMATS = click.Choice(["huggingface", "gpt2", "tiktoken", "minbpe"])
 
 
-class Count(click.ParamType):
+class Count(click.ParamType):  # type: ignore[type-arg]
     """A whole number, also as `10k` or `1.5M`."""
 
     name = "integer"

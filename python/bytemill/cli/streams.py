@@ -21,6 +21,7 @@ from .. import displays
 from .._files import naming
 from ..errors import BytemillError
 from ..lm.config import ABSENT, SYNONYMS
+from . import hints
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -115,13 +116,14 @@ def say(text: str) -> None:
 
 def note(ctx: click.Context | None, message: str) -> None:
     """Something the user should know that is not a failure."""
-    _event(ctx, "note", message, None, "yellow")
+    _event(ctx, "note", hints.in_hint(message, ctx), None, "yellow")
 
 
 def fail(ctx: click.Context | None, error: BaseException) -> None:
     """What went wrong and, where there is one, the remedy."""
     message, hint = explain(error)
-    _event(ctx, "error", message, hint, "red")
+    hint = None if hint is None else hints.in_hint(hint, ctx)
+    _event(ctx, "error", hints.in_message(message, ctx), hint, "red")
     try:
         sys.stdout.flush()
     except OSError:
@@ -156,7 +158,7 @@ def _meant(option: str, command: click.Command) -> str | None:
     name = option.lstrip("-").replace("-", "_")
     if name in ABSENT and "lr" in flags:
         return ABSENT[name]
-    flag = flags.get(SYNONYMS.get(name))
+    flag = flags.get(SYNONYMS.get(name, name))
     return None if flag is None else f"did you mean {flag}?"
 
 
@@ -187,7 +189,7 @@ def explain(error: BaseException) -> tuple[str, str | None]:
     if isinstance(error, FileNotFoundError):
         hint = f"the path is relative to {os.getcwd()}" if _relative(error) else "check the path"
     elif isinstance(error, FileExistsError):
-        hint = "--overwrite replaces it"
+        hint = "overwrite=True replaces it"
     elif isinstance(error, IsADirectoryError):
         hint = "name a file in it"
     elif isinstance(error, PermissionError):
@@ -195,7 +197,8 @@ def explain(error: BaseException) -> tuple[str, str | None]:
     elif isinstance(error, OSError):
         hint = HINTS.get(error.errno or 0)
     if not isinstance(error, OSError) or error.strerror is None:
-        return str(error), hint
+        # For Python, the library has the hint in the message.
+        return str(error).removesuffix(f" ({hint})"), hint
     # The system's words come with a capital, and the name in quotes after them.
     words = error.strerror[:1].lower() + error.strerror[1:]
     return words if error.filename is None else f"{_name(error)}: {words}", hint

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import formats
 from .._native import Core
@@ -70,6 +70,28 @@ class NamedTokens:
     mask_token, mask_token_id = _named("mask_token"), _named_id("mask_token")
     pad_token_type_id = 0
 
+    # The names that a model brings, such as image_token, are attributes too.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            names = self.__dict__.get("_names", {})
+            if name in names:
+                return names[name]
+            if name.removesuffix("_id") in names:
+                token = names[name.removesuffix("_id")]
+                return None if token is None else self._vocabulary[token]
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            names = self.__dict__.get("_names", {})
+            plain = name.removesuffix("_id")
+            if plain not in names or plain in NAMED:
+                super().__setattr__(name, value)
+            elif name == plain:
+                self._name(name, value)
+            else:
+                _named_id(plain).fset(self, value)
+
     def __init__(self, given: Any, file: str | os.PathLike[str] | None) -> None:
         if (given is None) == (file is None):
             raise TypeError("give a tokenizer or a tokenizer_file, one of them")
@@ -83,8 +105,10 @@ class NamedTokens:
                 name, data = type(given).__name__, formats.huggingface_json(given)
             self._tokenizer = Tokenizer._of(Core.read("huggingface", [(name, data)], [], []))
             said = json.loads(data)
+        # Those of NAMED, then those of the model.
         self._names: dict[str, str | None] = dict.fromkeys(NAMED)
         self._extra: list[str] = []
+        self._add_bos_token = self._add_eos_token = False
         self._process(said["post_processor"])
         added, vocab = said["added_tokens"], said["model"]["vocab"]
         # Added tokens that decoding does not skip, and those that the model does not count.
@@ -101,8 +125,8 @@ class NamedTokens:
     def add_special_tokens(self, special_tokens_dict: Mapping[str, Any]) -> int:
         """Names special tokens, and adds those that are not in the vocabulary; says how many.
 
-        Keys are `pad_token` and the like, or `extra_special_tokens` (older:
-        `additional_special_tokens`) with a list, which takes the place of the one before.
+        Keys are `pad_token` and the like, names that the model has, or `extra_special_tokens`
+        (older: `additional_special_tokens`) with a list, which takes the place of the one before.
         """
         n_added = self._name_all(special_tokens_dict)
         self._make_special(self.all_special_tokens)
@@ -112,17 +136,27 @@ class NamedTokens:
         named: dict[str, str] = {}
         extra: list[str] = []
         for name, value in special_tokens_dict.items():
-            if name in NAMED:
+            if name in self._names:
                 named[name] = content(value)
-            elif name in ("extra_special_tokens", "additional_special_tokens"):
+            elif name not in ("extra_special_tokens", "additional_special_tokens"):
+                known = ", ".join(self._names)
+                raise ValueError(f"{name!r} is none of {known}, extra_special_tokens")
+            elif isinstance(value, list | tuple):
                 extra = [content(each) for each in value]
             else:
-                raise ValueError(f"{name!r} is none of {', '.join(NAMED)}, extra_special_tokens")
+                raise ValueError(f"{name} must be a list of tokens, got {value!r}")
         n_added = self._extend([*named.values(), *extra])
         self._names |= named
         if extra:
             self._extra = extra
         return n_added
+
+    def _take_names(self, names: Iterable[str]) -> None:
+        """From now on tokens may have these names too."""
+        for name in names:
+            if not name.isidentifier() or hasattr(type(self), name):
+                raise ValueError(f"extra_special_tokens: {name!r} cannot be the name of a token")
+            self._names.setdefault(name, None)
 
     def _make_special(self, tokens: Iterable[str]) -> None:
         """From now on decoding skips these."""
@@ -154,12 +188,36 @@ class NamedTokens:
             )
         self._names[name] = token
 
-    def _surround(self, bos: bool, eos: bool) -> None:
-        sides: list[tuple[str, int] | None] = []
-        for name, wanted in (("bos_token", bos), ("eos_token", eos)):
-            token = self._names[name] if wanted else None
-            sides.append(None if token is None else (token, self._vocabulary[token]))
-        self._process(_rows.around(*sides))
+    @property
+    def add_bos_token(self) -> bool:
+        """Whether assignment or the constructor put `bos_token` before every text.
+
+        Assigning either flag replaces what the tokenizer says of tokens around a text, as in
+        transformers. A token that is not set is not added.
+        """
+        return self._add_bos_token
+
+    @add_bos_token.setter
+    def add_bos_token(self, value: bool) -> None:
+        self._add_bos_token = value
+        self._surround()
+
+    @property
+    def add_eos_token(self) -> bool:
+        """Whether assignment or the constructor put `eos_token` after every text."""
+        return self._add_eos_token
+
+    @add_eos_token.setter
+    def add_eos_token(self, value: bool) -> None:
+        self._add_eos_token = value
+        self._surround()
+
+    def _surround(self) -> None:
+        self._add_bos_token = self._add_bos_token and self.bos_token is not None
+        self._add_eos_token = self._add_eos_token and self.eos_token is not None
+        before = (self.bos_token, self.bos_token_id) if self._add_bos_token else None
+        after = (self.eos_token, self.eos_token_id) if self._add_eos_token else None
+        self._process(_rows.around(before, after))
 
     @property
     def special_tokens_map(self) -> dict[str, str]:

@@ -2,8 +2,9 @@
 
 Enough for `datasets.map`, the data collators and a `Trainer`. Encoding is the core's; what comes
 after it (special tokens around a text, truncation, padding) is `_rows`, what is known of tokens
-`_named_tokens`. Chat templates, texts that are cut into words already, and maps between words and
-tokens are not here. An option that is not known is a `TypeError`, never passed over.
+`_named_tokens`. Chat templates are kept and not applied. Texts that are cut into words already, and
+maps between words and tokens, are not here. An option that is not known is a `TypeError`, never
+passed over.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from .. import _files
 from ..errors import TokenizerError
-from . import _rows
+from . import _chat_templates, _rows
 from ._arguments import (
     as_list,
     as_lists,
@@ -77,7 +78,9 @@ class PreTrainedTokenizerFast(NamedTokens):
         pad_token: str | None = None,
         cls_token: str | None = None,
         mask_token: str | None = None,
-        extra_special_tokens: Sequence[str] = (),
+        extra_special_tokens: Sequence[str] | Mapping[str, str] = (),
+        model_specific_special_tokens: Mapping[str, str] | None = None,
+        chat_template: Any = None,
         add_bos_token: bool | None = None,
         add_eos_token: bool | None = None,
         model_max_length: int | None = None,
@@ -90,8 +93,11 @@ class PreTrainedTokenizerFast(NamedTokens):
     ) -> None:
         """Takes a tokenizer of ours or of `tokenizers`, or a tokenizer.json.
 
-        A special token that is not in the vocabulary is added to it. `add_bos_token` and
-        `add_eos_token` say what stands around every text, in place of what the tokenizer says.
+        A special token that is not in the vocabulary is added to it. `extra_special_tokens` is a
+        list, or as `model_specific_special_tokens` a mapping from names: with
+        `{"image_token": "<image>"}` there are `image_token` and `image_token_id`. `add_bos_token`
+        and `add_eos_token` say what stands around every text, in place of what the tokenizer says;
+        they may be assigned too. `chat_template` is kept, and saved, but not applied.
         """
         for side, value in (("padding", padding_side), ("truncation", truncation_side)):
             if value not in ("left", "right"):
@@ -106,13 +112,37 @@ class PreTrainedTokenizerFast(NamedTokens):
         self.name_or_path = name_or_path
         # What a tokenizer_config.json says beside, to be written again.
         self._config: Row = {}
+        self.chat_template = chat_template
+        of_model = dict(model_specific_special_tokens or {})
+        if isinstance(extra_special_tokens, Mapping):
+            of_model = {**extra_special_tokens, **of_model}
+            extra_special_tokens = ()
+        self._take_names(of_model)
         values = (bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token)
         self._name_all(
             {name: value for name, value in zip(NAMED, values) if value is not None}
+            | of_model
             | {"extra_special_tokens": list(extra_special_tokens)}
         )
+        self._add_bos_token, self._add_eos_token = bool(add_bos_token), bool(add_eos_token)
         if add_bos_token is not None or add_eos_token is not None:
-            self._surround(bool(add_bos_token), bool(add_eos_token))
+            self._surround()
+
+    @property
+    def chat_template(self) -> _chat_templates.Template | None:
+        """The chat template, or several by name. Kept and saved; there is nothing to apply it."""
+        return self._chat_template
+
+    @chat_template.setter
+    def chat_template(self, template: Any) -> None:
+        self._chat_template = _chat_templates.checked(template)
+
+    def apply_chat_template(self, *_args: Any, **_options: Any) -> NoReturn:
+        """Refused: templates are kept, not applied."""
+        raise NotImplementedError(
+            "chat templates are kept but not applied here\n"
+            "hint: save_pretrained, and load the directory with transformers"
+        )
 
     # --- encoding -----------------------------------------------------------------------------
 
@@ -419,7 +449,7 @@ class PreTrainedTokenizerFast(NamedTokens):
     # --- files --------------------------------------------------------------------------------
 
     def save_pretrained(self, save_directory: str | os.PathLike[str]) -> tuple[str, ...]:
-        """Writes tokenizer.json and tokenizer_config.json, which transformers loads too.
+        """Writes tokenizer.json, tokenizer_config.json and chat templates, for transformers too.
 
         As with transformers, files of an earlier save are replaced.
         """
@@ -435,12 +465,17 @@ class PreTrainedTokenizerFast(NamedTokens):
         if not self.extra_special_tokens:
             # transformers 4 reads a mapping there, and fails on a list, be it empty.
             del config["extra_special_tokens"]
+        of_model = {name: t for name, t in self.special_tokens_map.items() if name not in NAMED}
+        if of_model:
+            config |= {"model_specific_special_tokens": of_model}
         directory = Path(save_directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        files = {"tokenizer_config.json": config, "tokenizer.json": said}
-        for name, value in files.items():
-            text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-            _files.write_atomically(directory / name, text.encode())
+        files = _chat_templates.files(self.chat_template)
+        for name, value in {"tokenizer_config.json": config, "tokenizer.json": said}.items():
+            files[name] = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+        for name, text in files.items():
+            file = directory / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _files.write_atomically(file, text.encode())
         return tuple(str(directory / name) for name in files)
 
     @classmethod
@@ -462,10 +497,27 @@ class PreTrainedTokenizerFast(NamedTokens):
         if "added_tokens_decoder" not in config:
             config |= read_json(directory / "special_tokens_map.json")
         older = config.pop("additional_special_tokens", None)
-        config["extra_special_tokens"] = config.get("extra_special_tokens") or older
+        extra = config.pop("extra_special_tokens", None) or older or []
+        of_model = {
+            name: config.pop(name)
+            for name in [*config]
+            if name.endswith("_token") and name not in NAMED and isinstance(config[name], str)
+        }
+        if isinstance(extra, Mapping):
+            of_model |= extra
+            extra = older or []
+        of_model |= config.pop("model_specific_special_tokens", None) or {}
         added = config.pop("added_tokens_decoder", {}).values()
         padding = read_json(file).get("padding") or {}
-        said: Row = {"pad_token": padding.get("pad_token"), "name_or_path": str(path)}
+        template = config.pop("chat_template", None)
+        said: Row = {
+            "pad_token": padding.get("pad_token"),
+            "name_or_path": str(path),
+            "extra_special_tokens": extra,
+            "model_specific_special_tokens": of_model,
+            # Templates in files go before the one of the configuration.
+            "chat_template": _chat_templates.read(directory) or template,
+        }
         # What stands around a text is said in tokenizer.json; transformers too goes by that.
         for name in ("add_bos_token", "add_eos_token", "tokenizer_class"):
             config.pop(name, None)
@@ -475,7 +527,6 @@ class PreTrainedTokenizerFast(NamedTokens):
         for name in NAMED:
             if said.get(name) is not None:
                 said[name] = content(said[name])
-        said["extra_special_tokens"] = list(said.get("extra_special_tokens") or ())
         made = cls(tokenizer_file=file, **said | options)
         made._extend(content(token) for token in added)
         made._make_special(made.all_special_tokens)

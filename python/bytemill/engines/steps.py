@@ -125,7 +125,7 @@ class _Journal:
             raise ConfigError(
                 f"{directory}: the interrupted run had another pattern, other special tokens, "
                 "or another way to read its corpus",
-                "resume with the same options, or begin anew: overwrite=True (--overwrite)",
+                "resume with the same options, or begin anew: overwrite=True",
             )
         self._entries = lines[1:]
         self._tidy()
@@ -147,7 +147,7 @@ class _Journal:
             if not known:
                 raise CorpusError(
                     f"{self._file}: line {len(lines)} is damaged, or of another version",
-                    "begin anew: overwrite=True (--overwrite)",
+                    "begin anew: overwrite=True",
                 )
         if whole != data:
             # A line that was being written when the end came; its batch is counted again.
@@ -175,7 +175,7 @@ class _Journal:
             raise ConfigError(
                 f"{path}: "
                 + ("changed since it was counted" if changed else "counted, but not in the corpus"),
-                "begin anew: overwrite=True (--overwrite)",
+                "begin anew: overwrite=True",
             )
         return left
 

@@ -182,7 +182,7 @@ def encode(
     except ConfigError:
         raise ConfigError(
             f"{part}: the tokens of another part of the corpus, or made otherwise",
-            "resume with the same unit_size, or begin anew: overwrite=True (--overwrite)",
+            "resume with the same unit_size, or begin anew: overwrite=True",
         ) from None
     return _native.part_facts(part), begun_before()
 

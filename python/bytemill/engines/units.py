@@ -102,7 +102,7 @@ def _pieces(
             what = "stdin" if isinstance(entry.reader, Piped) else "an iterator"
             raise ConfigError(
                 f"{what} cannot be read by other processes",
-                'write it to files and give those, or use engine="local" (--engine local)',
+                'write it to files and give those, or use engine="local"',
             )
         elif isinstance(entry.reader, Columns):
             yield from _row_groups(entry, entry.reader, unit_size)

@@ -92,13 +92,13 @@ def open_tokens(
     if said != kind.name:
         raise TokensError(
             f"{place}: ids of {said}, as the manifest beside it says, not of {kind.name}",
-            f"use token_dtype={said!r} (--token-dtype {said}), or give the directory",
+            f"use token_dtype={said!r}, or give the directory",
         )
     size = place.stat().st_size
     if size == 0 or size % kind.itemsize:
         raise TokensError(
             f"{place}: {size} bytes are not whole ids of {kind.itemsize} bytes each ({dtype})",
-            "give the type of the ids: token_dtype='uint32' (--token-dtype uint32)",
+            "give the type of the ids: token_dtype='uint32'",
         )
     return np.memmap(place, kind, "r")
 
@@ -259,7 +259,7 @@ def check_length(n_tokens: int, context_length: int) -> None:
         raise TokensError(
             f"{n_tokens:,} tokens are too few for a context of {context_length:,}: at least "
             f"{context_length + 1:,} are needed",
-            "encode more text, or use a shorter context: context_length (--context)",
+            "encode more text, or use a shorter context_length=",
         )
 
 

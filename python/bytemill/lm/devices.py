@@ -102,7 +102,7 @@ def _device(train: TrainConfig, local_rank: int) -> tuple[torch.device, str]:
     if local_rank and ":" in train.device:
         raise ConfigError(
             f"device {train.device!r} is one GPU, and several ranks were started here",
-            "use device='cuda' (--device cuda): each rank takes its own GPU",
+            "use device='cuda': each rank takes its own GPU",
         )
     device = find_device(train.device, local_rank)
     if train.device != "auto":

@@ -185,7 +185,7 @@ def joined(device: torch.device) -> Iterator[World]:
             raise
         raise TrainingError(
             f"rank {rank}: another rank is gone: {_first_line(error)}",
-            "its own last words are above; go on with --resume",
+            "its own error is above; resume=True continues the run",
         ) from None
     finally:
         # Not waited for: if one is dead, leaving in good order would hang.

@@ -107,7 +107,7 @@ def export_run(
         if found is None:
             raise ConfigError(
                 f"{run}: the run has no tokenizer, and a GGUF file must have one",
-                "give the one that the tokens were made with: tokenizer (-t tokenizer.json)",
+                "give the one that the tokens were made with: tokenizer=",
             )
         pre_tokenizer = pre_tokenizer or gguf.pre_tokenizer(found)
         name = Path(run).resolve().name

@@ -149,17 +149,14 @@ def check_memory(
         return found
     most = largest_that(lambda n: predicted(n).peak <= available, found.micro)
     if most:
-        remedy = (
-            f"micro_batch_size={most} (--micro-batch-size {most}) fits, and leaves batch_size as "
-            "it is"
-        )
+        remedy = f"micro_batch_size={most} fits, and leaves the batch size as it is"
     else:
         held = found.base + found.training.weights + found.training.gradients
         alone = held + found.training.moments > available
         remedy = (
             ("the model alone does not fit" if alone else "not even one sequence at a time fits")
-            + ": use a smaller one (--preset, --d-model, --num-layers)"
-            + ("" if alone else " or a shorter context (--context)")
+            + ": use a smaller one (preset=, d_model=, num_layers=)"
+            + ("" if alone else " or a shorter context_length=")
         )
     sequences = f"{found.micro:,} sequence{'s' if found.micro > 1 else ''}"
     where = "" if cpu else f" on {plan.device}"
@@ -167,5 +164,5 @@ def check_memory(
         f"training on {sequences} of {model.context_length:,} tokens at a time needs about "
         f"{size(found.peak)} of memory, and {size(available)} are available{where} "
         f"({found.parts()})",
-        f"{remedy}; force=True (--force) trains anyway",
+        f"{remedy}; force=True trains anyway",
     )

@@ -74,7 +74,7 @@ def pre_tokenizer(tokenizer: Tokenizer) -> str:
         raise ConfigError(
             f"llama.cpp has no name for the split pattern {shown[:60]}",
             f"known are {', '.join(' then '.join(known) for known in PRE_TOKENIZERS)}; "
-            "--pre-tokenizer names another of llama.cpp's at your own risk",
+            "pre_tokenizer= names another of llama.cpp's at your own risk",
         )
     if name == "gpt-4o":
         warnings.warn(

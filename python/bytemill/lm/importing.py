@@ -120,13 +120,13 @@ def _read_tokenizer(source: Path, config: ModelConfig) -> Tokenizer:
     if not path.is_file():
         raise CheckpointError(
             f"{source}: it has no tokenizer.json",
-            "tokenizer=False (--no-tokenizer) imports the weights alone",
+            "tokenizer=False imports the weights alone",
         )
     found = Tokenizer.load(path)
     if found.max_id >= config.vocab_size:
         raise CheckpointError(
             f"{path}: has ids up to {found.max_id}, and the model {config.vocab_size}",
-            "tokenizer=False (--no-tokenizer) imports the weights alone",
+            "tokenizer=False imports the weights alone",
         )
     return found
 

@@ -41,7 +41,7 @@ from .settings import TrainConfig
 __all__ = ["Measured", "counted_flops", "measured_step", "this_machine"]
 
 STEPS = 3
-SMALLER = "a smaller batch_size (--batch-size), which needs less memory"
+SMALLER = "a smaller batch_size=, which needs less memory"
 
 
 @dataclass(frozen=True)

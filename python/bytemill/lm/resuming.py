@@ -55,14 +55,14 @@ def stored_config(run: Path, resume: bool, overwrite: bool) -> dict[str, Any] | 
     if not (resume or overwrite):
         raise ConfigError(
             f"{run}: there is a run already",
-            "resume=True (--resume) resumes it, overwrite=True (--overwrite) replaces it",
+            "resume=True resumes it, overwrite=True replaces it",
         )
     if overwrite:
         return None
     if "train" not in stored:
         raise ConfigError(
             f"{run}: was imported, not trained here, so there is nothing to resume",
-            f"begin another run with its weights: start_from (--start-from {run})",
+            f"begin another run with its weights: start_from={str(run)!r}",
         )
     model_config(stored, str(run / CONFIG))
     try:
@@ -158,7 +158,7 @@ def find_start(
         if given is not None and before is None:
             raise ConfigError(
                 f"{run}: was not begun with the weights of another run",
-                "leave start_from (--start-from) out to go on with it",
+                "leave start_from= out to continue it",
             )
         return None if before is None else Path(before)
     if given is None:
@@ -166,7 +166,7 @@ def find_start(
     step = open_run(given).step.absolute()
     if step.is_relative_to(run.absolute()):
         raise ConfigError(
-            f"{given}: lies in the run that is to be replaced", "name another directory (-o)"
+            f"{given}: lies in the run that is to be replaced", "name another directory"
         )
     return step
 
@@ -183,7 +183,7 @@ def start_keys(step: Path, given: Mapping[str, Any]) -> dict[str, Any]:
         if key in keys and value != keys[key]:
             raise ConfigError(
                 f"{step}: of a model with {key}={keys[key]}, and {key}={value} was given",
-                "leave it out, or begin without start_from (--start-from)",
+                "leave it out, or begin without start_from=",
             )
     return keys
 

@@ -171,7 +171,7 @@ def find_step(run: Path, which: str | int = "best") -> Path:
     """The checkpoint of a run: `"best"` (else the last), `"last"`, or a number of steps."""
     steps = step_directories(run)
     if not steps:
-        raise CheckpointError(f"{run}: no checkpoint yet", "train it on: bytemill train … --resume")
+        raise CheckpointError(f"{run}: no checkpoint yet", "continue its training with resume=True")
     if which == "last":
         return steps[-1]
     if which == "best":

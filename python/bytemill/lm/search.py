@@ -260,7 +260,7 @@ def _planned(place: Path, resume: bool, overwrite: bool) -> list[str]:
     if not (resume or overwrite):
         raise ConfigError(
             f"{place}: there is a sweep already",
-            "resume=True (--resume) resumes it, overwrite=True (--overwrite) replaces it",
+            "resume=True resumes it, overwrite=True replaces it",
         )
     for name in names if overwrite else []:
         if not contents(place / name):
@@ -374,7 +374,7 @@ def _outcome(run: Path, keys: dict[str, Any], varied: dict[str, Any]) -> Trial |
         differ = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
         raise ConfigError(
             f"{run}: it was trained with another {', '.join(differ)}",
-            "overwrite=True (--overwrite) begins anew; or name another directory",
+            "overwrite=True begins anew; or name another directory",
         )
     if not isinstance(trial, dict) or not _is_trial(trial):
         raise CheckpointError(f"{path}: damaged", "delete it: the run is resumed")

@@ -152,6 +152,6 @@ def _vocab_size(
     if asked is None:
         raise ConfigError(
             f"{place}: the vocabulary size of raw ids is unknown",
-            "give the tokenizer (-t tokenizer.json), or vocab_size (--vocab-size)",
+            "give tokenizer= or vocab_size=",
         )
     return asked

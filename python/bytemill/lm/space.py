@@ -81,13 +81,13 @@ def trials_of(
         if not isinstance(values, Range) and not len(values):
             raise ConfigError(f"{field}: no values", "name at least one")
     if not space:
-        raise ConfigError("nothing varies", "give several values: lr=[1e-4, 1e-3] (--lr 1e-4,1e-3)")
+        raise ConfigError("nothing varies", "give several values: lr=[1e-4, 1e-3]")
     if random is None:
         ranges = [field for field, values in space.items() if isinstance(values, Range)]
         if ranges:
             raise ConfigError(
                 f"{ranges[0]} is a range, of which there is no every combination",
-                "random=20 (--random 20) draws from it; or name its values",
+                "random=20 draws from it; or name its values",
             )
         lists = [list(values) for values in space.values() if not isinstance(values, Range)]
         return [dict(zip(space, values)) for values in itertools.product(*lists)]

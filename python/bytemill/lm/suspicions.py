@@ -50,9 +50,7 @@ def of_loss(loss: float, vocab_size: int) -> list[str]:
     """What a loss tells of the set-up."""
     guessing = math.log(vocab_size)
     if not math.isfinite(loss):
-        return [
-            f"the loss is {loss}: the weights are not sound; take an earlier checkpoint (--step)"
-        ]
+        return [f"the loss is {loss}: the weights are not sound; evaluate an earlier checkpoint"]
     if loss > guessing:
         return [
             f"the loss is above ln({vocab_size:,}) = {guessing:.2f}, that of blind guessing: the "

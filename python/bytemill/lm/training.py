@@ -123,7 +123,7 @@ def train(
         options: fields of `ModelConfig` and `TrainConfig`, over preset and config.
     """
     if resume and overwrite:
-        raise ConfigError("resume contradicts overwrite", "give one of them")
+        raise ConfigError("resume=True contradicts overwrite=True", "give one of them")
     run = Path(out)
     rank, n_ranks = ranks_of_environment()
     report = Report(progress if rank == 0 else False)

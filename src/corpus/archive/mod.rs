@@ -40,7 +40,7 @@ fn damaged(what: impl Into<String>) -> io::Error {
         Fault::Damaged,
         what.into(),
         "the archive is damaged or cut short: fetch or make it again; on_error=\"skip\" \
-         (--on-error skip) takes what can be read of it",
+         takes what can be read of it",
     )
     .into_io()
 }

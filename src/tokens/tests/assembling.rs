@@ -146,7 +146,7 @@ fn a_part_of_another_tokenizer_does_not_get_in() {
     let tokenizer = tokenizer();
     let corpus = Corpus::new(&["the cat sat"]);
     let (out, options) = (corpus.folder.path().join("assembled"), options());
-    let smaller = tokenizer.truncate(270).unwrap();
+    let smaller = tokenizer.with_vocab_size(270).unwrap();
     let begin = |existing| {
         Assembly::begin(&tokenizer, &corpus.inputs(), &out, &options, existing).unwrap().unwrap()
     };

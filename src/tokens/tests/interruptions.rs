@@ -321,7 +321,7 @@ fn sources_must_be_what_they_were() {
     );
     let error = error.unwrap_err().to_string();
     assert!(error.contains("0.txt, not"), "{error}");
-    let smaller = tokenizer.truncate(270).unwrap();
+    let smaller = tokenizer.with_vocab_size(270).unwrap();
     let error = corpus.encode(&smaller, &options(), &RESUME).unwrap_err();
     assert!(matches!(error, Error::Tokens(_)), "{error}");
     assert!(error.to_string().contains("made with the tokenizer"), "{error}");

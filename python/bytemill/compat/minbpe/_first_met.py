@@ -20,9 +20,12 @@ Pair = tuple[int, int]
 NONE = -1
 
 
-def learn(pieces: Iterable[bytes]) -> Iterator[tuple[Pair, int]]:
-    """The pairs to merge, best first, each with its count; the first makes token 256."""
-    text = _Text(pieces)
+def learn(pieces: Iterable[bytes], min_count: int = 1) -> Iterator[tuple[Pair, int]]:
+    """The pairs to merge, best first, each with its count; the first makes token 256.
+
+    Pieces that occur fewer than `min_count` times are as if they were not there.
+    """
+    text = _Text(pieces, min_count)
     heap = [(-text.counts[pair], text.first(pair), pair) for pair in text.counts]
     heapify(heap)
     new = 256
@@ -43,9 +46,9 @@ def learn(pieces: Iterable[bytes]) -> Iterator[tuple[Pair, int]]:
 class _Text:
     """Different pieces end to end, as tokens linked to their neighbours within a piece."""
 
-    def __init__(self, pieces: Iterable[bytes]) -> None:
+    def __init__(self, pieces: Iterable[bytes], min_count: int) -> None:
         # A Counter keeps the order in which its keys were met.
-        weights = Counter(pieces)
+        weights = {piece: n for piece, n in Counter(pieces).items() if n >= min_count}
         self.tokens: list[int] = []
         self.weight: list[int] = []
         for piece, weight in weights.items():

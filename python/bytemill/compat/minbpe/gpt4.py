@@ -1,0 +1,110 @@
+"""minbpe's `GPT4Tokenizer`: cl100k_base, whose ranks tiktoken has or fetches."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ... import _files
+from ...errors import MissingPackageError
+from ._first_met import Pair
+from .base import Changes, vocab_lines
+from .regex import GPT4_SPLIT_PATTERN, RegexTokenizer
+
+__all__ = ["GPT4_SPECIAL_TOKENS", "GPT4_SPLIT_PATTERN", "GPT4Tokenizer", "bpe", "recover_merges"]
+
+GPT4_SPECIAL_TOKENS = {
+    "<|endoftext|>": 100257,
+    "<|fim_prefix|>": 100258,
+    "<|fim_middle|>": 100259,
+    "<|fim_suffix|>": 100260,
+    "<|endofprompt|>": 100276,
+}
+
+
+def bpe(
+    mergeable_ranks: Mapping[bytes, int], token: bytes, max_rank: int | None = None
+) -> list[bytes]:
+    """The parts into which tokens of a rank below `max_rank` merge the bytes of `token`."""
+    parts = [bytes([byte]) for byte in token]
+    limit = float("inf") if max_rank is None else max_rank
+    while len(parts) > 1:
+        ranks = [mergeable_ranks.get(a + b, limit) for a, b in zip(parts, parts[1:])]
+        lowest = min(ranks)
+        if lowest >= limit:
+            break
+        at = ranks.index(lowest)
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    return parts
+
+
+def recover_merges(mergeable_ranks: Mapping[bytes, int]) -> dict[Pair, int]:
+    """The pair of ids that makes each token, from ranks alone.
+
+    >>> recover_merges({b"a": 1, b"b": 0, b"ab": 2, b"abb": 3})
+    {(1, 0): 2, (2, 0): 3}
+    """
+    merges: dict[Pair, int] = {}
+    for token, rank in mergeable_ranks.items():
+        if len(token) > 1:
+            left, right = bpe(mergeable_ranks, token, max_rank=rank)
+            merges[mergeable_ranks[left], mergeable_ranks[right]] = rank
+    return merges
+
+
+class GPT4Tokenizer(RegexTokenizer):
+    """GPT-4's tokenizer. Needs tiktoken, which has its vocabulary or fetches it."""
+
+    def __init__(self) -> None:
+        super().__init__(pattern=GPT4_SPLIT_PATTERN)
+        try:
+            tiktoken: Any = importlib.import_module("tiktoken")
+        except ImportError as error:
+            raise MissingPackageError(
+                "GPT4Tokenizer takes its vocabulary from tiktoken, which is not installed",
+                "pip install tiktoken",
+            ) from error
+        ranks: dict[bytes, int] = tiktoken.get_encoding("cl100k_base")._mergeable_ranks
+        self.merges = Changes(recover_merges(ranks))
+        self.vocab = self._build_vocab()
+        # In this vocabulary the ids of bytes are not in their order: a byte is renamed to its id
+        # before merging, and tokens, which are made of such names, back after it.
+        self.byte_shuffle = {byte: ranks[bytes([byte])] for byte in range(256)}
+        self.inverse_byte_shuffle = {id: byte for byte, id in self.byte_shuffle.items()}
+        self.register_special_tokens(GPT4_SPECIAL_TOKENS)
+
+    def _encode_chunk(self, text_bytes: bytes) -> list[int]:
+        return super()._encode_chunk(bytes(self.byte_shuffle[byte] for byte in text_bytes))
+
+    def _unshuffled(self, token: bytes) -> bytes:
+        return bytes(self.inverse_byte_shuffle[byte] for byte in token)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids, special tokens among them; a `ValueError` for one that is not known."""
+        parts = [
+            self._bytes([id])
+            if id in self.inverse_special_tokens
+            else self._unshuffled(self._bytes([id]))
+            for id in ids
+        ]
+        return b"".join(parts).decode("utf-8", "replace")
+
+    def train(self, text: str, vocab_size: int, verbose: bool = False) -> NoReturn:
+        """Refused: the vocabulary is GPT-4's."""
+        raise NotImplementedError("a GPT4Tokenizer has its vocabulary already")
+
+    def save(self, file_prefix: str) -> NoReturn:
+        """Refused: the format has no place for the order of bytes."""
+        raise NotImplementedError("GPT4Tokenizer cannot be saved.")
+
+    def load(self, model_file: str) -> NoReturn:
+        """Refused, as saving is."""
+        raise NotImplementedError("GPT4Tokenizer cannot be loaded.")
+
+    def save_vocab(self, vocab_file: str) -> None:
+        """Writes the vocabulary for the eye."""
+        vocab = {id: self._unshuffled(token) for id, token in self.vocab.items()}
+        lines = vocab_lines(vocab, self.merges)
+        _files.write_atomically(Path(vocab_file), "".join(f"{line}\n" for line in lines).encode())
