@@ -62,7 +62,7 @@ def test_gpt2_xl_with_a_batch_of_100000_is_refused_before_it_is_allocated(
 
 
 @pytest.mark.parametrize("n_ranks", [1, 4])
-@pytest.mark.parametrize("changes", [{}, {"micro_batch_size": 64}, {"optimizer": "muon"}])
+@pytest.mark.parametrize("changes", [{}, {"micro_batch_size": 200}, {"optimizer": "muon"}])
 def test_the_micro_batch_of_the_hint_is_the_largest_that_fits(
     changes: dict[str, Any], n_ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

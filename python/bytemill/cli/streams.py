@@ -158,7 +158,7 @@ def _meant(option: str, command: click.Command) -> str | None:
     name = option.lstrip("-").replace("-", "_")
     if name in ABSENT and "lr" in flags:
         return ABSENT[name]
-    flag = flags.get(SYNONYMS.get(name, name))
+    flag = flags.get(SYNONYMS.get(name, ""))
     return None if flag is None else f"did you mean {flag}?"
 
 

@@ -30,7 +30,7 @@ __all__ = ["Prediction", "check_memory", "predict_memory", "warm_up"]
 
 # How much more than torch asks for the C library takes on a CPU, as a share: it keeps room between
 # blocks of many sizes. Measured with glibc; docs/planning.md has the figures.
-SPARE = {"fused": 0.2, "torch": 0.4, "plain": 0.75}
+SPARE = {"fused": 0.2, "torch": 0.4, "plain": 0.5}
 # Compiled blocks have fewer blocks of fewer sizes, but the compiler itself stays in memory.
 COMPILED_SPARE = 0.05
 COMPILER = 125_000_000
