@@ -46,13 +46,13 @@ def rows() -> bytes:
 
 def json_records() -> Iterator[tuple[str, bytes]]:
     """Flags, the size of a block, the longest record, the lines."""
-    for flags in (0, 1, 2, 0xF0):
+    for flags in (0, 1, 2, 0xF8):
         yield f"lines-{flags}", bytes([flags, 20, 60]) + json_lines()
 
 
 def csv_rows() -> Iterator[tuple[str, bytes]]:
     """The same with rows."""
-    for flags in (4, 5, 6, 0xF4):
+    for flags in (4, 5, 6, 0xFC):
         separated = rows().replace(b",", b"\t") if flags & 1 else rows()
         yield f"rows-{flags}", bytes([flags, 20, 60]) + separated
 

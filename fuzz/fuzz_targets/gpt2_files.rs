@@ -11,7 +11,7 @@ use bytemill::encode::Recognise;
 use bytemill::error::Error;
 use bytemill::formats::{read_gpt2, write_gpt2};
 use bytemill::naive;
-use bytemill::spec::{Merge, MergeRule, SpecialToken, Spec};
+use bytemill::spec::{Merge, MergeRule, Spec, SpecialToken};
 use bytemill_fuzz::edit;
 use libfuzzer_sys::fuzz_target;
 

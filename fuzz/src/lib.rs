@@ -77,7 +77,10 @@ pub struct Found {
 
 impl Found {
     pub fn documents(&self) -> Vec<&[u8]> {
-        let document = |part| if let &Part::Document(ref text) = part { Some(&text[..]) } else { None };
+        let document = |part| match part {
+            &Part::Document(ref text) => Some(&text[..]),
+            _ => None,
+        };
         self.parts.iter().filter_map(document).collect()
     }
 
@@ -241,9 +244,10 @@ pub fn known(error: &Error) {
 
 /// Writes bytes over others, at positions modulo the length.
 pub fn patch(data: &mut [u8], patches: &[(u16, u8)]) {
-    for &(at, byte) in patches.iter().take(8).filter(|_| !data.is_empty()) {
-        let at = usize::from(at) % data.len();
-        data[at] = byte;
+    for &(at, byte) in patches.iter().take(8) {
+        if let Some(target) = (usize::from(at)).checked_rem(data.len()) {
+            data[target] = byte;
+        }
     }
 }
 

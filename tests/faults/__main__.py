@@ -70,7 +70,12 @@ def main() -> None:
             )
         else:
             results[part] = mutate.mutate(
-                options.only, options.mutations, options.seed, learns=learns, say=_say
+                options.only,
+                options.mutations,
+                options.seed,
+                options.at,
+                learns=learns,
+                say=_say,
             )
     findings = [f for part in results.values() for command in part.values() for f in command["findings"]]  # type: ignore[attr-defined]
     _report(findings)

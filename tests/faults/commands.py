@@ -36,7 +36,7 @@ class Command:
     shares: bool = False
     # Whether it needs torch, and takes a second and not some milliseconds.
     learns: bool = False
-    # Fails where an output is neither the old nor the new one, but unfinished.
+    # Reads the output: fails where it is unfinished, or completes what a killed writer began.
     reader: str = ""
 
     def line(self, *options: str) -> list[str]:
@@ -64,6 +64,7 @@ def _tokenizer_commands() -> Iterator[Command]:
         "pair",
         f"{train} 290 -o area/pair --format gpt2",
         shares=True,
+        reader="inspect area/pair",
     )
     outs = {
         "huggingface": "tokenizer.json",
@@ -78,6 +79,7 @@ def _tokenizer_commands() -> Iterator[Command]:
             out,
             f"convert inputs/other.json --to {to} -o area/{out}",
             shares=to == "gpt2",
+            reader="inspect area/pair" if to == "gpt2" else "",
         )
 
 

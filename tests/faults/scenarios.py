@@ -13,7 +13,7 @@ from pathlib import Path
 from . import checks, shim, warm
 from .checks import Scenario, Tree, tree
 from .commands import Command, commands, write_inputs
-from .warm import Injected, Outcome, Signal
+from .warm import NO_LIMITS, Injected, Limits, Outcome, Signal
 
 
 class Folder:
@@ -25,11 +25,16 @@ class Folder:
         self._log = path / "log"
 
     def run(
-        self, line: list[str], injected: Injected | None = None, sent: Signal | None = None
+        self,
+        line: list[str],
+        injected: Injected | None = None,
+        sent: Signal | None = None,
+        limits: Limits = NO_LIMITS,
     ) -> Outcome:
         """Runs a command line in a process of its own, disturbed or not."""
+        run = warm.command(line)
         return warm.call(
-            warm.command(line), folder=self.path, log=self._log, injected=injected, sent=sent
+            run, folder=self.path, log=self._log, injected=injected, sent=sent, limits=limits
         )
 
     def must(self, line: list[str], injected: Injected | None = None) -> Outcome:

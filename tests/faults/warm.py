@@ -12,6 +12,7 @@ import contextlib
 import functools
 import mmap
 import os
+import resource
 import select
 import signal
 import struct
@@ -24,8 +25,6 @@ from typing import NamedTuple
 
 from . import shim
 
-# A command that takes longer hangs.
-DEADLINE = 120.0
 # So that a corpus of some kilobytes is written in many steps, as a large one is.
 STEP = 4000
 
@@ -37,7 +36,9 @@ class Outcome(NamedTuple):
     err: str
     calls: int  # that changed files, as far as it came
     seconds: float
-    hung: bool = False
+    hung: bool
+    cpu: float  # seconds
+    memory: int  # bytes, the most at a time
 
 
 class Injected(NamedTuple):
@@ -53,6 +54,16 @@ class Signal(NamedTuple):
 
     seconds: float
     number: signal.Signals
+
+
+class Limits(NamedTuple):
+    """How long a process may take, and how much memory it may ask for beyond what this one has."""
+
+    seconds: float
+    memory: int | None = None
+
+
+NO_LIMITS = Limits(120.0)
 
 
 def import_everything(torch: bool = True) -> None:
@@ -80,20 +91,21 @@ def call(
     log: Path,
     injected: Injected | None = None,
     sent: Signal | None = None,
-    deadline: float = DEADLINE,
+    limits: Limits = NO_LIMITS,
 ) -> Outcome:
     """Calls a function in a forked process, in a folder; what it prints goes to `log`."""
     shared = mmap.mmap(-1, 8)
     began = time.perf_counter()
     child = os.fork()
     if child == 0:
-        _be_child(function, folder, log, injected, shared)
-    hung = _wait(child, sent, deadline)
-    _, status = os.waitpid(child, 0)
+        _be_child(function, folder, log, injected, limits, shared)
+    hung = _wait(child, sent, limits.seconds)
+    _, status, used = os.wait4(child, 0)
     seconds = time.perf_counter() - began
     calls = struct.unpack("q", shared[:8])[0]
     err = log.read_text(errors="replace")
-    return Outcome(os.waitstatus_to_exitcode(status), err, calls, seconds, hung)
+    code, cpu = os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
+    return Outcome(code, err, calls, seconds, hung, cpu, used.ru_maxrss << 10)
 
 
 def _be_child(
@@ -101,6 +113,7 @@ def _be_child(
     folder: Path,
     log: Path,
     injected: Injected | None,
+    limits: Limits,
     shared: mmap.mmap,
 ) -> None:
     """The process of one command; does not return."""
@@ -109,13 +122,17 @@ def _be_child(
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.chdir(folder)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        printed = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        os.dup2(printed, 1)
+        os.dup2(printed, 2)
         # As a new process has them: what the parent had in its buffers is not printed again.
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
         if injected is not None:
             shim.arm(*injected)
+        if limits.memory is not None:
+            most = _address_space() + limits.memory
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
         code = function() or 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
@@ -131,13 +148,18 @@ def _be_child(
         os._exit(code)
 
 
-def _wait(child: int, sent: Signal | None, deadline: float) -> bool:
+def _address_space() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * resource.getpagesize()
+
+
+def _wait(child: int, sent: Signal | None, seconds: float) -> bool:
     """Waits for a process, sends it a signal on the way; True if it hung and had to be killed."""
     handle = os.pidfd_open(child)
     try:
         if sent is not None and not select.select([handle], [], [], sent.seconds)[0]:
             os.kill(child, sent.number)
-        if select.select([handle], [], [], deadline)[0]:
+        if select.select([handle], [], [], seconds)[0]:
             return False
         os.kill(child, signal.SIGKILL)
         return True
