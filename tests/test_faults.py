@@ -39,7 +39,7 @@ def test_nothing_is_found(arguments: str) -> None:
 
 
 def test_a_fault_is_found(tmp_path: Path) -> None:
-    """The shim itself: the n-th call fails, all before it succeed, and calls elsewhere do not count."""
+    """The n-th call fails, those before it succeed, and calls elsewhere do not count."""
     program = """
 import os, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Faults on purpose: what bytemill promises when disks fill up, processes die and files are damaged.
+"""Faults on purpose: full disks, dying processes, damaged files, and what must hold then.
 
     make faults                                     all of it
     python -m faults inject --only encode           one part, one command (in tests/)
@@ -8,6 +8,6 @@
 - `kill`: signals at random moments
 - `mutate`: damaged files, for every reader
 
-What they share: `shim` (fails system calls), `warm` (a process per command, forked from one that has
-imported everything), `commands` (what is run), `checks` (what must hold afterwards).
+What they share: `shim` (fails system calls), `warm` (runs commands in forked processes), `commands`
+(what is run), `scenarios` (on what), `checks` (what must hold afterwards), `report`.
 """

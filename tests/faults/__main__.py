@@ -1,35 +1,36 @@
-"""`python -m faults`, in tests/: see `--help`."""
+"""Disturbs bytemill, and reports what did not hold. Exits with 1 if anything was found."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
-from . import inject, kill, mutate, shim, warm
+from . import inject, kill, mutate, report, shim, warm
 
-RESULTS = Path(__file__).with_name("results.json")
 PARTS = ("inject", "kill", "mutate")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
-    parser.add_argument("part", choices=[*PARTS, "all"], help="which part to run")
-    parser.add_argument("--only", action="append", default=[], help="command, or format of files")
-    parser.add_argument("--situation", action="append", default=[], help="fresh, overwrite, resume")
-    parser.add_argument("--fault", action="append", default=[], choices=shim.FAULTS)
-    parser.add_argument("--at", action="append", default=[], type=int, help="n-th call, or seed")
-    parser.add_argument("--calls", type=int, default=400, help="most calls of a command to disturb")
-    parser.add_argument("--signals", type=int, default=1000, help="signals to send")
-    parser.add_argument("--mutations", type=int, default=200, help="damaged files of each kind")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--no-torch", action="store_true", help="skip what needs torch")
-    parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
+    add = parser.add_argument
+    add("part", choices=[*PARTS, "all", "fuzz", "report"], help="fuzz: collect logs of cargo-fuzz")
+    add("--only", action="append", default=[], help="command, or kind of files; may be repeated")
+    add("--situation", action="append", default=[], choices=["fresh", "overwrite", "resume"])
+    add("--fault", action="append", default=[], choices=shim.FAULTS)
+    add("--at", action="append", default=[], type=int, help="call, or number of a mutation")
+    add("--calls", type=int, default=400, help="most calls to disturb, of each situation")
+    add("--learning-calls", type=int, default=25, help="the same for commands that need torch")
+    add("--signals", type=int, default=1000)
+    add("--mutations", type=int, default=200, help="damaged files of each kind")
+    add("--seed", type=int, default=0)
+    add("--no-torch", action="store_true", help="skip what needs torch")
+    add("--save", action="store_true", help="write results.json and docs/reliability.md")
+    add("--logs", type=Path, help="for fuzz: the directory of logs")
     return parser.parse_args()
 
 
@@ -40,7 +41,7 @@ def preload() -> None:
     if reason := shim.why_not():
         print(f"skipped: {reason}")
         sys.exit(0)
-    library = shim.build(Path(tempfile.mkdtemp(prefix="bytemill-shim-")))
+    library = shim.build(Path(tempfile.gettempdir()))
     settings = {"LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
     command = [sys.executable, "-m", "faults", *sys.argv[1:]]
     os.execve(sys.executable, command, {**os.environ, **settings})
@@ -48,60 +49,46 @@ def preload() -> None:
 
 def main() -> None:
     options = arguments()
+    if options.part == "fuzz":
+        rows = report.fuzz_rows(options.logs)
+        report.save("fuzz", sum(row["seconds"] for row in rows.values()), rows)
+    if options.part in ("fuzz", "report"):
+        report.write_docs()
+        return
     preload()
     warm.import_everything(torch=not options.no_torch)
-    learns = not options.no_torch
-    results: dict[str, object] = {}
-    began = time.perf_counter()
+    found = 0
     for part in PARTS if options.part == "all" else [options.part]:
-        if part == "inject":
-            results[part] = inject.inject(
-                options.only,
-                options.situation,
-                options.fault,
-                options.at,
-                learns=learns,
-                per_command=options.calls,
-                say=_say,
+        began = time.perf_counter()
+        rows = {}
+        for name, findings in run(part, options):
+            same = report.kinds(findings.found)
+            rows[name] = {"faults": findings.n_faults, "findings": same}
+            print(
+                f"{part} {name}: {findings.n_faults}, findings: {len(findings.found)}", flush=True
             )
-        elif part == "kill":
-            results[part] = kill.kill(
-                options.only, options.signals, options.seed, learns=learns, say=_say
-            )
-        else:
-            results[part] = mutate.mutate(
-                options.only,
-                options.mutations,
-                options.seed,
-                options.at,
-                learns=learns,
-                say=_say,
-            )
-    findings = [f for part in results.values() for command in part.values() for f in command["findings"]]  # type: ignore[attr-defined]
-    _report(findings)
-    if options.save:
-        machine = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
-        about = {"machine": machine, "seconds": round(time.perf_counter() - began)}
-        RESULTS.write_text(json.dumps({"about": about, **results}, indent=2) + "\n")
-    sys.exit(1 if findings else 0)
+            for kind in same:
+                found += kind["times"]
+                print(f"  {kind['times']} times: {kind['what']}")
+                print(f"    python -m faults {kind['reproduce']}")
+                print(*(f"    | {line}" for line in kind["detail"].splitlines()[-3:]), sep="\n")
+        if options.save:
+            report.save(part, time.perf_counter() - began, rows)
+            report.write_docs()
+    sys.exit(1 if found else 0)
 
 
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
-def _report(findings: list[dict[str, str]]) -> None:
-    """Every kind of finding once, with how often and how to see it again."""
-    kinds: dict[tuple[str, str], list[dict[str, str]]] = {}
-    for finding in findings:
-        command = finding["reproduce"].split("--only ")[1].split()[0]
-        kinds.setdefault((command, finding["what"].split(":")[0]), []).append(finding)
-    for (command, what), same in sorted(kinds.items()):
-        print(f"\n{command}: {what} ({len(same)} times)")
-        print(f"  {same[0]['what']}")
-        print(f"  python -m faults {same[0]['reproduce']}")
-        last = same[0]["detail"].strip().splitlines()[-1:]
-        print(*(f"  | {line}" for line in last), sep="\n")
+def run(part: str, options: argparse.Namespace) -> Any:
+    """Name and findings of every command or kind of files, as they come."""
+    learns = not options.no_torch
+    if part == "inject":
+        calls = (options.calls, options.learning_calls)
+        drawn = (options.situation, options.fault, options.at, calls)
+        return inject.inject(options.only, *drawn, learns=learns)
+    if part == "kill":
+        return kill.kill(options.only, options.signals, options.seed, learns=learns)
+    drawn = (options.mutations, options.seed, options.at)
+    return mutate.mutate(options.only, *drawn, learns=learns)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ BESIDE = (
 )
 WITHIN = ("notes.txt", "README.md", ".keep", "shard-1.npy", "vocab.json.orig", "sub/manifest.json")
 
-Run = Callable[[list[str]], Outcome]
+Run = Callable[[str], Outcome]
 Tree = dict[str, str]
 
 
@@ -40,7 +40,7 @@ class Scenario:
 
     command: Command
     name: str
-    line: list[str]
+    line: str
     # The folder before, and the trees before and after.
     before: Path
     old: Tree
@@ -57,8 +57,10 @@ class Findings:
     n_faults: int = 0
     found: list[dict[str, str]] = field(default_factory=list)
 
-    def add(self, what: str, reproduce: str, detail: str = "") -> None:
-        self.found.append({"what": what, "reproduce": reproduce, "detail": detail[-600:]})
+    def check(self, problem: str | None, reproduce: str, detail: str) -> None:
+        """Notes a problem, if there is one."""
+        if problem is not None:
+            self.found.append({"what": problem, "reproduce": reproduce, "detail": detail[-600:]})
 
 
 def tree(folder: Path) -> Tree:
@@ -146,7 +148,7 @@ def output_problem(scenario: Scenario, area: Path, run: Run) -> str | None:
     present, *allowed = states
     if present in allowed or not present:
         return None
-    if command.reader and run(command.reader.split()).code == 1:
+    if command.reader and run(command.reader).code == 1:
         return None
     # A reader may complete what a killed writer had written down.
     if _of_output(tree(area), command) in allowed:
@@ -166,8 +168,7 @@ def recovery_problem(scenario: Scenario, area: Path, run: Run) -> str | None:
     outcome = run(scenario.line)
     for option in ("--resume", "--overwrite"):
         if outcome.code == 1 and option in outcome.err and option not in scenario.line:
-            without = [o for o in scenario.line if o not in ("--resume", "--overwrite")]
-            outcome = run([*without, option])
+            outcome = run(scenario.command.line(option))
     if outcome.code != 0:
         return f"locked out: {outcome.err.strip()[-300:]}"
     now = tree(area)

@@ -39,8 +39,8 @@ class Command:
     # Reads the output: fails where it is unfinished, or completes what a killed writer began.
     reader: str = ""
 
-    def line(self, *options: str) -> list[str]:
-        return [*self.arguments.split(), *options]
+    def line(self, option: str = "") -> str:
+        return f"{self.arguments} {option}".strip()
 
 
 def commands() -> Iterator[Command]:

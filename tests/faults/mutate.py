@@ -7,9 +7,9 @@ from __future__ import annotations
 import os
 import random
 import signal
+from collections.abc import Iterator
 
 from .checks import Findings
-from .inject import Say
 from .mutations import MUTATIONS
 from .readers import Reader, readers
 from .scenarios import Folder, folder
@@ -18,17 +18,16 @@ from .warm import Limits, Outcome
 # Beyond what the same command takes with sound files: a constant, and so much per byte of a file.
 MEMORY, MEMORY_PER_BYTE = 96 << 20, 64
 SECONDS, SECONDS_PER_BYTE = 3.0, 1e-5
-# A process that takes longer hangs; one that asks for more memory does not get it, so that a finding
-# does not end other programs.
+# A process that takes longer hangs; one that asks for more memory does not get it, so that it does
+# not end other programs.
 LIMITS = Limits(seconds=30, memory=6 << 30)
 
 
 def mutate(
-    only: list[str], n_mutations: int, seed: int, at: list[int], *, learns: bool, say: Say
-) -> dict[str, object]:
-    """Damages files, `n_mutations` for every reader or those numbered in `at`; gives numbers and
-    findings."""
-    results: dict[str, object] = {}
+    only: list[str], n_mutations: int, seed: int, at: list[int], *, learns: bool
+) -> Iterator[tuple[str, Findings]]:
+    """Damages files, `n_mutations` for every reader or those numbered in `at`; gives what was found
+    with each reader."""
     with folder(learns) as place:
         for reader in readers(place, learns):
             if only and not any(reader.name == o or reader.name.startswith(o + "-") for o in only):
@@ -40,9 +39,7 @@ def mutate(
             findings = Findings()
             for number in at or range(n_mutations):
                 _try_one(place, reader, usual, seed, number, findings)
-            say(f"{reader.name}: {findings.n_faults} reads, {len(findings.found)} findings")
-            results[reader.name] = {"faults": findings.n_faults, "findings": findings.found}
-    return results
+            yield reader.name, findings
 
 
 def _try_one(
@@ -62,8 +59,7 @@ def _try_one(
         outcome = _run(place, line, files, {name: how})
         findings.n_faults += 1
         problem = _problem(outcome, undamaged, len(files[name]))
-        if problem is not None:
-            findings.add(problem, again, f"{name}, {how}: bytemill {line}\n{outcome.err}")
+        findings.check(problem, again, f"{name}, {how}: bytemill {line}\n{outcome.err}")
 
 
 def _damage(files: dict[str, bytes], chance: random.Random) -> tuple[str, str]:
@@ -97,7 +93,7 @@ def _run(
             path.mkdir()
         else:
             path.write_bytes(data)
-    return place.run(line.split(), limits=LIMITS)
+    return place.run(line, limits=LIMITS)
 
 
 def _problem(outcome: Outcome, usual: Outcome, size: int) -> str | None:

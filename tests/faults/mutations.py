@@ -84,7 +84,13 @@ def other_value(data: bytes, chance: random.Random) -> bytes:
     places: list[tuple[object, object]] = []
 
     def walk(inside: object) -> None:
-        keys = inside if isinstance(inside, dict) else range(len(inside)) if isinstance(inside, list) else ()
+        keys = (
+            inside
+            if isinstance(inside, dict)
+            else range(len(inside))
+            if isinstance(inside, list)
+            else ()
+        )
         for key in keys:
             places.append((inside, key))
             walk(inside[key])  # type: ignore[index]

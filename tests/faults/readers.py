@@ -48,19 +48,23 @@ def _below(folder: Path, prefix: str = "") -> dict[str, bytes]:
 
 def _tokenizers(place: Folder) -> Iterator[Reader]:
     use = ("inspect area/{} hello,12345", "encode -t area/{} inputs/corpus/0.txt")
-    for to, name in {"huggingface": "a.json", "tiktoken": "a.tiktoken", "minbpe": "a.model"}.items():
+    for to, name in {
+        "huggingface": "a.json",
+        "tiktoken": "a.tiktoken",
+        "minbpe": "a.model",
+    }.items():
         place.empty()
-        place.must(f"convert inputs/tokenizer.json --to {to} -o area/{name}".split())
+        place.must(f"convert inputs/tokenizer.json --to {to} -o area/{name}")
         lines = tuple(line.format(name) for line in use)
         if to == "tiktoken":
             lines = tuple(f"{line} --pattern gpt2" for line in lines)
         yield Reader(f"tokenizer-{to}", lines, _below(place.area))
     place.empty()
-    place.must("convert inputs/tokenizer.json --to gpt2 -o area/pair".split())
+    place.must("convert inputs/tokenizer.json --to gpt2 -o area/pair")
     lines = tuple(line.format("pair") for line in use)
     yield Reader("tokenizer-gpt2", lines, _below(place.area))
     place.empty()
-    place.must("count inputs/corpus -o area/some.counts".split())
+    place.must("count inputs/corpus -o area/some.counts")
     line = "train-tokenizer --counts area/some.counts -o area/out.json --vocab-size 290"
     yield Reader("counts", (line,), _below(place.area))
 
@@ -128,23 +132,23 @@ def _columns(texts: list[str]) -> dict[str, bytes]:
 def _tokens(place: Folder) -> Iterator[Reader]:
     encode = "encode inputs/corpus -t inputs/tokenizer.json -o area/tokens --threads 1"
     place.empty()
-    place.must([*encode.split(), "--val-fraction", "0.2", "--shard-tokens", "5000"])
+    place.must(f"{encode} --val-fraction 0.2 --shard-tokens 5000")
     verify = "verify area/tokens -t inputs/tokenizer.json"
     decode = "decode area/tokens -t inputs/tokenizer.json --split train -o area/out --overwrite"
     yield Reader("tokens", (verify, f"{verify} --source inputs/corpus", decode), _below(place.area))
     for name, options in {"unfinished": "", "unfinished-shuffled": " --shuffle"}.items():
         place.empty()
         line = f"{encode}{options} --shard-tokens 3000"
-        calls = place.must(line.split(), Injected(place.area)).calls
+        calls = place.must(line, Injected(place.area)).calls
         place.empty()
-        place.run(line.split(), Injected(place.area, calls * 2 // 3, FAULTS["kill"]))
+        place.run(line, Injected(place.area, calls * 2 // 3, FAULTS["kill"]))
         resume = f"{line} --resume"
         yield Reader(f"tokens-{name}", (resume,), _below(place.area))
     place.empty()
     line = "count inputs/corpus -o area/some.counts --threads 1"
-    calls = place.must(line.split(), Injected(place.area)).calls
+    calls = place.must(line, Injected(place.area)).calls
     place.empty()
-    place.run(line.split(), Injected(place.area, calls * 2 // 3, FAULTS["kill"]))
+    place.run(line, Injected(place.area, calls * 2 // 3, FAULTS["kill"]))
     yield Reader("counts-unfinished", (f"{line} --resume",), _below(place.area))
 
 
@@ -164,10 +168,9 @@ def _models(place: Folder) -> Iterator[Reader]:
         _below(place.path / "inputs" / "model", "model/"),
         learns=True,
     )
-    settings = "\n".join(
-        ["[model]", "d_model = 16", "num_heads = 2", 'norm = "pre"', "rope_theta = 1e4", ""]
-        + ["[train]", "lr = 1e-3", 'optimizer = "adamw"', "seed = 3", "keep = 1", "warmup = 1"]
-    )
+    model = 'd_model = 16\nnum_heads = 2\nnorm = "pre"\nrope_theta = 1e4\n'
+    train = 'lr = 1e-3\noptimizer = "adamw"\nseed = 3\nkeep = 1\nwarmup = 1\n'
+    settings = f"[model]\n{model}\n[train]\n{train}"
     # What decides how long it takes is given beside the file.
     train = f"train inputs/tokens -o area/out --overwrite --config area/a.toml --steps 1 {SMALL}"
     account = f"account --config area/a.toml {SMALL.split(' --eval')[0]}"
@@ -178,5 +181,5 @@ def _models(place: Folder) -> Iterator[Reader]:
     yield Reader("ids-bin", (evaluate.format("bin"),), {"ids.bin": ids[128:]}, learns=True)
     place.empty()
     sweep = f"sweep inputs/tokens -o area/sweep --lr 1e-3,1e-2 --steps 2 {SMALL} --tensorboard no"
-    place.must(sweep.split())
+    place.must(sweep)
     yield Reader("sweep", (f"{sweep} --resume",), _below(place.area), learns=True)

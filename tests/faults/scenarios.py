@@ -1,5 +1,5 @@
-"""Commands in the situations that they are disturbed in: nothing there yet, an old output to replace,
-an interrupted run to resume.
+"""The situations that commands are disturbed in: nothing there yet, an old output to replace, an
+interrupted run to resume.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from . import checks, shim, warm
@@ -26,21 +26,21 @@ class Folder:
 
     def run(
         self,
-        line: list[str],
+        line: str,
         injected: Injected | None = None,
         sent: Signal | None = None,
         limits: Limits = NO_LIMITS,
     ) -> Outcome:
         """Runs a command line in a process of its own, disturbed or not."""
-        run = warm.command(line)
+        run = warm.command(line.split())
         return warm.call(
             run, folder=self.path, log=self._log, injected=injected, sent=sent, limits=limits
         )
 
-    def must(self, line: list[str], injected: Injected | None = None) -> Outcome:
+    def must(self, line: str, injected: Injected | None = None) -> Outcome:
         outcome = self.run(line, injected)
         if outcome.code != 0:
-            raise RuntimeError(f"{' '.join(line)} failed undisturbed:\n{outcome.err}")
+            raise RuntimeError(f"{line} failed undisturbed:\n{outcome.err}")
         return outcome
 
     def empty(self) -> None:
@@ -55,7 +55,7 @@ def folder(learns: bool) -> Iterator[Folder]:
     # Not a TemporaryDirectory: a forked process would remove it at its exit.
     made = Folder(Path(tempfile.mkdtemp(prefix="bytemill-faults-")).resolve())
     try:
-        write_inputs(made.path, lambda line: made.must(line.split()), learns)
+        write_inputs(made.path, made.must, learns)
         yield made
     finally:
         shutil.rmtree(made.path)
@@ -70,12 +70,15 @@ def chosen(only: list[str], learns: bool) -> list[Command]:
     return [c for c in commands() if wanted(c.name) and (learns or not c.learns)]
 
 
-def scenarios(place: Folder, command: Command) -> Iterator[Scenario]:
-    """The situations of a command, each once prepared and once gone through undisturbed."""
-    yield _prepared(place, command, "fresh", command.line(), _nothing)
-    yield _prepared(place, command, "overwrite", command.line("--overwrite"), _old_output)
+def scenarios(place: Folder, command: Command, names: Sequence[str] = ()) -> Iterator[Scenario]:
+    """The situations of a command, each made, and gone through undisturbed, in its turn."""
+    prepare = {"fresh": (_nothing, ""), "overwrite": (_old_output, "--overwrite")}
     if command.resumes:
-        yield _prepared(place, command, "resume", command.line("--resume"), _interrupted)
+        prepare["resume"] = (_interrupted, "--resume")
+    for name, (make, option) in prepare.items():
+        if not names or name in names:
+            make(place, command)
+            yield _prepared(place, command, name, command.line(option))
 
 
 def _nothing(place: Folder, command: Command) -> None:
@@ -84,7 +87,7 @@ def _nothing(place: Folder, command: Command) -> None:
 
 def _old_output(place: Folder, command: Command) -> None:
     place.empty()
-    place.must(command.old.split())
+    place.must(command.old)
 
 
 def _interrupted(place: Folder, command: Command) -> None:
@@ -104,8 +107,8 @@ def _interrupted(place: Folder, command: Command) -> None:
     raise RuntimeError(f"{command.name}: no kill that can be resumed")
 
 
-def _prepared(place: Folder, command: Command, name: str, line: list[str], make) -> Scenario:  # type: ignore[no-untyped-def]
-    make(place, command)
+def _prepared(place: Folder, command: Command, name: str, line: str) -> Scenario:
+    """What the command makes of the area as it is now."""
     decoys = checks.place_decoys(place.area, command, with_output=name == "overwrite")
     before = place.path / "before"
     shutil.rmtree(before, ignore_errors=True)

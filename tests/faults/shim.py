@@ -1,4 +1,4 @@
-"""The library that fails system calls: built from shim.c, loaded with LD_PRELOAD, switched on here."""
+"""The library that fails system calls: shim.c, loaded with LD_PRELOAD and switched on from here."""
 
 from __future__ import annotations
 
@@ -64,9 +64,7 @@ def arm(directory: Path, n: int, fault: Fault | None) -> None:
     """From now on, counts calls below `directory`; at the n-th, the fault happens."""
     library = ctypes.CDLL(None)
     action, error = (fault.action, fault.error) if fault else (0, 0)
-    library.faults_arm(
-        os.fsencode(directory), ctypes.c_long(n if fault else 0), action, error
-    )
+    library.faults_arm(os.fsencode(directory), ctypes.c_long(n if fault else 0), action, error)
 
 
 def seen() -> int:

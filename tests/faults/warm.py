@@ -68,7 +68,7 @@ NO_LIMITS = Limits(120.0)
 
 def import_everything(torch: bool = True) -> None:
     """Imports what commands import, before anything is forked."""
-    import bytemill.cli
+    import bytemill.cli  # noqa: F401
     from bytemill import _native
     from bytemill.engines.local import Local
 
@@ -78,9 +78,6 @@ def import_everything(torch: bool = True) -> None:
     Local.__init__.__defaults__ = (STEP,)
     if torch:
         with contextlib.suppress(ImportError):
-            import torch as torch_  # noqa: F401
-
-            import bytemill.lm
             from bytemill.lm import exporting, importing, search, training  # noqa: F401
 
 
