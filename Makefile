@@ -11,6 +11,12 @@ CORPUS ?=
 FUZZ_CASES ?= 200000
 FUZZ_EXAMPLES ?= 5000
 FUZZ_SECONDS ?= 60
+# How much make faults tries: calls disturbed at most (of commands that need torch), signals sent,
+# damaged files of each kind.
+FAULTS_CALLS ?= 400
+FAULTS_LEARNING_CALLS ?= 25
+FAULTS_SIGNALS ?= 1000
+FAULTS_MUTATIONS ?= 200
 # How many times make soak begins anew; each time is a dozen kills.
 SOAK_ROUNDS ?= 20
 
@@ -28,7 +34,7 @@ export PYO3_PYTHON := $(CURDIR)/$(PY)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check-format lint types test-rust test-python format bench fuzz soak wheel clean
+.PHONY: help demo test check-format lint types test-rust test-python format bench fuzz faults soak wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -77,12 +83,20 @@ fuzz: $(VENV)/.native $(VENV)/.dev ## many random cases; cargo-fuzz too where it
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest --quiet -m hypothesis --timeout 0
 	@if $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then set -e; \
 	    $(PY) fuzz/seeds.py; \
+	    mkdir -p target/fuzz-logs; \
 	    for target in $(FUZZ_TARGETS); do \
-	        $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS); \
+	        echo "$$target: $(FUZZ_SECONDS) s, see target/fuzz-logs/$$target.log"; \
+	        $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 \
+	            -print_final_stats=1 >target/fuzz-logs/$$target.log 2>&1; \
 	    done; \
 	else \
 	    echo "cargo-fuzz needs a nightly toolchain and 'cargo install cargo-fuzz': left out"; \
 	fi
+
+faults: $(VENV)/.native $(VENV)/.dev ## full disks, kills and damaged files; results to docs/reliability.md
+	cd tests && $(CURDIR)/$(PY) -m faults all --save --calls $(FAULTS_CALLS) \
+	    --learning-calls $(FAULTS_LEARNING_CALLS) --signals $(FAULTS_SIGNALS) \
+	    --mutations $(FAULTS_MUTATIONS)
 
 soak: $(VENV)/.native ## kill the writing of tokens at many random moments (SOAK_ROUNDS)
 	$(PY) tests/soak_tokens.py $(SOAK_ROUNDS)

@@ -33,7 +33,8 @@ pub enum Before {
     Of(Arc<dyn Storage>),
 }
 
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// UTF-8's, which some programs begin files with.
+pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Appends the texts of lines to `text`, and where each ends to `ends`. Blank lines are no records.
 pub fn documents(

@@ -14,7 +14,7 @@ use super::block::{Block, Content, Raw};
 use super::blocks::{Blocks, Context};
 use super::inputs::Position;
 use super::kind::Format;
-use super::lines::{self, Before, Place};
+use super::lines::{self, BYTE_ORDER_MARK, Before, Place};
 use super::reading::{Fault, Skipped, Trouble};
 use super::source::Source;
 use super::storage::Storage;
@@ -287,6 +287,10 @@ impl Stream {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let row = loop {
             self.fill(wanted, context)?;
+            // Before the quotation mark that the first name may begin with.
+            if self.at.offset == 0 && self.data().starts_with(BYTE_ORDER_MARK) {
+                self.pass(BYTE_ORDER_MARK.len());
+            }
             names.clear();
             let found = separated::row(self.data(), separator, self.ended, |number, part| {
                 names.resize(names.len().max(number + 1), Vec::new());
@@ -308,9 +312,6 @@ impl Stream {
         };
         self.columns =
             names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-        if let Some(first) = self.columns.first_mut() {
-            *first = first.trim_start_matches('\u{feff}').trim_matches('"').to_owned();
-        }
         let field = &context.reading.text_field;
         self.column = Some(self.columns.iter().position(|name| name == field));
         self.pass(row.end);

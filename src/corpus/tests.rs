@@ -449,6 +449,19 @@ fn rows_without_the_column_or_cut_off() {
 }
 
 #[test]
+fn a_byte_order_mark_before_a_quoted_name_is_skipped() {
+    let data = b"\xef\xbb\xbf\"id, or name\",text\n1,one\n2,two\n".to_vec();
+    let files = Files::new(&[("a.csv", data)]);
+    for chunk_size in [1, 1 << 20] {
+        let (parts, _, rests) = read(&files.inputs(), chunk_size, Default::default()).unwrap();
+        assert_eq!(texts(&parts), ["one", "two"]);
+        for (place, rest) in rests {
+            assert_eq!(read(&files.inputs(), 3, place).unwrap().0, rest);
+        }
+    }
+}
+
+#[test]
 fn what_is_too_long_is_left_out() {
     let long = "x".repeat(300_000);
     let texts_given = vec!["one".to_owned(), long, "two".to_owned()];

@@ -1,0 +1,282 @@
+//! Shared by the fuzz targets: a corpus that is held in memory, read in every way that must give
+//! the same documents.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use bytemill::corpus::{
+    Context, Cutter, GivenBytes, Giver, InOrder, Input, Inputs, Kind, OnError, Pipe, Place,
+    Position, Reading, Scratch, Source, Storage, Text, Unpacked,
+};
+use bytemill::counts::Counts;
+use bytemill::error::{Error, Result};
+use bytemill::job::{Job, Phase};
+use bytemill::learn::learn;
+use bytemill::{Tokenizer, merges};
+
+/// A file in memory.
+#[derive(Debug)]
+pub struct Memory(pub Vec<u8>);
+
+impl Storage for Memory {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        let start = usize::try_from(offset).expect("an offset in memory");
+        buffer.copy_from_slice(&self.0[start..start + buffer.len()]);
+        Ok(())
+    }
+
+    fn check(&self, _: &Source) -> Result<()> {
+        Ok(())
+    }
+
+    fn stride(&self) -> usize {
+        4096
+    }
+}
+
+/// A pipe that gives the same bytes a few at a time.
+#[derive(Debug)]
+struct Chunks(Mutex<Option<Vec<Vec<u8>>>>);
+
+struct Rest(Vec<Vec<u8>>);
+
+impl Giver for Rest {
+    fn next(&mut self, _: Duration) -> Result<Option<Vec<u8>>> {
+        Ok(Some(self.0.pop().unwrap_or_default()))
+    }
+}
+
+impl Pipe for Chunks {
+    fn open(&self, stopped: Arc<AtomicBool>, passed: Arc<AtomicU64>) -> Result<Unpacked> {
+        let chunks = self.0.lock().expect("one thread").take().expect("opened once");
+        Ok(Box::new(GivenBytes::new(Rest(chunks), stopped, passed)))
+    }
+}
+
+/// What a corpus holds: stretches of one text are joined.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    Text(Vec<u8>),
+    EndOfText,
+    Document(Vec<u8>),
+}
+
+/// Parts in order, and how many records were skipped, by reason.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Found {
+    pub parts: Vec<Part>,
+    pub skipped: BTreeMap<String, u64>,
+}
+
+impl Found {
+    pub fn documents(&self) -> Vec<&[u8]> {
+        let document = |part| match part {
+            &Part::Document(ref text) => Some(&text[..]),
+            _ => None,
+        };
+        self.parts.iter().filter_map(document).collect()
+    }
+
+    pub fn n_bytes(&self) -> usize {
+        let size = |part: &Part| match part {
+            Part::Text(text) | Part::Document(text) => text.len(),
+            Part::EndOfText => 0,
+        };
+        self.parts.iter().map(size).sum()
+    }
+
+    fn push(&mut self, part: Part) {
+        match (self.parts.last_mut(), part) {
+            (Some(Part::Text(before)), Part::Text(more)) => before.extend(more),
+            (_, part) => self.parts.push(part),
+        }
+    }
+
+    /// Appends what was found after this.
+    pub fn extend(&mut self, other: &Found) {
+        other.parts.iter().for_each(|part| self.push(part.clone()));
+        for (reason, n) in &other.skipped {
+            *self.skipped.entry(reason.clone()).or_default() += n;
+        }
+    }
+}
+
+pub fn job() -> Job {
+    Job::new(Phase::Count, 0)
+}
+
+static CUTTER: LazyLock<Cutter> =
+    LazyLock::new(|| Cutter::new(&["gpt2"], &["<|end|>"]).expect("a cutter"));
+
+fn source(data: &[u8]) -> Source {
+    Source {
+        path: "corpus".into(),
+        size: data.len() as u64,
+        mtime_ns: 0,
+        version: String::new(),
+        format: String::new(),
+        range: None,
+    }
+}
+
+fn inputs(place: Place, kind: Kind, reading: &Reading) -> Inputs {
+    let input = Input { name: "corpus".into(), place, kind, range: None };
+    Inputs { list: vec![input], reading: reading.clone() }
+}
+
+fn stored(data: &[u8], kind: Kind, reading: &Reading) -> Inputs {
+    let place = Place::Storage(Arc::new(Memory(data.to_vec())), source(data));
+    inputs(place, kind, reading)
+}
+
+fn piped(data: &[u8], kind: Kind, reading: &Reading) -> Inputs {
+    // Few chunks, so that large data is not slow; of lengths that divide no buffer.
+    let size = (data.len() / 50).max(7);
+    let chunks = data.chunks(size).rev().map(<[u8]>::to_vec).collect();
+    let place = Place::Pipe(Arc::new(Chunks(Mutex::new(Some(chunks)))), source(b""));
+    inputs(place, kind, reading)
+}
+
+/// The blocks from a position on: where each ends, and what it holds.
+fn blocks(inputs: &Inputs, chunk_size: usize, from: Position) -> Result<Vec<(Position, Found)>> {
+    let job = job();
+    let sources = inputs.sources()?;
+    let context = Context { cutter: &CUTTER, reading: &inputs.reading, chunk_size, job: &job };
+    let mut in_order = InOrder::new(inputs, &sources, context, (0, from));
+    let mut scratch = Scratch::default();
+    let mut blocks = Vec::new();
+    while let Some(mut block) = in_order.next_block()? {
+        let mut skipped = Default::default();
+        let mut found = Found::default();
+        block.read(&context, &mut scratch, &mut skipped, &mut |text| {
+            match text {
+                Text::Stretch { text, ends } => {
+                    found.push(Part::Text(text.to_vec()));
+                    if ends {
+                        found.push(Part::EndOfText);
+                    }
+                }
+                Text::Documents(documents) => {
+                    documents.iter().for_each(|text| found.push(Part::Document(text.to_vec())));
+                }
+            }
+            Ok(())
+        })?;
+        found.skipped = skipped.0;
+        blocks.push((block.after, found));
+    }
+    Ok(blocks)
+}
+
+fn joined<'f>(founds: impl IntoIterator<Item = &'f Found>) -> Found {
+    let mut all = Found::default();
+    founds.into_iter().for_each(|found| all.extend(found));
+    all
+}
+
+/// Reads data as a corpus in blocks of about `chunk_size` bytes.
+pub fn read(data: &[u8], kind: Kind, reading: &Reading, chunk_size: usize) -> Result<Found> {
+    let blocks = blocks(&stored(data, kind, reading), chunk_size, Position::default())?;
+    Ok(joined(blocks.iter().map(|(_, found)| found)))
+}
+
+/// Reads data, skipping what cannot be read, in every way that must agree: in one block and in
+/// many, through a pipe, from the end of any block on, and with an error in place of skipping.
+/// None if the corpus is refused as a whole.
+pub fn read_in_every_way(
+    data: &[u8],
+    kind: Kind,
+    reading: &Reading,
+    chunk_size: usize,
+) -> Option<Found> {
+    let skip = Reading { on_error: OnError::Skip, ..reading.clone() };
+    let stop = Reading { on_error: OnError::Stop, ..reading.clone() };
+    let whole = read(data, kind, &skip, 1 << 30);
+    let stopped = read(data, kind, &stop, chunk_size);
+    let found = match whole {
+        Ok(found) => found,
+        Err(error) => {
+            known(&error);
+            known(&stopped.expect_err("an error that cannot be skipped"));
+            return None;
+        }
+    };
+    match stopped {
+        Ok(all) => assert_eq!(all, found),
+        Err(error) => {
+            known(&error);
+            assert!(!found.skipped.is_empty(), "skipped silently: {error}");
+        }
+    }
+    let inputs = stored(data, kind, &skip);
+    let in_blocks = blocks(&inputs, chunk_size, Position::default()).expect("as in one block");
+    assert_eq!(joined(in_blocks.iter().map(|(_, found)| found)), found, "in blocks");
+    for i in [0, in_blocks.len() / 2] {
+        let Some((after, _)) = in_blocks.get(i) else { continue };
+        let is_last = i + 1 == in_blocks.len();
+        if is_last || *after == Position::default() {
+            continue;
+        }
+        let rest = blocks(&inputs, chunk_size + 3, *after).expect("the rest as before");
+        let expected = joined(in_blocks[i + 1..].iter().map(|(_, found)| found));
+        assert_eq!(joined(rest.iter().map(|(_, found)| found)).parts, expected.parts, "{after:?}");
+    }
+    if kind.format != bytemill::corpus::Format::Zip {
+        let by_pipe = blocks(&piped(data, kind, &skip), chunk_size, Position::default());
+        let by_pipe = by_pipe.expect("as from storage");
+        assert_eq!(joined(by_pipe.iter().map(|(_, found)| found)), found, "through a pipe");
+    }
+    Some(found)
+}
+
+/// Bad input is a corpus error with a hint, never another kind.
+pub fn known(error: &Error) {
+    assert!(matches!(error, Error::Corpus(_)), "{error:?}");
+    assert!(error.to_string().contains("hint: "), "{error}");
+}
+
+/// Writes bytes over others, at positions modulo the length.
+pub fn patch(data: &mut [u8], patches: &[(u16, u8)]) {
+    for &(at, byte) in patches.iter().take(8) {
+        if let Some(target) = (usize::from(at)).checked_rem(data.len()) {
+            data[target] = byte;
+        }
+    }
+}
+
+/// A directory of this process that is removed when it ends normally.
+pub fn scratch_directory(target: &str) -> PathBuf {
+    let name = format!("bytemill-fuzz-{target}-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&path).expect("a scratch directory");
+    path
+}
+
+/// Replaces bytes: each edit says where, how many go, and what comes in their place.
+pub fn edit(data: &[u8], edits: &[(u16, u8, Vec<u8>)]) -> Vec<u8> {
+    let mut data = data.to_vec();
+    for (at, n, new) in edits.iter().take(4) {
+        let start = usize::from(*at) % (data.len() + 1);
+        let end = (start + usize::from(*n)).min(data.len());
+        data.splice(start..end, new.iter().copied());
+    }
+    data
+}
+
+/// A tokenizer with a few merges and a special token.
+pub fn small_tokenizer() -> Tokenizer {
+    let specials = ["<|end|>".to_owned()];
+    let cutter = Cutter::new(&["gpt2"], &specials).expect("a cutter");
+    let mut counts = Counts::new(cutter, 1);
+    counts.add_texts(&[b"the cat sat on the mat, the cats sat"], &job()).expect("counts");
+    let options = merges::Options { threads: 1, ..Default::default() };
+    let spec = learn(&mut counts, 270, &specials, 1, &options, &job()).expect("merges");
+    Tokenizer::new(&spec).expect("a tokenizer")
+}
