@@ -43,6 +43,8 @@ pub struct Place {
 pub struct Documents {
     /// How far the corpus has been read.
     pub place: Place,
+    /// Whether that is inside a piece.
+    pub is_open: bool,
     /// What was left out so far.
     pub skipped: Skipped,
 }
@@ -62,6 +64,7 @@ impl Documents {
             sink.append(place.document, &block.ids[start..])?;
         }
         (place.source, place.at) = block.next;
+        self.is_open = block.is_open;
         for (kind, n) in &block.skipped.0 {
             self.skipped.add(kind, *n);
         }
