@@ -1,5 +1,7 @@
 //! Special tokens in text: where they stand, and where text may be cut without cutting one.
 
+use std::ops::Range;
+
 use aho_corasick::{AhoCorasick, MatchKind};
 
 use crate::error::{Error, Result};
@@ -113,6 +115,15 @@ impl Specials {
             .all
             .find_overlapping_iter(&text[window.clone()])
             .any(|found| found.start() + window.start < at && at < found.end() + window.start)
+    }
+
+    /// Whether some special token has a byte in `range`, in whatever way the text is read.
+    pub fn touch(&self, text: &[u8], range: Range<usize>) -> bool {
+        let Some(finder) = &self.finder else { return false };
+        let start = range.start.saturating_sub(finder.longest);
+        let end = (range.end + finder.longest).min(text.len());
+        let mut found = finder.all.find_overlapping_iter(&text[start..end]);
+        found.any(|found| found.start() + start < range.end && range.start < found.end() + start)
     }
 
     /// The first position ≥ `from` at which a special token starts and which none stands across.

@@ -53,6 +53,8 @@ pub struct Vocab {
     /// The merges in order: ranks of left and right; the result of the `i`th has rank 256 + i.
     merges: Vec<(u32, u32)>,
     pairs: PairRanks,
+    /// Bytes of the longest token.
+    longest: usize,
     /// Made when the first long piece comes.
     joins: OnceLock<Joins>,
     /// Made when ids are decoded.
@@ -140,6 +142,11 @@ impl Vocab {
     #[inline]
     pub fn pairs(&self) -> &PairRanks {
         &self.pairs
+    }
+
+    /// Bytes of the longest ordinary token.
+    pub fn longest(&self) -> usize {
+        self.longest
     }
 
     /// The merges in order, as ranks; the result of the `i`th has rank 256 + i.

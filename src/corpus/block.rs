@@ -50,8 +50,8 @@ pub(super) enum Content<'a> {
 /// What bytes are.
 #[derive(Debug)]
 pub(super) enum Raw {
-    /// Text, with which a text ends or not.
-    Text { ends: bool },
+    /// Text, and what it ends with.
+    Text { end: StretchEnd },
     /// Lines of JSON.
     Lines(lines::Place),
 }
@@ -63,11 +63,22 @@ pub enum Text<'t> {
     Stretch {
         /// Empty only if the whole file is.
         text: &'t [u8],
-        /// Whether the file, or the member of an archive, ends with it.
-        ends: bool,
+        /// What it ends with.
+        end: StretchEnd,
     },
     /// Whole documents.
     Documents(Vec<&'t [u8]>),
+}
+
+/// What a stretch of text ends with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StretchEnd {
+    /// The file, or the member of an archive.
+    Text,
+    /// A piece or a special token.
+    Piece,
+    /// A part of a piece, which goes on in the next stretch. Only where [`Context::open_pieces`].
+    Inside,
 }
 
 /// What a worker reuses from block to block.
@@ -130,6 +141,14 @@ impl<'a> Block<'a> {
         }
     }
 
+    /// Whether it ends inside a piece: the next block goes on with that.
+    pub fn is_open(&self) -> bool {
+        let (Content::Range { raw, .. } | Content::Bytes { raw, .. }) = &self.content else {
+            return false;
+        };
+        matches!(raw, Raw::Text { end: StretchEnd::Inside })
+    }
+
     /// How many bytes will be in memory at once when it is read.
     pub fn size(&self) -> u64 {
         match &self.content {
@@ -158,7 +177,7 @@ fn give(
     each: &mut dyn FnMut(Text<'_>) -> Result<()>,
 ) -> Result<()> {
     match raw {
-        Raw::Text { ends } => each(Text::Stretch { text: data, ends: *ends }),
+        Raw::Text { end } => each(Text::Stretch { text: data, end: *end }),
         Raw::Lines(place) => {
             text.clear();
             ends.clear();

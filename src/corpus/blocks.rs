@@ -15,6 +15,9 @@ pub struct Context<'c> {
     pub reading: &'c Reading,
     /// About so many bytes make a block.
     pub chunk_size: usize,
+    /// Whether a block may end inside a piece where the text has no other cut for long: for who
+    /// takes blocks in order.
+    pub open_pieces: bool,
     /// Whoever waits for bytes looks here whether to wait on.
     pub job: &'c Job,
 }

@@ -43,7 +43,7 @@ mod unpack;
 #[cfg(test)]
 mod tests;
 
-pub use block::{Block, Scratch, Text};
+pub use block::{Block, Scratch, StretchEnd, Text};
 pub use blocks::Context;
 pub use choice::{Choice, Chosen, is_about};
 pub use inputs::{Input, Inputs, Place, Position};
@@ -59,7 +59,7 @@ pub use text::refusal;
 pub use unpack::Input as Unpacked;
 
 use crate::error::Result;
-use crate::pattern::Pattern;
+use crate::pattern::{INSIDE_REACH, Pattern};
 use crate::specials::Specials;
 
 /// What cuts a corpus into documents and pieces.
@@ -95,6 +95,19 @@ impl Cutter {
             from = at + 1;
         }
         self.specials.start_after(text, from).filter(|&at| at <= certain)
+    }
+
+    /// The first position from `from` on that is inside a piece, whatever follows: see
+    /// [`Pattern::inside_after`]. There is no special token near it.
+    pub fn inside_after(&self, text: &[u8], mut from: usize) -> Option<usize> {
+        let certain = text.len().checked_sub(INSIDE_REACH + self.specials.longest())?;
+        loop {
+            let at = self.pattern.inside_after(text, from).filter(|&at| at <= certain)?;
+            if !self.specials.touch(text, at.saturating_sub(INSIDE_REACH)..at + INSIDE_REACH) {
+                return Some(at);
+            }
+            from = at + 1;
+        }
     }
 
     /// The last position up to which `text` is settled whatever text follows it.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::block::{Block, Content, Raw};
+use super::block::{Block, Content, Raw, StretchEnd};
 use super::blocks::{Blocks, Context};
 use super::inputs::{Input, Position};
 use super::kind::Format;
@@ -16,6 +16,8 @@ use crate::error::Result;
 
 /// What is read at a time when looking for a cut.
 const WINDOW: usize = 16 << 10;
+/// After so many bytes without a cut, one inside a piece will do.
+const NO_CUT_FOR_LONG: u64 = 64 << 10;
 
 /// The blocks of a file, or of a range of it.
 pub(super) struct Ranges<'a> {
@@ -72,9 +74,32 @@ impl<'a> Ranges<'a> {
             return Ok(nominal.min(self.storage.size()));
         }
         if self.is_text {
-            return cut_from(self.storage.as_ref(), context.cutter, 0, nominal);
+            let storage = self.storage.as_ref();
+            return Ok(
+                cut_from(storage, context.cutter, 0, nominal, u64::MAX)?.unwrap_or(storage.size())
+            );
         }
         Ok(lines::end_of_line(self.storage.as_ref(), nominal - 1, u64::MAX)?.0)
+    }
+
+    /// Where a block of text that begins here ends, from `nominal` on; and whether that is inside a
+    /// piece.
+    fn cut(&self, nominal: u64, context: &Context<'_>) -> Result<(u64, bool)> {
+        let (storage, cutter) = (self.storage.as_ref(), context.cutter);
+        if context.open_pieces {
+            let upto = nominal.saturating_add(NO_CUT_FOR_LONG);
+            if let Some(cut) = cut_from(storage, cutter, self.at, nominal, upto)? {
+                return Ok((cut.min(self.end), false));
+            }
+            let mut text = Vec::new();
+            read_range(storage, self.at, upto.min(storage.size()), &mut text)?;
+            let place = cutter.inside_after(&text, (nominal - self.at) as usize);
+            if let Some(cut) = place.map(|at| self.at + at as u64).filter(|&cut| cut < self.end) {
+                return Ok((cut, true));
+            }
+        }
+        let cut = cut_from(storage, cutter, self.at, nominal, u64::MAX)?;
+        Ok((cut.unwrap_or(self.end).min(self.end), false))
     }
 
     fn refuse_what_is_not_text(&mut self, context: &Context<'_>) -> Result<()> {
@@ -112,10 +137,10 @@ impl<'a> Blocks<'a> for Ranges<'a> {
         let (storage, start) = (self.storage.as_ref(), self.at);
         let nominal = start + context.chunk_size as u64;
         let mut next = self.end;
-        let (mut end, mut cut_short) = (self.end, false);
+        let (mut end, mut cut_short, mut is_open) = (self.end, false, false);
         if nominal < self.end {
             if self.is_text {
-                end = cut_from(storage, context.cutter, start, nominal)?.min(self.end);
+                (end, is_open) = self.cut(nominal, context)?;
                 next = end;
             } else {
                 let limit = nominal.saturating_add(context.reading.max_document as u64 + 1);
@@ -131,7 +156,13 @@ impl<'a> Blocks<'a> for Ranges<'a> {
         self.at = next;
         self.over = next >= self.end;
         let raw = if self.is_text {
-            Raw::Text { ends: end == storage.size() }
+            Raw::Text {
+                end: match end {
+                    _ if is_open => StretchEnd::Inside,
+                    _ if end == storage.size() => StretchEnd::Text,
+                    _ => StretchEnd::Piece,
+                },
+            }
         } else {
             let before = Before::Of(Arc::clone(&self.storage));
             Raw::Lines(Place { name: self.name.to_owned(), offset: start, before, cut_short })
@@ -148,20 +179,27 @@ impl<'a> Blocks<'a> for Ranges<'a> {
     }
 }
 
-/// The first place from `nominal` on, behind `start`, at which the text may be cut.
-fn cut_from(storage: &dyn Storage, cutter: &Cutter, start: u64, mut nominal: u64) -> Result<u64> {
+/// The first place from `nominal` on, behind `start`, at which the text may be cut, if there is one
+/// up to about `limit`.
+fn cut_from(
+    storage: &dyn Storage,
+    cutter: &Cutter,
+    start: u64,
+    mut nominal: u64,
+    limit: u64,
+) -> Result<Option<u64>> {
     // Enough in front to see the character and any special token before the cut.
     let before = cutter.specials.longest().max(8) as u64;
     let size = storage.size();
     let mut window = Vec::new();
     let mut width = WINDOW.max(4 * before as usize) as u64;
-    while nominal < size {
+    while nominal < size.min(limit) {
         let from = nominal.saturating_sub(before).max(start);
         let upto = (nominal + width).min(size);
         read_range(storage, from, upto, &mut window)?;
         let whole = upto == size;
         if let Some(at) = cutter.cut_after(&window, (nominal - from) as usize, whole) {
-            return Ok(from + at as u64);
+            return Ok(Some(from + at as u64));
         }
         // What was seen has no cut; only its last few bytes may yet be one.
         nominal = upto.saturating_sub(before).max(nominal + 1);
@@ -170,5 +208,5 @@ fn cut_from(storage: &dyn Storage, cutter: &Cutter, start: u64, mut nominal: u64
         }
         width = (width * 2).min(8 << 20);
     }
-    Ok(size)
+    Ok(None)
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use memchr::{memchr, memrchr};
 
-use super::block::{Block, Content, Raw};
+use super::block::{Block, Content, Raw, StretchEnd};
 use super::blocks::{Blocks, Context};
 use super::inputs::Position;
 use super::kind::Format;
@@ -190,16 +190,21 @@ impl Stream {
                 return Ok(Content::Nothing);
             }
         }
-        let end = loop {
+        let (end, is_open) = loop {
             self.fill(wanted, context)?;
             let held = self.held();
             if self.ended && held <= size {
-                break held;
+                break (held, false);
             }
             match context.cutter.cut_after(self.data(), size, self.ended) {
-                Some(cut) if cut < held => break cut,
-                _ if self.ended => break held,
+                Some(cut) if cut < held => break (cut, false),
+                _ if self.ended => break (held, false),
                 _ => {}
+            }
+            if context.open_pieces
+                && let Some(cut) = context.cutter.inside_after(self.data(), size)
+            {
+                break (cut, true);
             }
             if held > size.saturating_add(context.reading.max_document) {
                 return Err(self.too_long(held));
@@ -212,7 +217,12 @@ impl Stream {
             return Ok(Content::Nothing);
         }
         let data = self.take(end);
-        Ok(Content::Bytes { data, raw: Raw::Text { ends: self.over } })
+        let end = match self.over {
+            _ if is_open => StretchEnd::Inside,
+            true => StretchEnd::Text,
+            false => StretchEnd::Piece,
+        };
+        Ok(Content::Bytes { data, raw: Raw::Text { end } })
     }
 
     fn too_long(&self, length: usize) -> Error {

@@ -56,12 +56,12 @@ enum Part {
 
 fn add(parts: &mut Vec<Part>, text: Text<'_>) {
     match text {
-        Text::Stretch { text, ends } => {
+        Text::Stretch { text, end } => {
             match parts.last_mut() {
                 Some(Part::Text(before)) => before.extend_from_slice(text),
                 _ => parts.push(Part::Text(text.to_vec())),
             }
-            if ends {
+            if end == StretchEnd::Text {
                 parts.push(Part::End);
             }
         }
@@ -78,7 +78,13 @@ type Read = (Vec<Part>, Skipped, Vec<(Place, Vec<Part>)>);
 fn read(inputs: &Inputs, chunk_size: usize, from: Place) -> crate::Result<Read> {
     let cutter = cutter();
     let sources = inputs.sources()?;
-    let context = Context { cutter: &cutter, reading: &inputs.reading, chunk_size, job: &job() };
+    let context = Context {
+        cutter: &cutter,
+        reading: &inputs.reading,
+        chunk_size,
+        open_pieces: false,
+        job: &job(),
+    };
     let mut blocks = InOrder::new(inputs, &sources, context, from);
     let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
     let mut blocks_seen = Vec::new();
@@ -276,7 +282,7 @@ proptest! {
             prop_assert_eq!(&found, &expected, "{} by a pipe", name);
             // In no order, by several workers.
             let (inputs, cutter) = (files.inputs(), cutter());
-            let context = Context { cutter: &cutter, reading: &inputs.reading, chunk_size, job: &job() };
+            let context = Context { cutter: &cutter, reading: &inputs.reading, chunk_size, open_pieces: false, job: &job() };
             let reader = Reader::new(&inputs, context);
             let found = Mutex::new(Vec::new());
             std::thread::scope(|scope| {
@@ -549,8 +555,13 @@ fn a_file_that_changed_is_noticed() {
         let files = Files::new(&[(name, data.clone())]);
         let (inputs, cutter) = (files.inputs(), cutter());
         let sources = inputs.sources().unwrap();
-        let context =
-            Context { cutter: &cutter, reading: &inputs.reading, chunk_size: 1000, job: &job() };
+        let context = Context {
+            cutter: &cutter,
+            reading: &inputs.reading,
+            chunk_size: 1000,
+            open_pieces: false,
+            job: &job(),
+        };
         let mut blocks = InOrder::new(&inputs, &sources, context, Default::default());
         assert!(blocks.next_block().unwrap().is_some());
         std::fs::write(&files.paths[0], [&data[..], b"\n"].concat()).unwrap();
@@ -570,7 +581,12 @@ fn a_file_that_changed_is_noticed() {
 
 fn read_with(inputs: &Inputs, sources: &[Source]) -> crate::Result<()> {
     let cutter = cutter();
-    let context =
-        Context { cutter: &cutter, reading: &inputs.reading, chunk_size: 1000, job: &job() };
+    let context = Context {
+        cutter: &cutter,
+        reading: &inputs.reading,
+        chunk_size: 1000,
+        open_pieces: false,
+        job: &job(),
+    };
     InOrder::new(inputs, sources, context, Default::default()).next_block().map(|_| ())
 }

@@ -146,8 +146,10 @@ impl Counts {
         let chunk_size = chunk_size.min(room.chunk_size);
         let Counts { cutter, tables, runs, bytes_read, skipped, .. } = self;
         let cutter = &*cutter;
-        let reader =
-            Reader::new(inputs, Context { cutter, reading: &inputs.reading, chunk_size, job });
+        let reader = Reader::new(
+            inputs,
+            Context { cutter, reading: &inputs.reading, chunk_size, open_pieces: false, job },
+        );
         let total = reader.total()?;
         job.set_total(total);
         // A corpus of one chunk is not worth a thread; but of what is packed, nobody knows.

@@ -2,7 +2,8 @@
 //!
 //! A long piece (a sentence in a script without spaces, an address, a line of dashes) is cut where
 //! no token can span first, see [`crate::vocab::Joins`], and most parts of it are short then. What
-//! is still long, but not very, is kept in a cache of its own.
+//! is still long, but not very, is kept in a cache of its own; what is very long is merged in
+//! [windows](super::window).
 
 use super::{Merger, Tokenizer};
 use crate::error::Result;
@@ -72,6 +73,9 @@ impl Tokenizer {
         if let Some(known) = long.get(piece) {
             ids.extend_from_slice(known);
             return Ok(());
+        }
+        if piece.len() > self.window() {
+            return self.encode_windows(merger, piece, ids);
         }
         self.merge_piece(merger, piece)?;
         let first = ids.len();

@@ -12,10 +12,12 @@ mod long;
 mod small;
 mod spans;
 mod stream;
+mod window;
 mod worker;
 
 pub use spans::Span;
 pub use stream::Stream;
+pub use window::OpenPiece;
 pub use worker::Worker;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

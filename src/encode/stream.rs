@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
-use super::{Recognise, Tokenizer, Worker, cache};
+use super::{OpenPiece, Recognise, Tokenizer, Worker, cache};
 use crate::corpus::Cutter;
 use crate::error::Result;
 use crate::specials::Specials;
 
 /// Below this many bytes, looking for a cut again is not worth it.
 const PATIENCE: usize = 4096;
+/// From this many bytes without a cut on, one inside a piece will do.
+const NO_CUT_FOR_LONG: usize = 64 << 10;
 
 /// Encodes a text that comes in parts.
 ///
 /// What can no longer change, whatever follows, is encoded and handed out; the rest (usually less
-/// than a line) is kept. A pattern that does not say where it always cuts (a regular expression)
+/// than a line, and not much of a very long piece) is kept. A pattern that does not say where it always cuts (a regular expression)
 /// is encoded only at special tokens and at the end.
 #[derive(Debug)]
 pub struct Stream {
@@ -22,6 +24,8 @@ pub struct Stream {
     /// Cuts with the special tokens that are recognised.
     cutter: Cutter,
     worker: Worker,
+    /// The piece that the buffer begins inside of, if it does.
+    piece: OpenPiece,
     buffer: Vec<u8>,
     /// No look for a cut before the buffer has this many bytes: doubled when there is none, so
     /// that one endless piece is not searched again and again.
@@ -40,6 +44,7 @@ impl Stream {
         };
         let cutter = Cutter { specials, pattern: tokenizer.cutter().pattern.clone() };
         Ok(Stream {
+            piece: OpenPiece::new(&tokenizer),
             tokenizer,
             recognise,
             cutter,
@@ -56,19 +61,21 @@ impl Stream {
         if self.buffer.len() < self.threshold {
             return Ok(());
         }
-        match self.certain() {
-            Some(cut) => {
-                self.encode(cut, ids)?;
-                self.threshold = PATIENCE;
-            }
-            None => self.threshold = self.buffer.len() * 2,
+        if let Some(cut) = self.certain() {
+            self.encode(cut, false, ids)?;
+            self.threshold = PATIENCE;
+        } else if let Some(cut) = self.inside() {
+            self.encode(cut, true, ids)?;
+            self.threshold = NO_CUT_FOR_LONG;
+        } else {
+            self.threshold = self.buffer.len() * 2;
         }
         Ok(())
     }
 
     /// Ends the text; appends the remaining ids to `ids`. The stream starts afresh.
     pub fn finish(&mut self, ids: &mut Vec<u32>) -> Result<()> {
-        self.encode(self.buffer.len(), ids)?;
+        self.encode(self.buffer.len(), false, ids)?;
         self.threshold = PATIENCE;
         self.taken = 0;
         Ok(())
@@ -79,15 +86,26 @@ impl Stream {
         self.cutter.cut_before(&self.buffer)
     }
 
-    fn encode(&mut self, upto: usize, ids: &mut Vec<u32>) -> Result<()> {
+    /// A place inside a very long piece.
+    fn inside(&self) -> Option<usize> {
+        let n = self.buffer.len();
+        if n < NO_CUT_FOR_LONG { None } else { self.cutter.inside_after(&self.buffer, n / 2) }
+    }
+
+    fn encode(&mut self, upto: usize, goes_on: bool, ids: &mut Vec<u32>) -> Result<()> {
         let text = &self.buffer[..upto];
         if matches!(self.recognise, Recognise::Refuse)
             && let Some(found) = self.cutter.specials.find(text, 0)
         {
             return Err(self.tokenizer.refused(found.index, self.taken + found.start));
         }
-        self.tokenizer.encode_with(&mut self.worker, text, &self.recognise, ids)?;
-        self.worker.trim();
+        if goes_on || !self.piece.is_empty() {
+            let Stream { tokenizer, recognise, piece, .. } = self;
+            tokenizer.encode_stretch(text, recognise, goes_on, piece, ids)?;
+        } else {
+            self.tokenizer.encode_with(&mut self.worker, text, &self.recognise, ids)?;
+            self.worker.trim();
+        }
         self.buffer.drain(..upto);
         if self.buffer.capacity() > 16 * PATIENCE {
             self.buffer.shrink_to(self.buffer.len().max(PATIENCE));

@@ -12,6 +12,8 @@ use crate::learn::learn;
 use crate::merges::{Options, TieBreak};
 use crate::naive;
 
+mod window;
+
 const CORPUS: &str = "the cat sat on the mat; then the other cats sat there, aaaa aaa aa a. \
     Größe größer am größten; 東京の東京都 東京。 don't won't can't 1234 12345 \n\n  \t x";
 

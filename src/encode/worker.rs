@@ -76,6 +76,7 @@ impl Worker {
     /// Gives memory back that a very long piece needed.
     pub fn trim(&mut self) {
         self.merger.scratch.trim();
+        self.merger.tokens.shrink_to(1 << 16);
         if self.waiting.found.capacity() > 1 << 20 {
             self.waiting.found = Vec::new();
         }

@@ -11,6 +11,7 @@
 mod blocks;
 mod classes;
 mod cuts;
+mod inside;
 mod names;
 mod regex;
 mod scanners;
@@ -18,6 +19,7 @@ mod scanners;
 mod tests;
 
 pub use classes::UNICODE_VERSION;
+pub use inside::REACH as INSIDE_REACH;
 pub use names::{NAMES, huggingface_regex, known, tiktoken_regex};
 
 use crate::error::{Error, Result};
@@ -120,6 +122,17 @@ impl Pattern {
     /// The largest such place up to `upto`. It stays one whatever is appended to `text`.
     pub fn safe_cut_before(&self, text: &[u8], upto: usize) -> Option<usize> {
         self.has_safe_cuts().then(|| cuts::before(text, upto))?
+    }
+
+    /// The first place from `from` on that is inside a piece for certain, of a text that begins with
+    /// a piece or at such a place: the part before ends in the middle of a piece and the part behind
+    /// begins there, and otherwise both have the pieces of the whole. None if there is none, or if
+    /// the pattern does not tell.
+    pub fn inside_after(&self, text: &[u8], from: usize) -> Option<usize> {
+        match *self.stages {
+            [Stage::Named(scanner)] => inside::after(scanner, text, from),
+            _ => None,
+        }
     }
 
     fn has_safe_cuts(&self) -> bool {

@@ -125,7 +125,13 @@ fn read_up_to(
 ) -> Result<()> {
     let sources = inputs.sources()?;
     let job = &Job::new(Phase::Count, 0);
-    let context = Context { cutter, reading: &inputs.reading, chunk_size: block_size.max(1), job };
+    let context = Context {
+        cutter,
+        reading: &inputs.reading,
+        chunk_size: block_size.max(1),
+        open_pieces: false,
+        job,
+    };
     let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
     for (number, &limit) in limits.iter().enumerate() {
         let mut blocks = InOrder::new(inputs, &sources, context, (number, Position::default()));

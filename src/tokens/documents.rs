@@ -46,6 +46,8 @@ pub struct Place {
 pub struct Documents {
     /// How far the corpus has been read.
     pub place: Place,
+    /// Whether that is inside a piece.
+    pub is_open: bool,
     /// What was left out so far.
     pub skipped: Skipped,
 }
@@ -66,6 +68,7 @@ impl Documents {
         }
         (place.source, place.at) = block.next;
         place.text_bytes += block.text;
+        self.is_open = block.is_open;
         for (kind, n) in &block.skipped.0 {
             self.skipped.add(kind, *n);
         }

@@ -8,8 +8,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::manifest::Dtype;
-use crate::corpus::{Block, Context, InOrder, Position, Scratch, Skipped, Text};
-use crate::encode::{Recognise, Tokenizer};
+use crate::corpus::{Block, Context, InOrder, Position, Scratch, Skipped, StretchEnd, Text};
+use crate::encode::{OpenPiece, Recognise, Tokenizer};
 use crate::error::{Error, Result};
 use crate::job::{Job, Phase};
 
@@ -26,6 +26,8 @@ pub struct Encoded {
     pub ends: Vec<End>,
     /// The source in which the next block begins, and where.
     pub next: (usize, Position),
+    /// Whether that is inside a piece, of which the last ids are yet to come.
+    pub is_open: bool,
     /// Bytes of the source that were read.
     pub weight: u64,
     /// Bytes of text that the ids are of.
@@ -195,33 +197,40 @@ impl Drop for Left<'_> {
 
 fn work(reader: &Mutex<Reader<'_>>, queue: &Queue, target: Target<'_>, job: &Job) {
     let _left = Left(queue);
-    let mut worker =
-        Worker { target, scratch: Scratch::default(), ids: Vec::new(), ends: Vec::new() };
+    let mut worker = Worker {
+        target,
+        scratch: Scratch::default(),
+        piece: OpenPiece::new(target.tokenizer),
+        ids: Vec::new(),
+        ends: Vec::new(),
+    };
+    let lock = || reader.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut held = None;
     loop {
-        let (number, block, context, mut encoded) = {
-            let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
-            if reader.ended {
+        let mut reader = held.take().unwrap_or_else(lock);
+        if reader.ended {
+            return;
+        }
+        let number = reader.next;
+        // The lock is held while waiting; no other worker could make progress anyway.
+        let Some(mut encoded) = queue.buffer_for(number) else { return };
+        let (block, context) = match job.check().and_then(|()| reader.chunks.next_block()) {
+            Ok(Some(block)) => {
+                reader.next += 1;
+                (block, reader.chunks.context())
+            }
+            Ok(None) => {
+                reader.ended = true;
                 return;
             }
-            let number = reader.next;
-            // Whoever waits here lets nobody else pass, and nobody could.
-            let Some(buffer) = queue.buffer_for(number) else { return };
-            match job.check().and_then(|()| reader.chunks.next_block()) {
-                Ok(Some(block)) => {
-                    reader.next += 1;
-                    (number, block, reader.chunks.context(), buffer)
-                }
-                Ok(None) => {
-                    reader.ended = true;
-                    return;
-                }
-                Err(error) => {
-                    reader.ended = true;
-                    queue.put(number, Err(error));
-                    return;
-                }
+            Err(error) => {
+                reader.ended = true;
+                queue.put(number, Err(error));
+                return;
             }
         };
+        // The rest of an open piece is for the worker that has its beginning.
+        held = block.is_open().then_some(reader);
         let result = job.check().and_then(|()| worker.encode(block, &context, &mut encoded));
         queue.put(number, result.map(|()| encoded));
     }
@@ -231,6 +240,8 @@ fn work(reader: &Mutex<Reader<'_>>, queue: &Queue, target: Target<'_>, job: &Job
 struct Worker<'a> {
     target: Target<'a>,
     scratch: Scratch,
+    /// The piece that the last block ended inside of.
+    piece: OpenPiece,
     ids: Vec<u32>,
     /// As in [`Encoded`], in ids.
     ends: Vec<End>,
@@ -243,17 +254,18 @@ impl Worker<'_> {
         context: &Context<'_>,
         encoded: &mut Encoded,
     ) -> Result<()> {
-        let Worker { target, scratch, ids, ends } = self;
+        let Worker { target, scratch, piece, ids, ends } = self;
         ids.clear();
         ends.clear();
         encoded.skipped = Skipped::default();
         let mut n_bytes = 0;
         block.read(context, scratch, &mut encoded.skipped, &mut |text| match text {
-            Text::Stretch { text, ends: last } => {
+            Text::Stretch { text, end } => {
                 n_bytes += text.len() as u64;
                 let before = ids.len();
-                target.tokenizer.encode(text, &Recognise::All, ids)?;
-                target.find_ends(ids, before, last, ends);
+                let goes_on = end == StretchEnd::Inside;
+                target.tokenizer.encode_stretch(text, &Recognise::All, goes_on, piece, ids)?;
+                target.find_ends(ids, before, end == StretchEnd::Text, ends);
                 Ok(())
             }
             Text::Documents(documents) => {
@@ -278,6 +290,7 @@ impl Worker<'_> {
             true => (block.number + 1, Position::default()),
             false => (block.number, block.after),
         };
+        encoded.is_open = block.is_open();
         (encoded.weight, encoded.text) = (block.weight, n_bytes);
         Ok(())
     }

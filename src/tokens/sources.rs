@@ -41,6 +41,7 @@ pub fn compare(
         cutter: tokenizer.cutter(),
         reading: &inputs.reading,
         chunk_size: BLOCK as usize * 4,
+        open_pieces: true,
         job,
     };
     let blocks = InOrder::new(&inputs, &sources, context, (0, Default::default()));

@@ -45,7 +45,7 @@ impl<'a> Work<'a> {
         }
         let place = state.as_ref().map_or(Place::default(), |state| state.place);
         let skipped = state.as_ref().map(|state| state.skipped.clone()).unwrap_or_default();
-        let mut documents = Documents { place, skipped };
+        let mut documents = Documents { place, is_open: false, skipped };
         let splits = if self.plan.shuffle {
             let lengths = state.as_ref().map(|state| &state.buckets[..]);
             let mut buckets = Buckets::new(self.plan, self.partial, lengths, self.job)?;
@@ -149,6 +149,7 @@ impl<'a> Work<'a> {
             cutter: self.tokenizer.cutter(),
             reading: &self.inputs.reading,
             chunk_size: self.manner.chunk_size.max(1),
+            open_pieces: true,
             job: self.job,
         };
         let chunks = InOrder::new(self.inputs, sources, context, (place.source, place.at));
@@ -158,7 +159,8 @@ impl<'a> Work<'a> {
             let result = for_each_chunk(chunks, target, threads, self.job, |chunk| {
                 broken = true;
                 documents.take(chunk, sink)?;
-                if notes.are_due(chunk.ids.len() as u64) {
+                // Work cannot be taken up again inside a piece.
+                if notes.are_due(chunk.ids.len() as u64) && !documents.is_open {
                     notes.put(documents.place, &documents.skipped, sink.state()?)?;
                 }
                 broken = false;
@@ -172,7 +174,7 @@ impl<'a> Work<'a> {
                 // The next step begins with what this one ends with.
                 Ok(()) => self.plan.shuffle,
                 Err(Error::Interrupted) => false,
-                Err(_) => !broken,
+                Err(_) => !broken && !documents.is_open,
             };
             let kept = if keep {
                 sink.state().and_then(|state| notes.put(documents.place, &documents.skipped, state))

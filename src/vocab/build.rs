@@ -318,6 +318,7 @@ fn assemble(
         lookup: PieceMap::default(),
         merges: Vec::with_capacity(merges.len()),
         pairs: PairRanks::new(&[]),
+        longest: tokens.iter().map(|(_, token)| token.len()).max().unwrap_or(1),
         joins: OnceLock::new(),
         places: OnceLock::new(),
         specials: spec.specials.clone(),

@@ -58,6 +58,62 @@ fn check(text: &[u8], before: &[u8], behind: &[u8]) {
     }
 }
 
+/// Cut inside a piece, the parts have the pieces of the whole but for that one.
+fn check_inside(text: &[u8]) {
+    for name in NAMES {
+        let pattern = pattern(name);
+        let whole = ends(&pattern, text);
+        let (mut found, mut start) = (vec![], 0);
+        // Whatever follows, and from one such place to the next.
+        while let Some(at) = pattern.inside_after(&text[start..], 1).map(|at| start + at) {
+            assert!(!whole.contains(&at), "{name} {} {at}", text.escape_ascii());
+            found.extend(ends(&pattern, &text[start..at]).iter().map(|end| start + end));
+            assert_eq!(found.pop(), Some(at));
+            start = at;
+        }
+        found.extend(ends(&pattern, &text[start..]).iter().map(|end| start + end));
+        assert_eq!(found, whole, "{name} {}", text.escape_ascii());
+    }
+}
+
+#[test]
+fn long_runs_can_be_cut_inside() {
+    for (unit, names) in [
+        ("a", NAMES),
+        ("ß", NAMES),
+        ("-", NAMES),
+        ("#!", NAMES),
+        (" ", NAMES),
+        ("A", &["gpt2", "cl100k", "llama3", "qwen2"]),
+        ("東", &["gpt2", "cl100k", "llama3", "qwen2"]),
+        ("1", &["gpt2"]),
+        ("'", &[]),
+        ("/", &[]),
+        ("\n", &[]),
+        ("\u{301}", &[]),
+    ] {
+        for name in NAMES {
+            let text = unit.repeat(20);
+            let at = pattern(name).inside_after(text.as_bytes(), 1);
+            assert_eq!(at.is_some(), names.contains(name), "{name} {unit:?}");
+            check_inside(text.as_bytes());
+        }
+    }
+    let spaces = |before: &str| [before, &" ".repeat(12)].concat();
+    for (before, known) in [("x", true), ("\n", false), ("\t", false), ("\u{a0}", false)] {
+        let at = pattern("cl100k").inside_after(spaces(before).as_bytes(), 1);
+        assert_eq!(at.is_some(), known, "{before:?}");
+    }
+    assert_eq!(Pattern::new(&[r"\w+"]).unwrap().inside_after(&[b'a'; 20], 1), None);
+}
+
+/// Runs, with what may come before and after them.
+fn runs() -> impl Strategy<Value = Vec<u8>> {
+    let unit = prop::sample::select(ALPHABET).prop_map(<[u8]>::to_vec);
+    let run = (prop_oneof![unit, mixture(3)], 1usize..14).prop_map(|(unit, n)| unit.repeat(n));
+    prop::collection::vec(run, 1..8).prop_map(|runs| runs.concat())
+}
+
 #[test]
 fn every_pair_in_every_company() {
     for a in ALPHABET {
@@ -93,6 +149,11 @@ fn common_text_has_cuts() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn runs_cut_inside(text in runs()) {
+        check_inside(&text);
+    }
 
     #[test]
     fn random_text(text in mixture(30), before in mixture(4), behind in mixture(4)) {
