@@ -232,19 +232,6 @@ def test_a_hand_edited_journal_is_refused(parts: Path, tmp_path: Path) -> None:
     count_to_file(parts, output, resume=True)
 
 
-def test_counts_are_not_saved_over_what_they_read(tmp_path: Path) -> None:
-    for name in "ab":
-        bytemill.count_corpus(iter([f"{name} {name} c"])).save(tmp_path / name)
-    counts = bytemill.Counts.load(tmp_path / "a")
-    counts.merge(bytemill.Counts.load(tmp_path / "b"))
-    before = dict(counts)
-    for name in "ab":
-        with pytest.raises(bytemill.ConfigError, match="is read, and would be overwritten"):
-            counts.save(tmp_path / name, overwrite=True)
-    counts.save(tmp_path / "c")
-    assert dict(counts) == dict(bytemill.Counts.load(tmp_path / "c")) == before
-
-
 # --- the command line -----------------------------------------------------------------------------
 
 

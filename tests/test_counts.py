@@ -118,7 +118,7 @@ def test_a_file_that_is_no_counts_file(tmp_path: Path, corpus: Path) -> None:
         Counts.load(corpus)
     with pytest.raises(FileNotFoundError, match="missing"):
         Counts.load(tmp_path / "missing.counts")
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(bytemill.CorpusError, match="not a regular file"):
         Counts.load(tmp_path)
 
 

@@ -7,7 +7,8 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from . import _files, _native, formats
+from . import _native, formats
+from ._files import sweep
 from .corpus import CorpusLike, refuse_no_text, resolve
 from .engines import Engine, chosen
 from .errors import ConfigError
@@ -38,17 +39,14 @@ class Counts:
         raise TypeError("counts are made by count_corpus or Counts.load")
 
     _inner: _native.Counts
-    _owned: object
-    _paths: set[Path]
+    _files: object
 
     @classmethod
-    def _of(
-        cls, native: _native.Counts, owned: object = None, paths: Iterable[Path] = ()
-    ) -> Counts:
+    def _of(cls, native: _native.Counts, files: object = None) -> Counts:
         self = object.__new__(cls)
         self._inner = native
-        # What they read from, if that goes with them; and counts files.
-        self._owned, self._paths = owned, set(paths)
+        # What they read from, if that goes with them.
+        self._files = files
         # Temporary files must go at the end of the program too.
         weakref.finalize(self, native.clear)
         return self
@@ -75,7 +73,7 @@ class Counts:
         with reporter(progress) as report:
             native = _native.Counts.open(path, None, report)
         set_limit(native, memory_limit, spill_dir)
-        return cls._of(native, paths=[Path(path).absolute()])
+        return cls._of(native)
 
     def save(
         self,
@@ -86,13 +84,11 @@ class Counts:
     ) -> None:
         """Writes a counts file, which appears whole or not at all.
 
-        Equal counts give equal files, whatever they were counted from and in how many parts. A
-        file that these counts still read from is not written over.
+        Equal counts give equal files, whatever they were counted from and in how many parts.
         """
-        _files.refuse_input(Path(path), self._paths)
         if not overwrite and os.path.exists(path):
             raise FileExistsError(f"{os.fspath(path)} exists already (overwrite=True replaces it)")
-        _files.sweep(Path(path))
+        sweep(Path(path))
         with reporter(progress) as report:
             self._inner.save(path, report)
 
@@ -102,7 +98,6 @@ class Counts:
         Both must be of the same pattern and special tokens (`fingerprint`).
         """
         self._inner.merge(other._inner)
-        self._paths |= other._paths
 
     def top(self, n: int) -> list[tuple[bytes, int]]:
         """The `n` most common pieces; of equally common ones, the first in byte order."""

@@ -72,7 +72,7 @@ impl<'a> Work<'a> {
             }
             finished.push(split);
         }
-        let Documents { place, skipped } = documents;
+        let Documents { place, skipped, .. } = documents;
         Ok(Manifest::new(self.plan.clone(), place.text_bytes, skipped, finished))
     }
 
