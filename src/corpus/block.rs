@@ -164,8 +164,7 @@ impl<'a> Block<'a> {
 }
 
 /// What to do about a record without its text.
-pub(super) const SKIP_HINT: &str =
-    "on_error=\"skip\" leaves such records out, and counts them";
+pub(super) const SKIP_HINT: &str = "on_error=\"skip\" leaves such records out, and counts them";
 
 fn give(
     data: &[u8],

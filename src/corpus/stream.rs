@@ -426,10 +426,7 @@ impl Stream {
                     "{place}: no value in column {field:?}; columns are {}",
                     columns.join(", ")
                 );
-                return (
-                    message,
-                    "name the column that holds the text: text_field=",
-                );
+                return (message, "name the column that holds the text: text_field=");
             }
             (format!("{place}: {}", what()), lines::hint(fault))
         })

@@ -8,8 +8,7 @@ pub const SAMPLE: usize = 8192;
 pub fn refusal(sample: &[u8]) -> Option<(&'static str, &'static str)> {
     const CONVERT: &str = "convert it first, for instance with: iconv -f UTF-16 -t UTF-8";
     const CONVERT_32: &str = "convert it first, for instance with: iconv -f UTF-32 -t UTF-8";
-    const NOT_TEXT: &str =
-        "give text; input_format= says what packed files and archives are";
+    const NOT_TEXT: &str = "give text; input_format= says what packed files and archives are";
     // The mark of UTF-32LE begins with that of UTF-16LE.
     if sample.starts_with(b"\xff\xfe\0\0") || sample.starts_with(b"\0\0\xfe\xff") {
         return Some(("UTF-32 text, not UTF-8", CONVERT_32));

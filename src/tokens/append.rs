@@ -145,9 +145,8 @@ fn reopen(path: &Path, size: u64) -> Result<File> {
     let file = File::options().read(true).write(true).open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.len() < size {
         let what = format!("{}: shorter than the journal says it is", path.display());
-        return Err(Error::tokens(what).with_hint(
-            "what is there cannot be resumed; begin anew: overwrite=True",
-        ));
+        return Err(Error::tokens(what)
+            .with_hint("what is there cannot be resumed; begin anew: overwrite=True"));
     }
     file.set_len(size).map_err(failed)?;
     Ok(file)

@@ -35,8 +35,7 @@ const TEMPORARY: &str = ".bytemill";
 /// So often, and so long apart, it is tried to remove a directory that others may write into.
 const PATIENCE: u32 = 40;
 const BEAT: Duration = Duration::from_millis(50);
-const CHOICE: &str =
-    "resume=True continues with them, overwrite=True begins anew";
+const CHOICE: &str = "resume=True continues with them, overwrite=True begins anew";
 
 /// What to do with what is there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -275,9 +274,8 @@ fn not_ours(place: &Path, name: &str) -> Error {
 fn check_same(before: &Plan, plan: &Plan, path: &Path) -> Result<()> {
     before.check_tokenizer(&plan.tokenizer.fingerprint, path)?;
     let other = |what: String| {
-        Err(Error::config(format!("{}: {what}", path.display())).with_hint(
-            "resume with the same sources and options, or begin anew: overwrite=True",
-        ))
+        Err(Error::config(format!("{}: {what}", path.display()))
+            .with_hint("resume with the same sources and options, or begin anew: overwrite=True"))
     };
     for (old, new) in before.sources.iter().zip(&plan.sources) {
         if old.path != new.path {

@@ -144,8 +144,7 @@ pub(super) fn reader(path: &Path, from: u64) -> Result<BufReader<File>> {
 }
 
 fn damaged(path: &Path) -> Error {
-    Error::tokens(format!("{}: damaged", path.display()))
-        .with_hint("begin anew: overwrite=True")
+    Error::tokens(format!("{}: damaged", path.display())).with_hint("begin anew: overwrite=True")
 }
 
 #[derive(Serialize, Deserialize, PartialEq)]

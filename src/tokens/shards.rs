@@ -141,9 +141,7 @@ impl<'a> SplitWriter<'a> {
             let there = std::fs::metadata(&path).map_err(|e| Error::io(&path, e))?.len();
             if there != size {
                 let what = format!("{}: {there} bytes, not {size}", path.display());
-                return Err(
-                    Error::tokens(what).with_hint("begin anew: overwrite=True")
-                );
+                return Err(Error::tokens(what).with_hint("begin anew: overwrite=True"));
             }
         }
         let open = Open::restore(plan, split, closed.len(), directory, tokens, documents, job)?;
