@@ -184,6 +184,18 @@ def test_another_dtype_shows(here: Path) -> None:
     assert "above ln(300)" in found.warnings[0]
 
 
+@pytest.mark.parametrize("per_document", [False, True])
+def test_ids_that_cannot_be_are_named(here: Path, tmp_path: Path, per_document: bool) -> None:
+    """Issue 13, 5."""
+    ids = np.asarray(lm.open_tokens(here / "val")[:200]).astype(np.int32)
+    for wrong, rule in ((-100, "is negative"), (70_000, "is not below vocab_size=")):
+        ids[77] = wrong
+        np.save(tmp_path / "tokens.npy", ids)
+        with pytest.raises(bytemill.TokensError, match=f"id {wrong} at token 77 {rule}"):
+            lm.evaluate(here / "run", tmp_path / "tokens.npy", check=False,
+                        per_document=per_document, progress=False)  # fmt: skip
+
+
 def test_the_command(here: Path) -> None:
     found = ok("evaluate", here / "run", here / "val", "--json")
     assert found.json["n_tokens"] == len(bytemill.Tokens(here / "val")) - 1

@@ -388,7 +388,8 @@ def test_tokens_and_tokenizers_must_match(
         lm.train(tmp_path / "tokens", tmp_path / "run", tokenizer=other, **options)
     with pytest.raises(bytemill.TokensError, match="made with another tokenizer"):
         lm.train(tmp_path / "tokens", tmp_path / "run", val=tmp_path / "others", **options)
-    # A tokenizer beside the tokens is taken if it is theirs.
+    # Without the one in their directory, a tokenizer beside the tokens is taken if it is theirs.
+    (tmp_path / "tokens" / "tokenizer.json").unlink()
     other.save(tmp_path / "tokenizer.json")
     lm.train(tmp_path / "tokens", tmp_path / "a", **options)
     assert not (tmp_path / "a" / "tokenizer.json").exists()
