@@ -3,8 +3,8 @@
 //! Workers add to counters, the caller's thread reads them now and then (for a progress line) and
 //! may ask for an end; nothing here blocks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
 
@@ -49,7 +49,12 @@ pub struct Job {
     total: AtomicU64,
     /// Of phases that read a corpus: bytes of text, where `done` and `total` are bytes of files.
     text: AtomicU64,
+    /// How far phases were when they ended, until somebody asks.
+    ended: Mutex<Vec<Progress>>,
 }
+
+/// A phase, what is done of it, and of how much (None: not known).
+pub type Progress = (Phase, u64, Option<u64>);
 
 impl Job {
     /// A job that begins with `phase`, of which `total` is to be done (0: not known).
@@ -60,17 +65,24 @@ impl Job {
             done: AtomicU64::new(0),
             total: AtomicU64::new(total),
             text: AtomicU64::new(0),
+            ended: Mutex::default(),
         }
     }
 
     /// Begins another phase, of which `total` is to be done, and gives the one before.
     pub fn enter(&self, phase: Phase, total: u64) -> Phase {
-        let before = self.progress().0;
+        let before = self.progress();
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push(before);
         self.done.store(0, Relaxed);
         self.text.store(0, Relaxed);
         self.total.store(total, Relaxed);
         self.phase.store(phase as u8, Relaxed);
-        before
+        before.0
+    }
+
+    /// How far phases were that have ended since the last time this was asked.
+    pub fn take_ended(&self) -> Vec<Progress> {
+        std::mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Sets how much there is to do.
@@ -118,7 +130,7 @@ impl Job {
 
     /// The phase, what is done of it, and of how much (None: not known). Of a corpus that is
     /// compressed or has records, how much text there is is estimated from what was read so far.
-    pub fn progress(&self) -> (Phase, u64, Option<u64>) {
+    pub fn progress(&self) -> Progress {
         let phase = match self.phase.load(Relaxed) {
             0 => Phase::Count,
             1 => Phase::Merge,
@@ -152,6 +164,8 @@ mod tests {
         job.read(750, 2000);
         assert_eq!(job.progress(), (Phase::Count, 3000, Some(3000)));
         job.enter(Phase::Gather, 10);
+        assert_eq!(job.take_ended(), [(Phase::Count, 3000, Some(3000))]);
+        assert!(job.take_ended().is_empty());
         job.advance(5);
         assert_eq!(job.progress(), (Phase::Gather, 5, Some(10)));
     }

@@ -45,6 +45,7 @@ def shards(tmp_path: Path) -> Path:
             "_delta_log/0.json": b'{"commitInfo": {}}\n',
             "notes.log": b"some notes",
             "deep/empty.jsonl": b"",
+            "empty": b"",
         },
     )
 
@@ -54,7 +55,7 @@ SKIPPED = {
     "README.md": "about the corpus",
     "_SUCCESS": "empty",
     "_delta_log/0.json": "in a folder whose name begins with _",
-    "deep/empty.jsonl": "empty",
+    "empty": "empty",
     "notes.log": "format not known",
 }
 
@@ -69,7 +70,7 @@ def listed(corpus: Corpus, folder: Path) -> tuple[list[str], dict[str, str]]:
 
 def test_stray_files_beside_records_are_not_documents(shards: Path) -> None:
     read, skipped = listed(Corpus(shards), shards)
-    assert read == ["deep/part-1.jsonl.gz", "extra.txt", "part-0.jsonl"]
+    assert read == ["deep/empty.jsonl", "deep/part-1.jsonl.gz", "extra.txt", "part-0.jsonl"]
     assert skipped == SKIPPED
     with pytest.warns(UserWarning, match=r"skipped 6 files: .*README.md \(about the corpus\)"):
         counts = bytemill.count_corpus(shards)
@@ -181,7 +182,7 @@ def test_remote_directories_have_the_same_rule(shards: Path) -> None:
                 system.pipe_file(f"/chosen/{path.relative_to(shards)}", path.read_bytes())
         found = Corpus("memory://chosen").listing()
         names = [entry.name.removeprefix("memory:///chosen/") for entry in found.entries]
-        assert names == ["deep/part-1.jsonl.gz", "extra.txt", "part-0.jsonl"]
+        assert names == ["deep/empty.jsonl", "deep/part-1.jsonl.gz", "extra.txt", "part-0.jsonl"]
         reasons = {f.name.removeprefix("memory:///chosen/"): f.reason for f in found.skipped}
         assert reasons == SKIPPED
         one = Corpus("memory://chosen", include="*.md").listing()
@@ -251,6 +252,7 @@ def test_a_dry_run_lists_and_estimates_and_writes_nothing(shards: Path, tmp_path
         assert facts["dry_run"] is True
         named = [(Path(f["file"]).name, f["format"]) for f in facts["files"]]
         assert named == [
+            ("empty.jsonl", "jsonl"),
             ("part-1.jsonl.gz", "jsonl.gz"),
             ("extra.txt", "text"),
             ("part-0.jsonl", "jsonl"),
@@ -262,7 +264,7 @@ def test_a_dry_run_lists_and_estimates_and_writes_nothing(shards: Path, tmp_path
         assert facts["estimate"]["seconds"] >= 0
         assert facts["estimate"]["memory"] > 1_000_000
         text = ok(*command, "--dry-run").text
-        for part in ("part-0.jsonl", "README.md", "about the corpus", "total: 3 files", "estimate"):
+        for part in ("part-0.jsonl", "README.md", "about the corpus", "total: 4 files", "estimate"):
             assert part in text
     assert sorted(tmp_path.rglob("*")) == before
     assert run("count", "-", "-o", tmp_path / "x", "--dry-run", stdin=b"text").code == 2

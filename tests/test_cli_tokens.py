@@ -81,12 +81,14 @@ def test_json(data: Path, saved: Path, tokenizer: bytemill.Tokenizer) -> None:
         "format": "shards",
         "dtype": "uint16",
         "bytes": sum(map(len, TEXTS)),
+        "file_bytes": sum(map(len, TEXTS)),
         "splits": {
             name: {"tokens": len(part), "documents": len(part.documents)}
             for name in ("train", "val")
             for part in [Tokens("tokens", name)]
         },
         "skipped": {},
+        "skipped_files": [],
         "fingerprint": tokenizer.fingerprint,
     }
     assert all(event["phase"] == "encode" for event in result.events)

@@ -261,9 +261,11 @@ def test_count_as_json(parts: Path, tmp_path: Path) -> None:
     assert shown == {
         "counts": str(output),
         "bytes": counts.bytes_read,
+        "file_bytes": counts.bytes_read,
         "pieces": len(counts),
         "total": counts.total,
         "skipped": {},
+        "skipped_files": [],
         "pattern": "cl100k",
         "special_tokens": ["<x>"],
         "fingerprint": counts.fingerprint,

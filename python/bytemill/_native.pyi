@@ -98,15 +98,7 @@ class Inputs:
 
     def __new__(
         cls,
-        entries: Sequence[
-            tuple[
-                str,
-                str | PathLike[str] | None,
-                str | None,
-                tuple[int, int] | None,
-                object | None,
-            ]
-        ],
+        entries: Sequence[tuple[str, str | None, tuple[int, int] | None, object | None]],
         *,
         text_field: str = "text",
         on_error: str = "stop",
@@ -128,7 +120,9 @@ class Texts:
     """Goes through text block by block."""
 
     def __iter__(self) -> Texts: ...
-    def __next__(self) -> tuple[int, int, list[bytes], int]: ...
+    def __next__(self) -> tuple[int, int, list[bytes]]: ...
+    @property
+    def file_bytes(self) -> int: ...
     @property
     def skipped(self) -> dict[str, int]: ...
 

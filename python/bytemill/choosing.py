@@ -4,7 +4,7 @@ Hidden files (names that begin with a dot) were never listed. Of the others, in 
 
 1. What an `exclude` glob names is skipped. With `include` globs, what they name is read, whatever
    it is, and everything else is skipped.
-2. Empty files are skipped.
+2. Empty files whose names say nothing of a format are skipped.
 3. A directory with records (JSONL, CSV, Parquet, Arrow, archives, anything compressed) gives these
    and `.txt` files. Files of other names are skipped, and folders whose names begin with `_`.
 4. A directory without records gives every file that is text.
@@ -80,22 +80,23 @@ def chosen(
     said = [_native.chosen_by(file.path, *globs) for file in files]
     if include or by_globs_alone:
         return [word if word in (EXCLUDED, NOT_INCLUDED) else None for word in said]
+    named = [_native.named_format(file.path) for file in files]
     reasons: list[str | None] = [
-        word or ("empty" if file.size == 0 else None) for word, file in zip(said, files)
+        word or ("empty" if file.size == 0 and format is None else None)
+        for word, file, format in zip(said, files, named)
     ]
     left = [number for number, reason in enumerate(reasons) if reason is None]
-    formats = {number: _native.named_format(files[number].path) for number in left}
     about = {number for number in left if _native.is_about(files[number].path)}
     data = {number for number in left if not (number in about or _is_marked(files[number].path))}
-    has_records = told or any(formats[number] not in (None, "text") for number in data)
-    has_texts = any(formats[number] == "text" for number in data)
+    has_records = told or any(named[number] not in (None, "text") for number in data)
+    has_texts = any(named[number] == "text" for number in data)
     for number in left:
         file = files[number]
         if number in about and (has_records or has_texts):
             reasons[number] = "about the corpus"
         elif has_records and _is_marked(file.path):
             reasons[number] = "in a folder whose name begins with _"
-        elif told or formats[number] is not None:
+        elif told or named[number] is not None:
             continue
         elif has_records:
             reasons[number] = "format not known"

@@ -132,7 +132,10 @@ class Corpus:
         """The sources for Rust; all of them, or some."""
         chosen = self.entries() if entries is None else entries
         return _native.Inputs(
-            [(entry.name, entry.path, entry.format, entry.range, entry.reader) for entry in chosen],
+            [
+                (entry.name, entry.format, entry.range, entry.reader or entry.path)
+                for entry in chosen
+            ],
             text_field=self.text_field,
             on_error=self.on_error,
             max_document=self._bytes("max_document"),
@@ -219,7 +222,7 @@ KINDS = {
     "too_packed": "packed too tightly",
     "too_long": "too long",
     "not_text": "not text",
-    "stray_file": "not of the corpus (empty, or a README and the like in an archive)",
+    "stray_file": "stray files in archives",
 }
 
 

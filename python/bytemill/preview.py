@@ -128,10 +128,10 @@ def _read(corpus: Corpus, entry: Entry, sample: Sample) -> tuple[int, int]:
     settled = (0, 0)
     began = time.perf_counter()
     blocks = corpus.inputs([entry]).texts([], [FILE_SAMPLE], BLOCK)
-    for _, _, texts, weight in blocks:
-        if weight and read:
+    for _, _, texts in blocks:
+        if blocks.file_bytes > read > 0:
             settled = (text, read)
-        read += weight
+        read = blocks.file_bytes
         text += sum(map(len, texts))
         sample.texts += texts
     sample.seconds += time.perf_counter() - began

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import glob
+import http.client
 import io
 import os
 import threading
@@ -290,9 +291,20 @@ def _asked(name: str, request: Callable[[], T]) -> T:
 
 
 def _is_final(error: Exception) -> bool:
-    status = getattr(error, "status", None)
-    refused = isinstance(status, int) and 400 <= status < 500 and status not in PASSING
-    return refused or isinstance(error, (*FINAL, CorpusError))
+    status = _status(error)
+    if status is not None:
+        return 400 <= status < 500 and status not in PASSING
+    return isinstance(error, (*FINAL, CorpusError))
+
+
+def _status(error: BaseException | None) -> int | None:
+    """What a web server answered; to some drivers everything is a file that was not found."""
+    while error is not None:
+        status = getattr(error, "status", None)
+        if isinstance(status, int):
+            return status
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _told(name: str, error: Exception) -> Exception:
@@ -304,11 +316,11 @@ def _told(name: str, error: Exception) -> Exception:
         PermissionError: errno.EACCES,
         IsADirectoryError: errno.EISDIR,
     }
+    status, words = _status(error), redacted(str(error))
     for kind, number in kinds.items():
-        if isinstance(error, kind):
+        if isinstance(error, kind) and status in (None, 404, 410):
             return OSError(number, os.strerror(number), name)
-    status, words = getattr(error, "status", None), redacted(str(error))
-    if isinstance(status, int):
-        words = f"its server answered {status} {getattr(error, 'message', '')}".strip()
+    if status is not None:
+        words = f"its server answered {status} {http.client.responses.get(status, '')}".strip()
     hint = "check the credentials; a signed URL may have expired" if status in (401, 403) else None
     return CorpusError(f"{name}: {words or type(error).__name__}", hint)

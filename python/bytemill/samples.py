@@ -64,7 +64,7 @@ def _of_texts(texts: Iterable[str | bytes], limit: int | None) -> Iterator[Part]
 
 
 def _of_blocks(names: list[str], blocks: _native.Texts) -> Iterator[Part]:
-    for number, offset, texts, _ in blocks:
+    for number, offset, texts in blocks:
         for data in texts:
             if data:
                 yield Part(names[number], offset, data)

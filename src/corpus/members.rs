@@ -74,7 +74,7 @@ impl<'a> Members<'a> {
         };
         match context.reading.choice.of(&name) {
             Chosen::Included => {}
-            Chosen::Open if !is_empty && !is_about(&name) => {}
+            Chosen::Open if !(is_about(&name) || (is_empty && Kind::named(&name).is_none())) => {}
             chosen => {
                 // What globs keep out was asked for; the rest is reported.
                 if chosen == Chosen::Open {

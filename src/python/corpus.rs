@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyIterator, PyList};
+use pyo3::types::{PyBytes, PyIterator, PyList, PyString};
 
 use super::arrow::Column;
 use super::convert::Text;
@@ -29,10 +29,9 @@ pub struct Inputs {
     inner: Arc<corpus::Inputs>,
 }
 
-/// (name in results and messages, path of a file or None for what Python reads, format or None for
-/// what the name says, range or None for all, who reads it)
-type Entry<'py> =
-    (String, Option<PathBuf>, Option<String>, Option<(u64, u64)>, Option<Bound<'py, PyAny>>);
+/// (name in results and messages, format or None for what the name says, range or None for all, who
+/// reads it, or the path of a file, None if that is its name)
+type Entry<'py> = (String, Option<String>, Option<(u64, u64)>, Option<Bound<'py, PyAny>>);
 
 #[pymethods]
 impl Inputs {
@@ -107,7 +106,7 @@ impl Inputs {
                 let _ = sender.send(Err(error));
             }
         });
-        Ok(Texts { blocks: Mutex::new(blocks), skipped })
+        Ok(Texts { blocks: Mutex::new(blocks), skipped, file_bytes: AtomicU64::new(0) })
     }
 }
 
@@ -179,6 +178,7 @@ fn read_up_to(
 pub struct Texts {
     blocks: Mutex<Receiver<Result<TextBlock>>>,
     skipped: Arc<Mutex<Skipped>>,
+    file_bytes: AtomicU64,
 }
 
 #[pymethods]
@@ -193,11 +193,17 @@ impl Texts {
         self.skipped.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
+    /// Bytes of the sources, as they lie on disk, that were read for what was gone through.
+    #[getter]
+    fn file_bytes(&self) -> u64 {
+        self.file_bytes.load(Relaxed)
+    }
+
     #[allow(clippy::type_complexity)]
     fn __next__<'py>(
         &self,
         py: Python<'py>,
-    ) -> PyResult<Option<(usize, u64, Vec<Bound<'py, PyBytes>>, u64)>> {
+    ) -> PyResult<Option<(usize, u64, Vec<Bound<'py, PyBytes>>)>> {
         let next =
             py.detach(|| self.blocks.lock().unwrap_or_else(PoisonError::into_inner).recv().ok());
         match next {
@@ -205,19 +211,22 @@ impl Texts {
             Some(Err(error)) => Err(to_python(py, error)),
             Some(Ok((number, offset, texts, weight))) => {
                 let texts = texts.iter().map(|text| PyBytes::new(py, text)).collect();
-                Ok(Some((number, offset, texts, weight)))
+                self.file_bytes.fetch_add(weight, Relaxed);
+                Ok(Some((number, offset, texts)))
             }
         }
     }
 }
 
-fn input(py: Python<'_>, (name, path, format, range, reader): Entry<'_>) -> PyResult<Input> {
+fn input(py: Python<'_>, (name, format, range, reader): Entry<'_>) -> PyResult<Input> {
     let kind = match &format {
         None => Kind::of_name(&name),
         Some(format) => Kind::parse(format).map_err(|error| to_python(py, error))?,
     };
     let place = match reader {
-        None => Place::File(path.unwrap_or_else(|| PathBuf::from(&name))),
+        None => Place::File(PathBuf::from(&name)),
+        // Not the name itself if that is not UTF-8.
+        Some(path) if path.is_instance_of::<PyString>() => Place::File(path.extract()?),
         Some(reader) => {
             let source = Source {
                 path: name.clone(),

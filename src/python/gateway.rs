@@ -66,8 +66,16 @@ impl Drop for Wake<'_> {
 
 fn report(job: &Job, progress: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     if let Some(progress) = progress {
-        let (phase, done, total) = job.progress();
-        progress.call1((phase.name(), done, total))?;
+        // How a phase ended is reported even if the next one has begun since.
+        let now = job.progress();
+        let mut states = job.take_ended();
+        // Unless it ended just now, and the state is of before.
+        if states.last().is_none_or(|last| last.0 != now.0) {
+            states.push(now);
+        }
+        for (phase, done, total) in states {
+            progress.call1((phase.name(), done, total))?;
+        }
     }
     Ok(())
 }

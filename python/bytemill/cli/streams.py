@@ -209,7 +209,8 @@ def _name(error: OSError) -> str:
 
 
 def _relative(error: OSError) -> bool:
-    return error.filename is not None and not os.path.isabs(_name(error))
+    name = _name(error)
+    return error.filename is not None and "://" not in name and not os.path.isabs(name)
 
 
 # --- stdout -----------------------------------------------------------------------------------
