@@ -331,6 +331,7 @@ def test_a_table_of_a_sweep_names_runs_within_it(runs: Any, ids: Path, tmp_path:
 
 # --- kills --------------------------------------------------------------------------------------
 
+
 def killed(place: Path, at: int, work: Callable[[], Any]) -> bool:
     """Does work in a child that dies before it changes `place` the n-th time; whether it did so."""
     with warnings.catch_warnings():
