@@ -253,11 +253,25 @@ def test_issue_13_5_weights_must_be_finite_numbers(kind: str, run: Path, ids: Pa
         lambda: lm.load_checkpoint(place, filled),
         lambda: lm.train(ids, run, resume=True, steps=3, **QUIET),
         lambda: lm.train(ids, run.parent / "tuned", start_from=run, **QUIET),
+        lambda: lm.export_run(run, run.parent / "out"),
     ):
         with pytest.raises(bytemill.CheckpointError, match=message):
             work()
+    assert not (run.parent / "out").exists()
     # A model is filled whole or not at all.
     assert all(torch.equal(p, q) for p, q in zip(before, filled.parameters(), strict=True))
+
+
+def test_an_import_of_weights_that_are_not_finite_is_refused(tmp_path: Path) -> None:
+    small_lm.run(tmp_path / "run")
+    lm.export_run(tmp_path / "run", tmp_path / "model")
+    path = tmp_path / "model" / "model.safetensors"
+    tensors = load_file(path)
+    tensors["lm_head.weight"][0, 0] = float("nan")
+    save_file(tensors, path)
+    with pytest.raises(bytemill.CheckpointError, match=r"1 of 4,656 values of lm_head\.weight"):
+        lm.import_run(tmp_path / "model", tmp_path / "back", tokenizer=False)
+    assert not (tmp_path / "back").exists()
 
 
 def test_weights_of_any_float_are_loaded(run: Path) -> None:
