@@ -175,11 +175,13 @@ def _temporary(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
             break
         file.close()
     try:
-        with file:
-            yield path, file
+        yield path, file
+        file.close()
     except BaseException:
-        with contextlib.suppress(OSError):
-            path.unlink()
+        # On a full disk, closing fails again: that of the first failure is the error to report.
+        for clean_up in (file.close, path.unlink):
+            with contextlib.suppress(OSError):
+                clean_up()
         raise
 
 
@@ -242,10 +244,11 @@ def write_together(directory: Path, contents: Mapping[str, bytes]) -> None:
         renames: dict[str, str] = {}
         for name, data in contents.items():
             sweep(directory / name)
-            temporary, file = temporaries.enter_context(_temporary(directory / name))
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            with naming(directory / name):
+                temporary, file = temporaries.enter_context(_temporary(directory / name))
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
             renames[temporary.name] = name
         write_atomically(directory / COMMIT, json.dumps(renames).encode())
     # From here on the new files count: an interrupted rename is completed by the next `settle`.

@@ -162,21 +162,23 @@ def _rates(
                if isinstance(v, Range) or len(v) > 1]  # fmt: skip
     if several:
         raise click.UsageError(f"--find-lr is one run: one value for --{several[0]}")
-    if output.exists():
-        for name in ("lr.json", "lr.png"):
-            options.check_file(output / name, overwrite)
     assert not isinstance(steps, Range)
     fixed = {name: value[0] for name, value in values.items() if not isinstance(value, Range)}
-    found = lm.find_lr(tokens, low=rates.low, high=rates.high, steps=steps[0], **common, **fixed)
-    output.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(found.to_json(), indent=2) + "\n"
-    write_atomically(output / "lr.json", text.encode())
+    from ..lm.placing import writing
     from ..lm.plot import plot_rates
 
-    try:
-        plot_rates(found, output / "lr.png")
-    except MissingPackageError as error:
-        streams.note(ctx, f"no picture: {error.hint}")
+    with writing(output):
+        for name in ("lr.json", "lr.png"):
+            options.check_file(output / name, overwrite)
+        found = lm.find_lr(
+            tokens, low=rates.low, high=rates.high, steps=steps[0], **common, **fixed
+        )
+        text = json.dumps(found.to_json(), indent=2) + "\n"
+        write_atomically(output / "lr.json", text.encode())
+        try:
+            plot_rates(found, output / "lr.png")
+        except MissingPackageError as error:
+            streams.note(ctx, f"no picture: {error.hint}")
     if ctx.meta.get("json"):
         streams.put_json(found.to_json())
         return

@@ -35,7 +35,7 @@ from .model import TransformerLM
 from .optim import Optimizers
 from .placing import contents
 from .sharding import like, whole
-from .tensors import Deferred, open_tensors, raw_bytes, write_safetensors
+from .tensors import Deferred, check_finite, open_tensors, raw_bytes, write_safetensors
 from .weights import OTHER_CONFIG, check_weights, wrong_shape, wrong_type
 
 __all__ = [
@@ -399,19 +399,9 @@ def fill_model(model: nn.Module, weights: Mapping[str, Tensor], name: str) -> No
             raise wrong_type(name, key, found.dtype)
         # A buffer may be what it likes: masks are often infinite.
         if isinstance(target, nn.Parameter):
-            _check_finite(name, key, found)
+            check_finite(name, key, found)
     for key, target in there.items():
         _copy(target, weights[key])
-
-
-def _check_finite(name: str, key: str, tensor: Tensor) -> None:
-    if not tensor.is_floating_point():
-        return
-    n_wrong = tensor.numel() - int(tensor.isfinite().sum())
-    if n_wrong:
-        raise CheckpointError(
-            f"{name}: {n_wrong:,} of {tensor.numel():,} values of {key} are NaN or infinite", _OLDER
-        )
 
 
 @torch.no_grad()
@@ -480,7 +470,7 @@ def _check_state(name: str, place: str, value: Any, parameter: Tensor) -> None:
         return
     if value.dim() and value.shape != parameter.shape:
         raise wrong_shape(name, place, tuple(value.shape), tuple(parameter.shape))
-    _check_finite(name, place, value)
+    check_finite(name, place, value)
 
 
 def to_bytes(model: nn.Module, optimizer: AnyOptimizer | None, iteration: int) -> bytes:

@@ -7,6 +7,7 @@ import importlib
 import json
 import math
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ class Metrics:
     ) -> None:
         self.notes: list[str] = []
         self._path, self._events = run / METRICS, run / EVENTS
+        self._quiet = contextlib.ExitStack()
         if self._path.exists():
             _cut(self._path, first_step)
         # Without a buffer: a line is on disk, or its failure is known, when it is written.
@@ -50,6 +52,7 @@ class Metrics:
         except ImportError:
             self.notes.append("no event files: pip install 'bytemill[tensorboard]'")
             return None
+        self._quiet.enter_context(_quiet_threads_of("tensorboard."))
         with naming(self._events):
             return module.SummaryWriter(str(self._events), purge_step=first_step or None)
 
@@ -89,11 +92,32 @@ class Metrics:
 
     def close(self) -> None:
         self._file.close()
-        if self._board is not None:
-            with naming(self._events):
-                self._board.close()
-        if self._wandb is not None:
-            self._wandb.finish()
+        with self._quiet:
+            if self._wandb is not None:
+                self._wandb.finish()
+            if self._board is not None:
+                with naming(self._events):
+                    self._board.close()
+
+
+@contextlib.contextmanager
+def _quiet_threads_of(package: str) -> Iterator[None]:
+    """Threads of that package end without printing a traceback when they fail.
+
+    TensorBoard writes in a thread, and raises what that thread met at the next call.
+    """
+    before = threading.excepthook
+
+    def hook(failed: threading.ExceptHookArgs) -> None:
+        if not type(failed.thread).__module__.startswith(package):
+            before(failed)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        if threading.excepthook is hook:
+            threading.excepthook = before
 
 
 def read_metrics(run: Path) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import safetensors
 import torch
@@ -18,6 +18,7 @@ from ..errors import CheckpointError, ConfigError
 
 __all__ = [
     "Deferred",
+    "check_finite",
     "converted",
     "is_written_by_us",
     "open_tensors",
@@ -65,7 +66,7 @@ def converted(tensor: Deferred, dtype: torch.dtype, change: Callable[[Tensor], T
     def load() -> Tensor:
         before = change(tensor.load())
         after = before.to(dtype)
-        if dtype == torch.float16 and not bool((after.isfinite() | ~before.isfinite()).all()):
+        if dtype == torch.float16 and not bool(after.isfinite().all()):
             raise ConfigError(
                 f"a weight of {float(before.abs().max()):g} is beyond float16, which ends at 65504",
                 "use bf16 or f32",
@@ -127,6 +128,24 @@ def is_written_by_us(path: Path) -> bool:
         return False
 
 
+def check_finite(name: str, key: str, tensor: Tensor) -> None:
+    """Raises if the weight `key` of the file `name` has values that are not finite numbers."""
+    if not tensor.is_floating_point():
+        return
+    n_wrong = tensor.numel() - int(tensor.isfinite().sum())
+    if n_wrong:
+        raise CheckpointError(
+            f"{name}: {n_wrong:,} of {tensor.numel():,} values of {key} are NaN or infinite",
+            "the training diverged, or the file is damaged: use an earlier checkpoint",
+        )
+
+
+def _read(file: Any, name: str, path: Path) -> Tensor:
+    tensor: Tensor = file.get_tensor(name)
+    check_finite(str(path), name, tensor)
+    return tensor
+
+
 @contextlib.contextmanager
 def open_tensors(path: Path) -> Iterator[dict[str, Deferred]]:
     """The tensors of a safetensors file, each read when it is asked for.
@@ -146,7 +165,7 @@ def open_tensors(path: Path) -> Iterator[dict[str, Deferred]]:
                         "weights must be floating-point numbers: not quantized",
                     )
                 shape, dtype = tuple(part.get_shape()), types[part.get_dtype()]
-                found[name] = Deferred(shape, dtype, partial(file.get_tensor, name))
+                found[name] = Deferred(shape, dtype, partial(_read, file, name, path))
             yield found
     except safetensors.SafetensorError as error:
         raise CheckpointError(f"{path}: not a safetensors file, or damaged: {error}") from None
