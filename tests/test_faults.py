@@ -6,13 +6,14 @@ In processes of their own, because the library that fails system calls must be t
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from faults import commands, mutations, shim
+from faults import commands, mutations, report, shim
 
 pytestmark = [
     pytest.mark.slow,
@@ -23,10 +24,10 @@ pytestmark = [
 @pytest.mark.parametrize(
     "arguments",
     [
-        "inject --calls 5 --fault kill --fault full --only train-tokenizer --only convert-gpt2",
+        "inject --calls 5 --fault kill --fault full --only train-tokenizer* --only convert-gpt2",
         "inject --calls 5 --fault kill --fault io --only encode --situation overwrite",
         "kill --signals 20",
-        "mutate --mutations 3 --only tokenizer --only counts --only tokens --only corpus-zip",
+        "mutate --mutations 3 --only token* --only counts* --only corpus-zip",
     ],
 )
 def test_nothing_is_found(arguments: str) -> None:
@@ -73,9 +74,12 @@ def test_every_writing_command_is_disturbed() -> None:
     assert names >= {"train-tokenizer", "count", "encode", "train", "export", "convert", "sweep"}
 
 
+def test_the_tables_are_made_from_the_results() -> None:
+    page = report.DOCS.read_text()
+    assert report.documented(page, report.read()) == page
+
+
 @pytest.mark.parametrize("mutation", mutations.MUTATIONS, ids=lambda m: m.__name__)
 def test_a_mutation_changes_a_file(mutation: mutations.Mutation) -> None:
-    import random
-
     for data in (b'{"a": [1, 2, {"b": 3}]}', b"\x00\x01plain", b""):
         assert any(mutation(data, random.Random(i)) != data for i in range(20)) or data == b""

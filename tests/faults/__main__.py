@@ -19,7 +19,12 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
     add = parser.add_argument
     add("part", choices=[*PARTS, "all", "fuzz", "report"], help="fuzz: collect logs of cargo-fuzz")
-    add("--only", action="append", default=[], help="command, or kind of files; may be repeated")
+    add(
+        "--only",
+        action="append",
+        default=[],
+        help="commands or kinds of files, as encode*; may be repeated",
+    )
     add("--situation", action="append", default=[], choices=["fresh", "overwrite", "resume"])
     add("--fault", action="append", default=[], choices=shim.FAULTS)
     add("--at", action="append", default=[], type=int, help="call, or number of a mutation")

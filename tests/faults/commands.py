@@ -12,7 +12,7 @@ from typing import Any
 
 SMALL = (
     "--context 8 --d-model 8 --num-layers 1 --num-heads 2 --d-ff 16 --batch-size 2"
-    " --eval-windows 2 --sample-tokens 4 --kernels plain --threads 1"
+    " --eval-windows 2 --sample-tokens 4 --kernels plain --dtype float32 --compile off --threads 1"
 )
 TRAIN = f"{SMALL} --steps 4 --checkpoint-every 2 --eval-every 2 --no-tensorboard"
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from .checks import Findings
 from .mutations import MUTATIONS
 from .readers import Reader, readers
-from .scenarios import Folder, folder
+from .scenarios import Folder, folder, is_wanted
 from .warm import Limits, Outcome
 
 # Beyond what the same command takes with sound files: a constant, and so much per byte of a file.
@@ -30,7 +30,7 @@ def mutate(
     with each reader."""
     with folder(learns) as place:
         for reader in readers(place, learns):
-            if only and not any(reader.name == o or reader.name.startswith(o + "-") for o in only):
+            if not is_wanted(reader.name, only):
                 continue
             usual = [_run(place, line, reader.files) for line in reader.lines]
             for line, outcome in zip(reader.lines, usual):

@@ -5,6 +5,7 @@ interrupted run to resume.
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -62,12 +63,12 @@ def folder(learns: bool) -> Iterator[Folder]:
 
 
 def chosen(only: list[str], learns: bool) -> list[Command]:
-    """The commands of these names, or that begin with one and a dash; all if there is none."""
+    """The commands whose names match one of these patterns; all if there is none."""
+    return [c for c in commands() if is_wanted(c.name, only) and (learns or not c.learns)]
 
-    def wanted(name: str) -> bool:
-        return not only or any(name == o or name.startswith(o + "-") for o in only)
 
-    return [c for c in commands() if wanted(c.name) and (learns or not c.learns)]
+def is_wanted(name: str, only: list[str]) -> bool:
+    return not only or any(fnmatch.fnmatch(name, pattern) for pattern in only)
 
 
 def scenarios(place: Folder, command: Command, names: Sequence[str] = ()) -> Iterator[Scenario]:
