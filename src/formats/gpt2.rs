@@ -107,12 +107,12 @@ fn check_made(
     let halved = unmade.iter().find(has_halves);
     let Some((id, token)) = halved.or_else(|| unmade.get(MAX_FILLERS)) else { return Ok(()) };
     Err(Error::tokenizer(format!(
-        "the vocabulary has {} tokens and merges.txt {} merges, which do not belong together: {} \
-         tokens have no merge that makes them, such as {} (id {id})",
+        "the vocabulary has {} tokens and merges.txt {} merges, which do not belong together: no \
+         merge makes {} (id {id}), one of {} such tokens",
         tokens.len(),
         merges.len(),
-        unmade.len(),
         shown_spelling(token),
+        unmade.len(),
     ))
     .with_hint(
         "the two files may be of different tokenizers, or merges.txt is incomplete; if such tokens \

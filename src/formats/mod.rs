@@ -53,7 +53,7 @@ fn canonical_pattern(stages: &[String]) -> Vec<String> {
 
 /// The stage for a regular expression of a file: its name, if it is a spelling of a named pattern.
 /// An expression that reads like a name is refused: the file means something else by it.
-fn regex_stage(regex: &str) -> Result<String> {
+pub fn regex_stage(regex: &str) -> Result<String> {
     if pattern::is_name(regex) {
         let regex = check::shown(regex);
         return Err(Error::tokenizer(format!(

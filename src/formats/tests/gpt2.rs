@@ -124,11 +124,12 @@ fn files_that_do_not_belong_together_are_refused() {
         // Cut off, empty, of another tokenizer.
         (
             "a b\nab c",
-            "has 6 tokens and merges.txt 2 merges, which do not belong together: 1 tokens have no merge that makes them, such as \"ca\" (id 5)",
+            "the vocabulary has 6 tokens and merges.txt 2 merges, which do not belong together: no \
+             merge makes \"ca\" (id 5), one of 1 such tokens",
         ),
-        ("", "6 tokens and merges.txt 0 merges, which do not belong together: 3 tokens"),
-        ("#version: 0.2\n", "such as \"ab\" (id 3)"),
-        ("a b\nc a", "such as \"abc\" (id 4)"),
+        ("", "has 6 tokens and merges.txt 0 merges"),
+        ("#version: 0.2\n", "makes \"ab\" (id 3), one of 3 such tokens"),
+        ("a b\nc a", "makes \"abc\" (id 4)"),
         ("a b\nb c\nc a", "needs the token \"bc\", which is not in the vocabulary"),
     ] {
         let text = message(read(vocab, merges, &[]));
@@ -157,7 +158,7 @@ fn what_could_not_be_read_is_not_written() {
     let mut spec = small();
     spec.tokens.push(300, b"he");
     let text = message(write_gpt2(&spec));
-    assert!(text.contains("such as \"he\" (id 300)"), "{text}");
+    assert!(text.contains("no merge makes \"he\" (id 300)"), "{text}");
 }
 
 #[test]
