@@ -93,6 +93,14 @@ impl Error {
         self
     }
 
+    /// The same error as `kind` if it blames an option: what a file brings is no option.
+    pub fn blaming_file(self, kind: fn(Report) -> Error) -> Self {
+        match self {
+            Error::Config(report) => kind(report),
+            other => other,
+        }
+    }
+
     /// The same error with the name of what was being read in front.
     pub fn in_file(mut self, name: &str) -> Self {
         if let Some(report) = self.report_mut() {

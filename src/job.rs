@@ -3,8 +3,9 @@
 //! Workers add to counters, the caller's thread reads them now and then (for a progress line) and
 //! may ask for an end; nothing here blocks.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
 
@@ -128,6 +129,11 @@ impl Job {
         Arc::clone(&self.stop)
     }
 
+    /// Makes this the job of the present thread, for [`check_thread`], until the guard is dropped.
+    pub fn on_this_thread(&self) -> OnThread {
+        OnThread(CURRENT.replace(Some(self.stopped())))
+    }
+
     /// The phase, what is done of it, and of how much (None: not known). Of a corpus that is
     /// compressed or has records, how much text there is is estimated from what was read so far.
     pub fn progress(&self) -> Progress {
@@ -148,6 +154,40 @@ impl Job {
         // Loaded one after the other, the numbers may not belong together by a block.
         let known = total > 0 && done > 0 && text > 0;
         (phase, text, known.then(|| estimate().max(text)))
+    }
+}
+
+thread_local! {
+    /// Whether the job that this thread works for should stop.
+    static CURRENT: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+}
+
+/// Asked where a thread has no job: it belongs to the caller, who may have been interrupted.
+static CALLER: OnceLock<fn() -> Result<()>> = OnceLock::new();
+
+/// Ends what [`Job::on_this_thread`] began.
+#[derive(Debug)]
+pub struct OnThread(Option<Arc<AtomicBool>>);
+
+impl Drop for OnThread {
+    fn drop(&mut self) {
+        CURRENT.set(self.0.take());
+    }
+}
+
+/// Sets what [`check_thread`] asks where a thread has no job. Only the first call counts.
+pub fn set_caller_check(check: fn() -> Result<()>) {
+    CALLER.set(check).ok();
+}
+
+/// An error once the work of this thread should stop: for what may take long, but is too deep
+/// inside to be given the job. A few dozen nanoseconds; call it every millisecond or so.
+pub fn check_thread() -> Result<()> {
+    let stopped = CURRENT.with_borrow(|job| job.as_ref().map(|stop| stop.load(Relaxed)));
+    match stopped {
+        Some(true) => Err(Error::Interrupted),
+        Some(false) => Ok(()),
+        None => CALLER.get().map_or(Ok(()), |check| check()),
     }
 }
 

@@ -3,8 +3,9 @@
 Blocks of one document run in order, in one directory and one namespace. A `python` block is a
 doctest if it has prompts, else plain code. In a `console` block every line after `$ ` is a command
 and the lines below it what it prints; `...` stands for anything. Blocks of another kind (`sh`,
-`text`) are not run. The README's language model is trained for 3 steps in place of 300. Commands of the guides run in this process, where they need no shell: to start
-Python and torch anew for each would take minutes.
+`text`) are not run. The README's language model is trained for 3 steps in place of 300. Commands of
+the guides run in this process, where they need no shell: to start Python and torch anew for each
+would take minutes.
 """
 
 from __future__ import annotations

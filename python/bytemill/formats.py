@@ -6,7 +6,8 @@ sure that a file appears whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ from .errors import ConfigError, TokenizerError
 KINDS = ("huggingface", "gpt2", "tiktoken", "minbpe")
 # In a directory, the first of these that is there is read.
 NAMES = ("tokenizer.json", "vocab.json", "tokenizer.model", "merges.txt")
+
+
+def pattern_names() -> str:
+    """The names of patterns, for a help text."""
+    return ", ".join(_native.PATTERNS)
 
 
 def stages(pattern: str | Sequence[str]) -> list[str]:
@@ -40,12 +46,22 @@ def special_pairs(
     return [(text, None) for text in special_tokens]
 
 
+@contextlib.contextmanager
+def blaming(source: str) -> Iterator[None]:
+    """Turns an option that cannot be, though no option was given, into a fault of `source`."""
+    try:
+        yield
+    except ConfigError as error:
+        raise TokenizerError(f"{source}: {error.message}", error.hint) from None
+
+
 def read(
     path: Path,
     pattern: str | Sequence[str] | None,
     special_tokens: Iterable[str] | Mapping[str, int] | None,
 ) -> Core:
     """Reads a tokenizer file of any kind."""
+    settle(path if path.is_dir() else path.parent)
     if path.is_dir():
         path = in_directory(path)
     data = regular(path, TokenizerError).read_bytes()
@@ -58,13 +74,9 @@ def read(
             "minbpe .model",
         )
     if kind in ("gpt2-vocab", "gpt2-merges"):
-        settle(path.parent)
-        files = [(str(path), regular(path, TokenizerError).read_bytes())]
         wanted = "merges.txt" if kind == "gpt2-vocab" else "vocab.json"
-        other = _sibling(path, wanted)
-        files = [files[0], (str(other), other.read_bytes())]
-        if kind == "gpt2-merges":
-            files.reverse()
+        pair = [path, _sibling(path, wanted)]
+        files = _read_together(pair if kind == "gpt2-vocab" else pair[::-1])
         kind = "gpt2"
     if kind in ("huggingface", "minbpe"):
         for name, value in (("pattern", pattern), ("special_tokens", special_tokens)):
@@ -76,7 +88,7 @@ def read(
     if kind == "tiktoken" and pattern is None:
         raise ConfigError(
             f"{path}: a tiktoken rank file does not say which pattern goes with it",
-            "give a pattern: gpt2 (for r50k and p50k), cl100k, o200k, or a regular expression",
+            f"give a pattern: {pattern_names()}, or a regular expression",
         )
     return Core.read(
         kind, files, stages("gpt2" if pattern is None else pattern), special_pairs(special_tokens)
@@ -113,6 +125,21 @@ def _sibling(path: Path, wanted: str) -> Path:
     )
 
 
+def _read_together(paths: list[Path]) -> list[tuple[str, bytes]]:
+    """Names and contents of files of one directory, all from the same `write_together`."""
+
+    def stamps() -> list[tuple[int, int, int]]:
+        settle(paths[0].parent)
+        stats = [path.stat() for path in paths]
+        return [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]
+
+    while True:
+        before = stamps()
+        files = [(str(path), path.read_bytes()) for path in paths]
+        if stamps() == before:
+            return files
+
+
 def target_paths(path: Path, kind: str) -> list[Path]:
     """The files that writing a tokenizer of this kind to `path` makes."""
     return [path / "vocab.json", path / "merges.txt"] if kind == "gpt2" else [path]
@@ -139,13 +166,14 @@ def from_tiktoken(encoding: Any) -> Core:
     """The core of a live `tiktoken.Encoding`."""
     # tiktoken has no public way to its ranks and pattern; its own pickling uses these names.
     ranks: dict[bytes, int] = encoding._mergeable_ranks
-    return Core.build(
-        ((rank, token) for token, rank in ranks.items()),
-        None,
-        list(encoding._special_tokens.items()),
-        [encoding._pat_str],
-        True,
-    )
+    with blaming(type(encoding).__name__):
+        return Core.build(
+            ((rank, token) for token, rank in ranks.items()),
+            None,
+            list(encoding._special_tokens.items()),
+            [_native.regex_stage(encoding._pat_str)],
+            True,
+        )
 
 
 def huggingface_json(tokenizer: Any) -> bytes:

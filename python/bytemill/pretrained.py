@@ -35,10 +35,14 @@ def read(path_or_name: str | os.PathLike[str]) -> Core:
     if not path.exists():
         path = _from_hub(str(path_or_name))
     file = formats.in_directory(path) if path.is_dir() else path
-    pattern = specials = None
-    if _native.recognise(regular(file, TokenizerError).read_bytes()) == "tiktoken":
-        pattern, specials = _beside_ranks(file.parent / "tokenizer_config.json")
-    return formats.read(file, pattern, specials)
+    if _native.recognise(regular(file, TokenizerError).read_bytes()) != "tiktoken":
+        return formats.read(file, None, None)
+    config = file.parent / "tokenizer_config.json"
+    pattern, specials = _beside_ranks(config)
+    if pattern is None:
+        return formats.read(file, None, specials)
+    with formats.blaming(str(config)):
+        return formats.read(file, pattern, specials)
 
 
 def _beside_ranks(config: Path) -> tuple[str | None, dict[str, int] | None]:

@@ -55,9 +55,9 @@ def train_tokenizer(
             [`Counts.load`][bytemill.Counts.load] read. Pattern and special tokens are theirs.
         special_tokens: strings with ids of their own, never split and never merged across; None
             for `<|endoftext|>`, or those of `counts` in byte order.
-        pattern: what cuts documents into pieces: `"gpt2"` (if nothing is said), `"cl100k"`,
-            `"o200k"`, a regular expression, or several of these, each cutting the pieces of the
-            one before.
+        pattern: what cuts documents into pieces: `"gpt2"` (the default), `"cl100k"`, `"o200k"`,
+            `"llama3"`, `"qwen2"`, another name for one of these (`"cl100k_base"`, `"gpt-4"`), a
+            regular expression, or several of these, each cutting the pieces of the one before.
         tie_break: of pairs with equal counts, `"bytes"` takes the greatest pair of byte strings,
             `"huggingface"` the one that the `tokenizers` library takes.
         min_frequency: pairs that occur less often are not merged.

@@ -158,6 +158,7 @@ impl Counts {
         let workers = if known { tables.len().min(chunks) } else { tables.len() };
         let (counted, left_out) = (AtomicU64::new(0), Mutex::new(Skipped::default()));
         on_each(&mut tables[..workers], |table, failed| {
+            let _job = job.on_this_thread();
             let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
             while !failed.load(Relaxed)
                 && let Some(mut block) = reader.next()?
@@ -205,6 +206,7 @@ impl Counts {
         let workers = tables.len().min(total / room.chunk_size + 1);
         let queue = Mutex::new((0, 0));
         on_each(&mut tables[..workers], |table, failed| {
+            let _job = job.on_this_thread();
             while !failed.load(Relaxed)
                 && let Some(chunk) = next_of_texts(texts, &queue, cutter, room.chunk_size)
             {

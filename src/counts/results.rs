@@ -41,7 +41,7 @@ impl Counts {
                 .with_hint(MAKE_AGAIN));
         }
         let cutter = Cutter::new(&header.pattern, &header.special_tokens)
-            .map_err(|error| error.in_file(&name))?;
+            .map_err(|error| error.blaming_file(Error::Corpus).in_file(&name))?;
         let mut counts = Counts::new(cutter, threads);
         counts.runs.push(Run::of_file(path.to_owned(), header.n_pieces, size));
         counts.bytes_read = header.bytes_read;

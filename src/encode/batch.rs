@@ -176,6 +176,7 @@ impl Tokenizer {
         let output = Mutex::new(output);
         let locked = || output.lock().unwrap_or_else(PoisonError::into_inner);
         let work = || -> Result<()> {
+            let _job = job.on_this_thread();
             let mut worker = self.worker();
             loop {
                 let number = next.fetch_add(1, Relaxed);

@@ -5,14 +5,14 @@
 
 use std::collections::HashSet;
 
-use super::check::utf8;
+use super::check::{shown_spelling, utf8};
 use super::index::TokenIndex;
 use super::merge_names::MergeNames;
 use super::spelled::{Spelled, listed};
 use super::vocabulary::Vocabulary;
 use super::{by_rank, byte_alphabet, canonical_pattern, json, specials};
 use crate::error::{Error, Result};
-use crate::spec::{Merge, MergeRule, Spec};
+use crate::spec::{Merge, MergeRule, Spec, TokenList};
 
 /// Reads `vocab.json` and `merges.txt`.
 ///
@@ -40,6 +40,7 @@ pub fn read_gpt2(
     let id_of = |text: &str| vocabulary.id_of_key(&index, text);
     let specials = specials::place(requested, &vocabulary, id_of)?;
     let among = specials::among(&vocabulary, &index, &specials)?;
+    check_made(&vocabulary.tokens, &merges, &index, &among)?;
     drop(index);
     let tokens = specials::settle(vocabulary, &merges, &specials, &among)?;
     Ok(Spec {
@@ -67,6 +68,56 @@ fn read_merges(merges_txt: &[u8], index: &TokenIndex<'_>) -> Result<Vec<Merge>> 
         lines.push(i + 1);
     }
     names.resolve(index, |i| format!("merges, line {}", lines[i]))
+}
+
+/// Tokens without a merge that are borne with where none of them looks as if it had one: fairseq
+/// fills its vocabularies up with words of its own (`madeupword0000`).
+const MAX_FILLERS: usize = 64;
+/// Longer tokens are not searched for their halves.
+const MAX_HALVED: usize = 1 << 10;
+
+/// Fails if tokens lack the merges that make them: then the two files are not of one tokenizer, or
+/// one is cut off.
+///
+/// Bytes and special tokens have no merges. Nor have entries that are meant as special tokens,
+/// though nobody says so: `<…>` and `[…]`, those before the first byte, where trainers put them,
+/// and a few fillers. No other token of a tokenizer that was learnt does without; one that is two
+/// other tokens end to end certainly does not.
+fn check_made(
+    tokens: &TokenList,
+    merges: &[Merge],
+    index: &TokenIndex<'_>,
+    specials: &HashSet<u32>,
+) -> Result<()> {
+    let made: HashSet<u32> = merges.iter().map(|merge| merge.result).collect();
+    let first_byte = tokens.iter().filter(|(_, token)| token.len() == 1).map(|(id, _)| id).min();
+    let is_marker = |token: &[u8]| {
+        let ends = (token.first(), token.last());
+        matches!(ends, (Some(b'<'), Some(b'>')) | (Some(b'['), Some(b']')))
+    };
+    let unmade: Vec<(u32, &[u8])> = tokens
+        .iter()
+        .filter(|(id, token)| token.len() > 1 && !made.contains(id) && !specials.contains(id))
+        .filter(|&(id, token)| !is_marker(token) && first_byte.is_none_or(|first| id > first))
+        .collect();
+    let has_halves = |&&(_, token): &&(u32, &[u8])| {
+        let halves = |at| index.id(&token[..at]).and_then(|_| index.id(&token[at..]));
+        token.len() <= MAX_HALVED && (1..token.len()).any(|at| halves(at).is_some())
+    };
+    let halved = unmade.iter().find(has_halves);
+    let Some((id, token)) = halved.or_else(|| unmade.get(MAX_FILLERS)) else { return Ok(()) };
+    Err(Error::tokenizer(format!(
+        "the vocabulary has {} tokens and merges.txt {} merges, which do not belong together: no \
+         merge makes {} (id {id}), one of {} such tokens",
+        tokens.len(),
+        merges.len(),
+        shown_spelling(token),
+        unmade.len(),
+    ))
+    .with_hint(
+        "the two files may be of different tokenizers, or merges.txt is incomplete; if such tokens \
+         are special tokens, name them as special tokens",
+    ))
 }
 
 /// The entries that look like special tokens and that no merge makes or uses.
@@ -101,6 +152,7 @@ pub fn write_gpt2(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>)> {
             )
         })?;
     }
+    check_made(&spec.tokens, merges, &TokenIndex::new(&spec.tokens)?, &HashSet::new())?;
     let spelled = Spelled::new(spec)?;
     let mut vocab_json = String::from("{");
     for (i, (id, key)) in spelled.entries.iter().enumerate() {

@@ -36,6 +36,7 @@ pub fn read_minbpe(data: &[u8]) -> Result<Spec> {
     }
     let pattern = lines.next("the split pattern")?.trim();
     let pattern = if pattern.is_empty() { WHOLE } else { pattern };
+    let pattern = regex_stage(pattern).map_err(|error| error.in_file("line 2"))?;
 
     let number = lines.next("the number of special tokens")?;
     let n_specials = parse_id(number)
@@ -55,7 +56,7 @@ pub fn read_minbpe(data: &[u8]) -> Result<Spec> {
     let vocabulary = Vocabulary { tokens, ..Vocabulary::default() };
     let tokens = specials::settle(vocabulary, &merges, &specials, &HashSet::new())?;
     Ok(Spec {
-        pattern: vec![regex_stage(pattern)],
+        pattern: vec![pattern],
         tokens,
         merges: MergeRule::List(merges),
         specials,

@@ -37,6 +37,8 @@ pub use minbpe::{read_minbpe, write_minbpe};
 pub use recognise::{Kind, recognise};
 pub use tiktoken::{read_tiktoken, write_tiktoken};
 
+use crate::error::{Error, Result};
+use crate::pattern;
 #[cfg(doc)]
 use crate::spec::Spec;
 
@@ -45,16 +47,18 @@ const WHOLE: &str = r"[\s\S]+";
 
 /// The stages of a pattern, by name where they have one.
 fn canonical_pattern(stages: &[String]) -> Vec<String> {
-    let named = |stage: &String| crate::pattern::known(stage).map(str::to_owned);
+    let named = |stage: &String| pattern::known(stage).map(str::to_owned);
     stages.iter().map(|stage| named(stage).unwrap_or_else(|| stage.clone())).collect()
 }
 
 /// The stage for a regular expression of a file: its name, if it is a spelling of a named pattern.
-/// An expression that reads like a name is none.
-fn regex_stage(regex: &str) -> String {
-    match crate::pattern::known(regex) {
-        Some(name) if name == regex => format!("(?:{regex})"),
-        Some(name) => name.to_owned(),
-        None => regex.to_owned(),
+/// An expression that reads like a name is refused: the file means something else by it.
+pub fn regex_stage(regex: &str) -> Result<String> {
+    if pattern::is_name(regex) {
+        let regex = check::shown(regex);
+        return Err(Error::tokenizer(format!(
+            "the split pattern {regex} is a name, where the file must have a regular expression"
+        )));
     }
+    Ok(pattern::known(regex).unwrap_or(regex).to_owned())
 }

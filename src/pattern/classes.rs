@@ -113,7 +113,7 @@ pub fn wide_char_at(text: &[u8], at: usize) -> (u8, usize) {
 /// The ranges of the second byte are those of the Unicode standard, table 3-7: they rule out
 /// overlong forms, surrogates and values above U+10FFFF.
 #[inline(always)]
-fn well_formed(bytes: &[u8]) -> Option<(u32, usize)> {
+pub fn well_formed(bytes: &[u8]) -> Option<(u32, usize)> {
     let tail = |byte: u8| (byte & 0xC0 == 0x80).then_some(u32::from(byte & 0x3F));
     match *bytes {
         [a @ 0xC2..=0xDF, b, ..] => Some((u32::from(a & 0x1F) << 6 | tail(b)?, 2)),

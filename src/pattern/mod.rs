@@ -20,7 +20,7 @@ mod tests;
 
 pub use classes::UNICODE_VERSION;
 pub use inside::REACH as INSIDE_REACH;
-pub use names::{NAMES, huggingface_regex, known, tiktoken_regex};
+pub use names::{NAMES, huggingface_regex, is_name, known, tiktoken_regex, unknown};
 
 use crate::error::{Error, Result};
 use scanners::Scanner;
@@ -41,7 +41,8 @@ enum Stage {
 
 impl Pattern {
     /// A pattern of one or more stages, each a name or a regular expression. An expression that is
-    /// a known spelling of a named pattern becomes that one.
+    /// a known spelling of a named pattern becomes that one. What reads like a name, but is none,
+    /// is refused.
     pub fn new<S: AsRef<str>>(stages: &[S]) -> Result<Pattern> {
         if stages.is_empty() {
             return Err(Error::config("the split pattern has no stage")
@@ -52,6 +53,7 @@ impl Pattern {
             let name = known(text);
             let stage = match name.and_then(Scanner::named) {
                 Some(scanner) => Stage::Named(scanner),
+                None if is_name(text) => return Err(unknown(text)),
                 None => Stage::Regex(Box::new(regex::Engine::new(text)?)),
             };
             pattern.stages.push(stage);

@@ -1,4 +1,8 @@
-//! The named patterns: their names, their regular expressions, and how others spell those.
+//! The named patterns: their names, what others call them, their regular expressions, and how
+//! others spell those.
+//!
+//! A text that reads like a name is never a regular expression: an unknown one is refused, since
+//! an expression of plain letters would cut next to nothing and pass unnoticed.
 //!
 //! The same pattern goes by many spellings: with possessive quantifiers or without, a class in
 //! brackets or bare, one tail of alternatives for another. A spelling is taken for a name only if
@@ -6,8 +10,24 @@
 //! `\s++(?!\S)`, say, would change its meaning) but compared, part by part, with spellings that
 //! were proven equal; the tests hold each against the scanner.
 
+use crate::error::Error;
+
 /// The names of the patterns that have scanners.
 pub const NAMES: &[&str] = &["gpt2", "cl100k", "o200k", "llama3", "qwen2"];
+
+/// What others call the patterns: encodings and models of tiktoken, pre-tokenizers of llama.cpp,
+/// models whose `tokenizer.json` has the pattern (Qwen 3.5 is not among them). Lower case, without
+/// `-`, `_` and `.`, which do not matter.
+const ALIASES: &[(&str, &[&str])] = &[
+    ("gpt2", &["gpt2", "r50k", "r50kbase", "p50k", "p50kbase", "p50kedit"]),
+    ("cl100k", &["cl100k", "cl100kbase", "gpt4", "gpt35", "gpt35turbo"]),
+    (
+        "o200k",
+        &["o200k", "o200kbase", "o200kharmony", "gpt4o", "gpt4omini", "gpt41", "gpt5", "gptoss"],
+    ),
+    ("llama3", &["llama3", "llamabpe", "llama31", "llama32", "llama33"]),
+    ("qwen2", &["qwen2", "qwen25", "qwen3"]),
+];
 
 /// A pattern as a list of alternatives, or groups of them, each with its equal spellings.
 type Parts = &'static [&'static [&'static str]];
@@ -101,12 +121,62 @@ const O200K: Parts = &[
 const SPELLINGS: &[(&str, Parts)] =
     &[("gpt2", GPT2), ("cl100k", CL100K), ("o200k", O200K), ("llama3", LLAMA3), ("qwen2", QWEN2)];
 
-/// The name for a name, or for a regular expression that is known to cut every text alike.
+/// The name for a name, an alias, or a regular expression that is known to cut every text alike.
 pub fn known(text: &str) -> Option<&'static str> {
-    if let Some(name) = NAMES.iter().find(|name| **name == text) {
-        return Some(name);
+    if is_name(text) {
+        let plain = plain(text);
+        let has = |aliases: &[&str]| aliases.contains(&plain.as_str());
+        return ALIASES.iter().find(|(_, aliases)| has(aliases)).map(|(name, _)| *name);
     }
     SPELLINGS.iter().find(|(_, parts)| spells(text, parts)).map(|(name, _)| *name)
+}
+
+/// Whether `text` reads like a name: word characters, `-` and `.`, and not only the latter two.
+pub fn is_name(text: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    text.contains(is_word) && text.chars().all(|c| is_word(c) || c == '-' || c == '.')
+}
+
+fn plain(name: &str) -> String {
+    name.chars().filter(|c| !"-_.".contains(*c)).flat_map(char::to_lowercase).collect()
+}
+
+/// The error for a name that is not known, with those that are close to it.
+pub fn unknown(text: &str) -> Error {
+    // Nobody misspells more; and the distance is quadratic.
+    let wanted: String = plain(text).chars().take(64).collect();
+    let distance = |(name, aliases): &(&'static str, &[&str])| {
+        let nearest = aliases.iter().map(|alias| edits(&wanted, alias)).min();
+        (nearest.unwrap_or(usize::MAX), *name)
+    };
+    let mut near: Vec<_> = ALIASES.iter().map(distance).collect();
+    near.sort_by_key(|&(distance, _)| distance);
+    near.retain(|&(distance, _)| distance <= 1 + wanted.chars().count() / 4);
+    let near: Vec<&str> = near.iter().map(|&(_, name)| name).take(3).collect();
+    let suggested = match near[..] {
+        [] => String::new(),
+        _ => format!("did you mean {}? ", near.join(" or ")),
+    };
+    Error::config(format!("unknown split pattern {text:?}")).with_hint(format!(
+        "{suggested}known are {}, with the names that tiktoken and others have for them; a regular \
+         expression that reads like a name is written (?:{text})",
+        NAMES.join(", ")
+    ))
+}
+
+/// How many characters have to be inserted, deleted or replaced to make one text of the other.
+fn edits(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
+    for (i, a) in one.chars().enumerate() {
+        let mut before = row[0];
+        row[0] = i + 1;
+        for (j, b) in other.chars().enumerate() {
+            let replaced = before + usize::from(a != b);
+            before = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(before + 1);
+        }
+    }
+    row.last().copied().unwrap_or_default()
 }
 
 /// Whether `text` is one spelling of each part, with bars between.

@@ -31,6 +31,7 @@ pub fn run<T: Send>(
         let handle = scope.spawn(|| {
             // The caller is woken also if the work panics.
             let _wake = Wake(&done, &caller);
+            let _job = job.on_this_thread();
             work(job)
         });
         let mut failure = None;
@@ -53,6 +54,12 @@ pub fn run<T: Send>(
         .map_err(|error| to_python(py, error))?;
     report(job, progress)?;
     Ok(value)
+}
+
+/// What deep work on a thread of Python's own asks now and then: whether Ctrl-C was pressed.
+pub fn check_signals() -> Result<()> {
+    let checked = Python::try_attach(|py| py.check_signals()).unwrap_or(Ok(()));
+    checked.map_err(|error| Error::Foreign(Box::new(error)))
 }
 
 struct Wake<'a>(&'a AtomicBool, &'a thread::Thread);

@@ -30,6 +30,14 @@ fn known_pattern(pattern: &str) -> Option<&'static str> {
     pattern::known(pattern)
 }
 
+/// The stage for a regular expression that a file or a foreign tokenizer has, which must not read
+/// like a name.
+#[pyfunction]
+#[pyo3(signature = (regex, /))]
+fn regex_stage(py: Python<'_>, regex: &str) -> PyResult<String> {
+    formats::regex_stage(regex).map_err(|error| to_python(py, error))
+}
+
 /// The regular expression of a named pattern, in tiktoken's spelling.
 #[pyfunction]
 #[pyo3(signature = (name, /))]
@@ -79,11 +87,13 @@ fn recognise(data: &[u8]) -> Option<&'static str> {
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
+    crate::job::set_caller_check(gateway::check_signals);
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("UNICODE_VERSION", pattern::UNICODE_VERSION)?;
     module.add("MAX_TOKENS", crate::vocab::MAX_TOKENS)?;
     module.add("PATTERNS", PyTuple::new(py, pattern::NAMES)?)?;
     module.add_function(wrap_pyfunction!(known_pattern, module)?)?;
+    module.add_function(wrap_pyfunction!(regex_stage, module)?)?;
     module.add_function(wrap_pyfunction!(pattern_regex, module)?)?;
     module.add_function(wrap_pyfunction!(split, module)?)?;
     module.add_function(wrap_pyfunction!(default_threads, module)?)?;

@@ -97,9 +97,13 @@ impl Core {
             ("gpt2", [merges]) => formats::read_gpt2(&first.1, &merges.1, &pattern, &specials),
             _ => Err(Error::tokenizer(format!("unknown kind of tokenizer file {kind:?}"))),
         };
-        spec.and_then(|spec| Tokenizer::new(&spec))
-            .map(Core::new)
-            .map_err(|error| to_python(py, error.in_file(&first.0)))
+        let error = match spec.and_then(|spec| Tokenizer::new(&spec)) {
+            Ok(tokenizer) => return Ok(Core::new(tokenizer)),
+            // These formats have no pattern: the caller's is not the fault of the file.
+            Err(error @ Error::Config(_)) if matches!(kind, "tiktoken" | "gpt2") => error,
+            Err(error) => error.blaming_file(Error::Tokenizer).in_file(&first.0),
+        };
+        Err(to_python(py, error))
     }
 
     /// How many bytes the caches of a thread that encodes may take.

@@ -197,6 +197,7 @@ impl Drop for Left<'_> {
 
 fn work(reader: &Mutex<Reader<'_>>, queue: &Queue, target: Target<'_>, job: &Job) {
     let _left = Left(queue);
+    let _job = job.on_this_thread();
     let mut worker = Worker {
         target,
         scratch: Scratch::default(),

@@ -22,7 +22,7 @@ from ..corpus import Corpus, skips
 from ..counts import Counts
 from ..engines import Engine
 from ..errors import ConfigError
-from ..formats import target_paths
+from ..formats import pattern_names, target_paths
 from ..measures import parse_count
 from ..piped import HEAD, STDIN, packing
 from ..places import FROM_THE_END, Listing, expand, is_url
@@ -102,8 +102,9 @@ pattern_option = click.option(
     "--pattern",
     multiple=True,
     metavar="NAME|REGEX",
-    help="What cuts documents into pieces: gpt2, cl100k, o200k or a regular expression; repeated "
-    "for several stages, each cutting the pieces of the one before.  [default: gpt2]",
+    help=f"What cuts documents into pieces: {pattern_names()} (or what others call them, such "
+    "as cl100k_base) or a regular expression; repeated for several stages, each cutting the "
+    "pieces of the one before.  [default: gpt2]",
 )
 threads_option = click.option(
     "--threads",
@@ -137,8 +138,9 @@ def load_options(function: Function) -> Function:
         "--pattern",
         multiple=True,
         metavar="NAME|REGEX",
-        help="Split pattern, for files that do not carry one (tiktoken, GPT-2): gpt2, cl100k, "
-        "o200k or a regular expression; repeated for several stages.",
+        help="Split pattern, for files that do not carry one (tiktoken, GPT-2): "
+        f"{pattern_names()} (or what others call them, such as cl100k_base) or a regular "
+        "expression; repeated for several stages.",
     )
     special = click.option(
         "--special-token",

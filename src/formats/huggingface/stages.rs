@@ -1,6 +1,7 @@
 //! The parts of a `tokenizer.json` around the model: what cuts the text, and what must not touch
 //! it.
 
+use fancy_regex::escape;
 use serde_json::Value;
 
 use super::regex_dialect;
@@ -141,9 +142,11 @@ fn read_split(part: &Component<'_>) -> Result<String> {
                          without, so that both mean the same",
                     ));
             }
-            regex_stage(regex)
+            regex_stage(regex).map_err(|error| error.in_file(&part.path))?
         }
-        (None, Some(text)) => regex_stage(&fancy_regex::escape(text)),
+        // A text stands for itself, though it may read like a name.
+        (None, Some(text)) if pattern::is_name(text) => format!("(?:{})", escape(text)),
+        (None, Some(text)) => escape(text).into_owned(),
         _ => return Err(part.error("its pattern is neither a Regex nor a String")),
     };
     if stage.is_empty() {

@@ -40,7 +40,7 @@ fn special_tokens_get_ids() {
 
 #[test]
 fn merges_may_have_any_line_ends_and_a_header() {
-    let vocab = r##"{"a": 0, "b": 1, "ab": 2, "#version": 3, "#versiona": 4}"##;
+    let vocab = r##"{"a": 0, "b": 1, "ab": 2}"##;
     for merges in
         ["a b", "a b\n", "a b\r\n", "#version: 0.2\na b\n", "#version: 0.2\r\na b\r\n\r\n"]
     {
@@ -48,6 +48,7 @@ fn merges_may_have_any_line_ends_and_a_header() {
         assert_eq!(list.len(), 1, "{merges:?}");
     }
     // Only the first line is a header.
+    let vocab = r##"{"a": 0, "b": 1, "ab": 2, "#version": 3, "#versiona": 4}"##;
     let MergeRule::List(list) = read(vocab, "a b\n#version a\n", &[]).unwrap().merges else {
         panic!()
     };
@@ -113,6 +114,51 @@ fn refusals_say_where() {
     }
     let text = message(read_gpt2(b"{\"a\xff\": 0}", b"", &[], &[]));
     assert_eq!(text, "not UTF-8: the byte 0xff at byte offset 3");
+}
+
+#[test]
+fn files_that_do_not_belong_together_are_refused() {
+    let vocab = r#"{"a": 0, "b": 1, "c": 2, "ab": 3, "abc": 4, "ca": 5}"#;
+    assert!(read(vocab, "a b\nab c\nc a", &[]).is_ok());
+    for (merges, part) in [
+        // Cut off, empty, of another tokenizer.
+        (
+            "a b\nab c",
+            "the vocabulary has 6 tokens and merges.txt 2 merges, which do not belong together: no \
+             merge makes \"ca\" (id 5), one of 1 such tokens",
+        ),
+        ("", "has 6 tokens and merges.txt 0 merges"),
+        ("#version: 0.2\n", "makes \"ab\" (id 3), one of 3 such tokens"),
+        ("a b\nc a", "makes \"abc\" (id 4)"),
+        ("a b\nb c\nc a", "needs the token \"bc\", which is not in the vocabulary"),
+    ] {
+        let text = message(read(vocab, merges, &[]));
+        assert!(text.contains(part), "{text}\ndoes not say\n{part}");
+    }
+    // Unless they are declared special.
+    assert!(read(vocab, "a b\nab c", &[("ca", None)]).is_ok());
+}
+
+#[test]
+fn tokens_without_merges_that_real_files_have() {
+    // Trainers put special tokens first, fairseq fills up with words, models add markers.
+    let vocab = r#"{"<s>": 0, "ab": 1, "a": 2, "b": 3, "ba": 4, "madeupword0000": 5, "<fim_x>": 6,
+        "[CLS]": 7, "</s>": 8, "<a": 9, ">": 10, "<a>": 11, "<": 12}"#;
+    let spec = read(vocab, "b a\n< a", &[]).unwrap();
+    assert_eq!(spec.tokens.len(), 11);
+    // But not by the dozen: CLIP's vocabulary has a second alphabet that only CLIP can use.
+    let clip: String =
+        (0..65).map(|i| format!(", \"{}!w>\": {}", "q".repeat(i + 1), i + 2)).collect();
+    let text = message(read(&format!("{{\"a\": 0, \"b\": 1{clip}}}"), "", &[]));
+    assert!(text.contains("67 tokens and merges.txt 0 merges"), "{text}");
+}
+
+#[test]
+fn what_could_not_be_read_is_not_written() {
+    let mut spec = small();
+    spec.tokens.push(300, b"he");
+    let text = message(write_gpt2(&spec));
+    assert!(text.contains("no merge makes \"he\" (id 300)"), "{text}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Every named scanner against the regular expression that it stands for.
 
+mod aliases;
 mod blocks;
 mod cuts;
 mod engine;
