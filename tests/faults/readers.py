@@ -58,6 +58,8 @@ def _tokenizers(place: Folder) -> Iterator[Reader]:
         lines = tuple(line.format(name) for line in use)
         if to == "tiktoken":
             lines = tuple(f"{line} --pattern gpt2" for line in lines)
+        if to == "minbpe":
+            lines += ("api compat-minbpe area/a.model",)
         yield Reader(f"tokenizer-{to}", lines, _below(place.area))
     place.empty()
     place.must("convert inputs/tokenizer.json --to gpt2 -o area/pair")
@@ -66,7 +68,9 @@ def _tokenizers(place: Folder) -> Iterator[Reader]:
     place.empty()
     place.must("count inputs/corpus -o area/some.counts")
     line = "train-tokenizer --counts area/some.counts -o area/out.json --vocab-size 290"
-    yield Reader("counts", (line,), _below(place.area))
+    yield Reader("counts", (line, "api counts area/some.counts"), _below(place.area))
+    directory = _below(place.path / "inputs" / "pretrained", "directory/")
+    yield Reader("tokenizer-transformers", ("api compat-huggingface area/directory",), directory)
 
 
 def _corpora() -> Iterator[Reader]:
@@ -135,7 +139,8 @@ def _tokens(place: Folder) -> Iterator[Reader]:
     place.must(f"{encode} --val-fraction 0.2 --shard-tokens 5000")
     verify = "verify area/tokens -t inputs/tokenizer.json"
     decode = "decode area/tokens -t inputs/tokenizer.json --split train -o area/out --overwrite"
-    yield Reader("tokens", (verify, f"{verify} --source inputs/corpus", decode), _below(place.area))
+    lines = (verify, f"{verify} --source inputs/corpus", decode, "api tokens area/tokens")
+    yield Reader("tokens", lines, _below(place.area))
     for name, options in {"unfinished": "", "unfinished-shuffled": " --shuffle"}.items():
         place.empty()
         line = f"{encode}{options} --shard-tokens 3000"
@@ -160,7 +165,8 @@ def _models(place: Folder) -> Iterator[Reader]:
     resume = f"train inputs/tokens -o area/run --resume {TRAIN} --steps 6"
     plot = "plot area/run -o area/loss.svg --overwrite"
     export = "export area/run -o area/model --overwrite"
-    lines = (generate, evaluate, export, plot, "account area/run", resume)
+    load = "api checkpoint area/run/step-00000004"
+    lines = (generate, evaluate, export, plot, "account area/run", load, resume)
     yield Reader("run", lines, _below(place.area), learns=True)
     yield Reader(
         "imported",

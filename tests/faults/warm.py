@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from . import shim
+from . import api, shim
 
 # So that a corpus of some kilobytes is written in many steps, as a large one is.
 STEP = 4000
@@ -170,6 +170,6 @@ def command(arguments: Sequence[str]) -> Callable[[], int]:
     def run() -> int:
         from bytemill.cli import main
 
-        return main(list(arguments))
+        return api.main(*arguments[1:]) if arguments[0] == "api" else main(list(arguments))
 
     return run
