@@ -38,6 +38,7 @@ pub mod pattern;
 pub mod pieces;
 #[cfg(feature = "python")]
 mod python;
+mod seed;
 pub mod spec;
 pub mod specials;
 pub mod step;

@@ -10,9 +10,12 @@ mod sorted;
 
 pub use sorted::{Block, SortedPieces};
 
+use std::sync::LazyLock;
+
 use crate::error::Result;
 use crate::pages::{Pages, Plain, prefetch};
 use crate::pattern::Pattern;
+use crate::seed::seed;
 
 /// Pieces of up to this many bytes are packed into their key.
 pub const SHORT: usize = 15;
@@ -20,12 +23,12 @@ pub const SHORT: usize = 15;
 /// Entries in a cache line.
 const LINE: usize = 2;
 
-/// A short piece: its bytes from the low end up, its length in the top byte, and [`MIX`] on top.
-/// Never 0.
+/// A short piece: its bytes from the low end up, its length in the top byte, and [`mix`] on top.
+/// Never 0. The keys of another process are others.
 pub type Key = u128;
 
-/// What every key is mixed with, so that the product of its halves is a hash of it.
-const MIX: u128 = 0xd6e8_feb8_6659_fd93_9e37_79b9_7f4a_7c15;
+/// In the top byte of every key, with its length: so that none is 0 or [`TOO_LONG`].
+const MARK: u128 = 0xd6 << 120;
 
 /// How a key is made of sixteen bytes.
 #[derive(Clone, Copy)]
@@ -37,32 +40,42 @@ struct Shape {
 }
 
 /// By length; the last is for pieces that are too long.
-static SHAPES: [Shape; SHORT + 2] = {
-    let mut shapes = [Shape { mask: 0, rest: 0xff << 120 ^ MIX }; SHORT + 2];
-    let mut length = 0;
-    while length <= SHORT {
+type Shapes = [Shape; SHORT + 2];
+
+/// What every key is mixed with: its halves, multiplied, are a hash of it, and no file or text can
+/// be made whose pieces all have the same.
+static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
+    let mix = seed() >> 8 | MARK;
+    let mut shapes = [Shape { mask: 0, rest: TOO_LONG }; SHORT + 2];
+    for (length, shape) in shapes[..=SHORT].iter_mut().enumerate() {
         let mask = if length == 0 { 0 } else { u128::MAX >> (128 - 8 * length) };
-        shapes[length] = Shape { mask, rest: (length as u128) << 120 ^ MIX };
-        length += 1;
+        *shape = Shape { mask, rest: (length as u128) << 120 ^ mix };
     }
     shapes
-};
+});
+
+/// What every key is mixed with.
+#[inline]
+fn mix() -> u128 {
+    SHAPES[0].rest
+}
 
 /// Stands for a piece that is too long for a key; no key is like it.
-const TOO_LONG: Key = 0xff << 120 ^ MIX;
+const TOO_LONG: Key = !MARK;
 
 /// The key of `text[start..end]`, or [`TOO_LONG`].
 #[inline(always)]
 fn key_or_too_long(text: &[u8], start: usize, end: usize) -> Key {
+    let shapes = &*SHAPES;
     if start + 16 <= text.len() {
         // SAFETY: just so.
-        return unsafe { key_inside(text, start, end) };
+        return unsafe { key_inside(shapes, text, start, end) };
     }
     let mut sixteen = [0; 16];
     let length = (end - start).min(SHORT + 1);
     let n = length % (SHORT + 1);
     sixteen[..n].copy_from_slice(&text[start..start + n]);
-    let Shape { mask, rest } = SHAPES[length];
+    let Shape { mask, rest } = shapes[length];
     u128::from_le_bytes(sixteen) & mask ^ rest
 }
 
@@ -71,9 +84,9 @@ fn key_or_too_long(text: &[u8], start: usize, end: usize) -> Key {
 /// # Safety
 /// `text` must have at least sixteen bytes from `start` on.
 #[inline(always)]
-unsafe fn key_inside(text: &[u8], start: usize, end: usize) -> Key {
+unsafe fn key_inside(shapes: &Shapes, text: &[u8], start: usize, end: usize) -> Key {
     debug_assert!(start + 16 <= text.len());
-    let Shape { mask, rest } = SHAPES[(end - start).min(SHORT + 1)];
+    let Shape { mask, rest } = shapes[(end - start).min(SHORT + 1)];
     // One load past the piece, then cut to its length.
     // SAFETY: as the caller promises.
     let sixteen = unsafe { text.as_ptr().add(start).cast::<[u8; 16]>().read() };
@@ -144,11 +157,12 @@ impl Records {
         // All but the last few of the text, apart: the loop has to fit into the registers.
         let inside = text.len().saturating_sub(16);
         let mut next = pairs.next();
+        let shapes = &*SHAPES;
         while start < inside
             && let Some((record, &end)) = next
         {
             // SAFETY: sixteen bytes from `start` on are inside.
-            let key = unsafe { key_inside(text, start, end) };
+            let key = unsafe { key_inside(shapes, text, start, end) };
             let hash = hash(key);
             prefetch(hash);
             *record = Record { key, hash, end };
@@ -262,17 +276,17 @@ impl Records {
 
 /// The bytes of a key.
 pub fn key_bytes(key: Key) -> ([u8; 16], usize) {
-    let key = key ^ MIX;
+    let key = key ^ mix();
     (key.to_le_bytes(), (key >> 120) as usize)
 }
 
 /// Keys in this order are pieces in the order of their bytes.
 fn order(key: Key) -> u128 {
-    (key ^ MIX).swap_bytes()
+    (key ^ mix()).swap_bytes()
 }
 
 /// The hash of a key: one multiplication of its halves, folded, which is all that such a table
-/// needs.
+/// needs. As the key, it is another in every process.
 #[inline(always)]
 pub fn hash(key: Key) -> u64 {
     let product = u128::from(key as u64) * (key >> 64);
@@ -281,13 +295,13 @@ pub fn hash(key: Key) -> u64 {
 
 /// The hash of a longer piece, 16 bytes at a time.
 pub fn hash_bytes(piece: &[u8]) -> u64 {
-    let mut state = piece.len() as u64;
+    let (mut state, mix) = (piece.len() as u64, mix());
     let mut blocks = piece.chunks_exact(16);
     for block in &mut blocks {
         let mut sixteen = [0; 16];
         sixteen.copy_from_slice(block);
         state =
-            hash(u128::from_le_bytes(sixteen) ^ MIX ^ u128::from(state) << 32 ^ u128::from(state));
+            hash(u128::from_le_bytes(sixteen) ^ mix ^ u128::from(state) << 32 ^ u128::from(state));
     }
     let rest = blocks.remainder();
     if !rest.is_empty() {
@@ -569,6 +583,40 @@ mod tests {
         }
         // A zero byte is not the absence of one.
         assert_ne!(key(b"a\0", 0, 2), key(b"a", 0, 1));
+    }
+
+    /// Entries that stand between where pieces are and where they would like to be, in all.
+    fn steps(map: &PieceMap<u32>) -> usize {
+        let short = map.short.entries.iter().enumerate().filter(|(_, entry)| entry.key != 0);
+        let from = |home: usize, at: usize, n: usize| (at + n - home) % n;
+        let short = short
+            .map(|(at, entry)| from(map.short.line(hash(entry.key)), at, map.short.entries.len()));
+        let long = map.long.entries.iter().enumerate().filter(|(_, entry)| entry.length > 0);
+        let long = long.map(|(at, entry)| {
+            let n = map.long.entries.len();
+            from(entry.hash as usize & (n - 1), at, n)
+        });
+        short.chain(long).sum()
+    }
+
+    /// A factor of the hash was zero for all pieces that begin with these bytes, when what keys are
+    /// mixed with was in the source: each had to pass all the others.
+    #[test]
+    fn a_hostile_vocabulary_takes_no_quadratic_time() {
+        const BYTES: [u8; 8] = [0x15, 0x7c, 0x4a, 0x7f, 0xb9, 0x79, 0x37, 0x9e];
+        let n = 20_000;
+        let mut map = PieceMap::<u32>::with_room(n);
+        for i in 0..n as u32 {
+            *map.value_mut(&[&BYTES[..], &i.to_le_bytes()].concat()) = i;
+            // What a long piece begins with is mixed with its length, too.
+            let mut long = [&BYTES[..], &i.to_le_bytes(), &[0; 20]].concat();
+            long[0] ^= 32;
+            long[4] ^= 32;
+            *map.value_mut(&long) = i;
+        }
+        assert_eq!(map.len(), 2 * n);
+        assert!(steps(&map) < 8 * n, "{}", steps(&map));
+        assert_ne!(mix() as u64, u64::from_le_bytes(BYTES));
     }
 
     proptest! {

@@ -20,6 +20,7 @@ pub use stream::Stream;
 pub use window::OpenPiece;
 pub use worker::Worker;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -37,6 +38,8 @@ use worker::Merger;
 
 /// Workers that wait for the next call.
 const POOLED: usize = 16;
+/// Special tokens are looked for one by one, no more of them than this.
+const FEW: usize = 8;
 /// A tokenizer: text ↔ ids.
 #[derive(Debug)]
 pub struct Tokenizer {
@@ -156,10 +159,19 @@ impl Tokenizer {
 
     /// Recognises only these special tokens.
     pub fn recognise_some<S: AsRef<str>>(&self, texts: &[S]) -> Result<Recognise> {
+        let specials = self.vocab.specials();
+        let mut by_text = HashMap::new();
+        if texts.len() > FEW {
+            by_text.extend(specials.iter().zip(0..).map(|(special, i)| (special.text.as_str(), i)));
+        }
         let mut numbers = Vec::with_capacity(texts.len());
         for text in texts {
             let text = text.as_ref();
-            let number = self.vocab.specials().iter().position(|special| special.text == text);
+            let number = if texts.len() > FEW {
+                by_text.get(text).copied()
+            } else {
+                specials.iter().position(|special| special.text == text)
+            };
             numbers.push(number.ok_or_else(|| {
                 Error::tokenizer(format!("{text:?} is not a special token of this tokenizer"))
             })?);

@@ -7,11 +7,12 @@
 //! SipHash. It starts from a random seed, as std's does: a file made to collide cannot know it.
 
 use std::collections::HashMap;
-use std::collections::hash_map::{Entry, RandomState};
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hash, Hasher};
 
 use super::check::shown_token;
 use crate::error::{Error, Result};
+use crate::seed::seed;
 use crate::spec::TokenList;
 
 /// From the bytes of a token to its id.
@@ -50,7 +51,7 @@ impl Packed {
 impl<'a> TokenIndex<'a> {
     /// The table of `tokens`, which must all differ and not be empty.
     pub(super) fn new(tokens: &'a TokenList) -> Result<Self> {
-        let seed = Seed::random();
+        let seed = Seed(seed() as u64);
         let mut short = HashMap::with_capacity_and_hasher(tokens.len(), seed);
         let mut long = HashMap::with_hasher(seed);
         for (place, (id, token)) in tokens.iter().enumerate() {
@@ -132,12 +133,6 @@ fn insert<K: Hash + Eq>(map: &mut HashMap<K, Found, Seed>, key: K, found: Found)
 /// Makes hashers that start alike.
 #[derive(Clone, Copy)]
 struct Seed(u64);
-
-impl Seed {
-    fn random() -> Self {
-        Seed(RandomState::new().hash_one(0u8))
-    }
-}
 
 impl BuildHasher for Seed {
     type Hasher = Folded;

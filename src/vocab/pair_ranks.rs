@@ -8,6 +8,7 @@
 
 use super::NONE;
 use crate::pages::Pages;
+use crate::seed::seed;
 
 const BITS: u32 = 21;
 const MASK: u64 = (1 << BITS) - 1;
@@ -67,13 +68,13 @@ impl PairRanks {
         let mut log = (merges.len() * 2).next_power_of_two().trailing_zeros().max(4);
         // One bit in sixteen is set, or fewer.
         let filter_log = (merges.len() * 16).next_power_of_two().trailing_zeros().max(6);
-        let mut numbers = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut numbers = seed() as u64;
         let mut number = || {
             numbers = numbers.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (numbers >> 32) as u32 | 1
         };
         // Another hash, and a larger table, until all find their places. The first does, nearly
-        // always; nobody can make merges that none of many hashes likes.
+        // always, and no file can be made whose merges they do not suit.
         let (hash, slots) = loop {
             let hash = PairHash {
                 left: number(),
