@@ -39,7 +39,7 @@ LOCK = ".lock"
 def contents(directory: Path) -> list[Path]:
     """What is in a directory, except what a killed process of ours left before it wrote anything.
 
-    A directory that does not exist is empty.
+    A directory that does not exist is empty; what is no directory is a `NotADirectoryError`.
     """
     try:
         return sorted(path for path in directory.iterdir() if not is_leftover(path))
@@ -78,6 +78,8 @@ def writing(directory: Path) -> Iterator[None]:
     If nothing was put into a new directory, it goes again.
     """
     is_new = not directory.exists()
+    if not is_new and not directory.is_dir():
+        raise NotADirectoryError(20, "Not a directory", str(directory))
     directory.mkdir(parents=True, exist_ok=True)
     _check_lock(directory)
     try:
@@ -122,8 +124,6 @@ def check_place(
         foreign: a file of a directory that was not written by us; None if all were.
         what: the word for that kind.
     """
-    if target.exists() and not target.is_dir():
-        raise NotADirectoryError(20, "Not a directory", str(target))
     if not contents(target):
         return
     if not overwrite:

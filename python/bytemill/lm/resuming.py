@@ -41,8 +41,6 @@ def stored_config(run: Path, resume: bool, overwrite: bool) -> dict[str, Any] | 
 
     What a process left that was killed before it wrote a config counts as nothing.
     """
-    if run.exists() and not run.is_dir():
-        raise NotADirectoryError(20, "Not a directory", str(run))
     there = contents(run)
     if not there:
         return None

@@ -244,8 +244,6 @@ def _patience(steps: int) -> int:
 
 def _planned(place: Path, resume: bool, overwrite: bool) -> list[str]:
     """The names of the runs of the sweep that is there; raises if it may not be written to."""
-    if place.exists() and not place.is_dir():
-        raise NotADirectoryError(20, "Not a directory", str(place))
     if not contents(place):
         return []
     path = place / SUMMARY
