@@ -283,3 +283,12 @@ def test_a_broken_stream_does_not_end_the_work(
         report("count", 1, 2)
     replace_stderr(monkeypatch, None)
     work(True, clock)
+
+
+def test_steps_that_take_seconds_have_a_rate_above_0(clock: Clock, stderr: io.StringIO) -> None:
+    with progress.reporter("plain") as report:
+        for step in range(1, 5):
+            clock.now += 8.0
+            report("sweep", step, 4)
+    assert "0.12/s" in stderr.getvalue()
+    assert " 0/s" not in stderr.getvalue()
