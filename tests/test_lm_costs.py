@@ -271,7 +271,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert days["tokens"] == 10**12
     assert days["limit"] == 10**12
     for arguments, message in (
-        (["--preset", "gpt3"], "unknown key 'gpt3'"),
+        (["--preset", "gpt3"], "gpt3: no such run or preset"),
         (["--tokens", "many"], "not a number"),
         (["--memory", "lots"], "is not a size"),
         (["tiny", "--config", "c.toml"], "MODEL or --config"),

@@ -302,3 +302,12 @@ def test_a_note_is_printed_above_the_progress_line(
     assert lines[0] == "note: one file is empty"
     assert lines[1].startswith("count   20 bytes in")
     assert "count   10%" not in "".join(lines)
+
+
+def test_steps_that_take_seconds_have_a_rate_above_0(clock: Clock, stderr: io.StringIO) -> None:
+    with progress.reporter("plain") as report:
+        for step in range(1, 5):
+            clock.now += 8.0
+            report("sweep", step, 4)
+    assert "0.12/s" in stderr.getvalue()
+    assert " 0/s" not in stderr.getvalue()
