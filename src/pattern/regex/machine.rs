@@ -7,8 +7,8 @@
 //!
 //! Look-arounds and atomic groups run by themselves and leave nothing to come back to. So, without
 //! back-references, whether a match follows from an instruction and a place depends on those two;
-//! once an attempt gets long, those that were tried are remembered and not tried again, and the
-//! work is linear where plain backtracking is exponential.
+//! once an attempt gets long, those that were tried are remembered and not tried again, so no
+//! attempt is worse than quadratic where plain backtracking is exponential.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -27,19 +27,21 @@ const MAX_STEPS: u64 = 200_000_000;
 const MAX_STEPS_PER_BYTE: u64 = 2000;
 /// Steps between two questions whether to stop: about a millisecond.
 const STEPS_PER_CHECK: u64 = 1 << 18;
-/// Characters of a class that count as one step, being so quick to pass.
-const CHARS_PER_STEP: usize = 4;
+/// Bytes of a repeated class that are passed in one step.
+const RUN_BYTES_PER_STEP: usize = 2;
 /// Bytes that are compared in one step.
 const BYTES_PER_STEP: usize = 16;
+/// What remembering a place counts: a look into memory, most likely.
+const STEPS_PER_MEMORY: usize = 8;
 /// What looking up the case of a character outside ASCII counts.
 const STEPS_PER_FOLDING: usize = 1 << 10;
 /// Characters of a class that are passed without a count.
 const MAX_UNCOUNTED: usize = 1 << 14;
-/// Places to return to, or slots to restore, that may be kept.
-const MAX_KEPT: usize = 1 << 22;
+/// Places to return to, or slots to restore, that may be kept: 100 MB.
+const MAX_KEPT: usize = 1 << 21;
 /// An attempt of more steps than this remembers what it tried; tests try short texts.
 const STEPS_BEFORE_MEMORY: u64 = if cfg!(test) { 1 << 4 } else { 1 << 14 };
-const MAX_REMEMBERED: usize = 1 << 22;
+const MAX_REMEMBERED: usize = 1 << 20;
 /// The slot of what was never noted.
 const UNSET: usize = usize::MAX;
 
@@ -123,7 +125,7 @@ impl<'a> Machine<'a> {
         let mut at = from;
         loop {
             self.attempt = at;
-            self.count(1)?;
+            self.count(1 + self.slots.len() / BYTES_PER_STEP)?;
             if self.program.first.allows(self.text, at) {
                 self.slots.fill(UNSET);
                 self.slots[START] = at;
@@ -189,15 +191,16 @@ impl<'a> Machine<'a> {
                 }
                 Inst::Char(set) => program.sets[*set].size_at(text, at).map(|n| (pc + 1, at + n)),
                 Inst::Bytes(bytes) => {
+                    self.count(bytes.len() / BYTES_PER_STEP)?;
                     text[at..].starts_with(bytes).then(|| (pc + 1, at + bytes.len()))
                 }
-                Inst::Run(_) if self.was_tried(run, pc, at) => None,
+                Inst::Run(_) if self.was_tried(run, pc, at)? => None,
                 Inst::Run(repeated) => self.repeated(repeated, pc + 1, at)?.map(|at| (pc + 1, at)),
                 Inst::Fork(fork) => match fork.firsts.map(|first| first.allows(text, at)) {
                     [false, false] => None,
                     [true, false] => Some((fork.ways[0], at)),
                     [false, true] => Some((fork.ways[1], at)),
-                    [true, true] if self.was_tried(run, pc, at) => None,
+                    [true, true] if self.was_tried(run, pc, at)? => None,
                     [true, true] => {
                         self.branch(fork.ways[1], at, More::No)?;
                         Some((fork.ways[0], at))
@@ -239,14 +242,15 @@ impl<'a> Machine<'a> {
 
     /// Whether this was tried before, so that it leads to no match. Notes that it is tried now.
     #[inline]
-    fn was_tried(&mut self, run: usize, pc: usize, at: usize) -> bool {
+    fn was_tried(&mut self, run: usize, pc: usize, at: usize) -> Result<bool, Stop> {
         if self.steps < self.remember_from || !self.program.pure {
-            return false;
+            return Ok(false);
         }
+        self.count(STEPS_PER_MEMORY)?;
         if self.tried.len() >= MAX_REMEMBERED {
             self.tried.clear();
         }
-        !self.tried.insert((run, pc, at))
+        Ok(!self.tried.insert((run, pc, at)))
     }
 
     fn branch(&mut self, pc: usize, at: usize, more: More) -> Result<(), Stop> {
@@ -340,14 +344,14 @@ impl<'a> Machine<'a> {
         let mut passed = 0;
         loop {
             let upto = most.min(passed + MAX_UNCOUNTED);
-            let before = passed;
+            let before = at;
             while passed < upto
                 && let Some(size) = set.size_at(self.text, at)
             {
                 at += size;
                 passed += 1;
             }
-            self.count((passed - before) / CHARS_PER_STEP)?;
+            self.count((at - before) / RUN_BYTES_PER_STEP)?;
             if passed < upto || passed == most {
                 return Ok((at, passed));
             }

@@ -104,11 +104,12 @@ impl Program {
         let pure = !is_backref(&tree.expr) && !tree.expr.has_descendant(is_backref);
         let mut groups = HashMap::new();
         number_groups(&tree.expr, &mut groups);
-        let n_slots = 2 * (groups.len() + 1);
+        let n_slots = if pure { START + 1 } else { 2 * (groups.len() + 1) };
         let mut compiler = Compiler {
             insts: Vec::new(),
             sets: Vec::new(),
-            known: HashMap::new(),
+            by_class: HashMap::new(),
+            by_place: HashMap::new(),
             n_slots,
             n_parts: 0,
             groups,
@@ -136,8 +137,10 @@ fn number_groups(expr: &Expr, groups: &mut HashMap<*const Expr, usize>) {
 struct Compiler {
     insts: Vec<Inst>,
     sets: Vec<CharSet>,
-    /// Sets by their spelling, and whether in any case.
-    known: HashMap<(String, bool), usize>,
+    /// The sets of short spellings, and whether in any case.
+    by_class: HashMap<(String, bool), usize>,
+    /// The sets of classes, by their addresses in the tree: they may be long, and repeated.
+    by_place: HashMap<*const Expr, usize>,
     n_slots: usize,
     n_parts: usize,
     groups: HashMap<*const Expr, usize>,
@@ -164,6 +167,7 @@ impl Compiler {
         match expr {
             Expr::Empty => Ok(()),
             Expr::Literal { val, casei: false } => {
+                self.n_parts += val.len() / 16;
                 self.push(Inst::Bytes(val.as_bytes().into())).map(drop)
             }
             Expr::Literal { val, casei: true } => val.chars().try_for_each(|c| {
@@ -187,9 +191,14 @@ impl Compiler {
             }
             Expr::GeneralNewline { unicode } => {
                 let one = if *unicode { r"[\n-\r\x{85}\x{2028}\x{2029}]" } else { r"[\n-\r]" };
-                let one = Expr::Delegate { inner: one.to_owned(), casei: false };
-                let two = Expr::Literal { val: "\r\n".to_owned(), casei: false };
-                self.atomic(&Expr::Alt(vec![two, one]))
+                let one = self.set(one, false)?;
+                let start = self.push(Inst::Atomic { next: self.insts.len() + 6 })?;
+                let fork = self.fork()?;
+                self.set_ways(fork, [start + 2, start + 4]);
+                self.push(Inst::Bytes(b"\r\n".as_slice().into()))?;
+                self.push(Inst::Jump(start + 5))?;
+                self.push(Inst::Char(one))?;
+                self.push(Inst::Match).map(drop)
             }
             Expr::BacktrackingControlVerb(BacktrackingControlVerb::Fail) => {
                 let nothing = self.set(r"[^\s\S]", false)?;
@@ -213,7 +222,17 @@ impl Compiler {
     /// The set of an expression that matches exactly one character.
     fn single(&mut self, expr: &Expr) -> Result<Option<usize>, String> {
         Ok(Some(match expr {
-            Expr::Delegate { inner, casei } => self.set(inner, *casei)?,
+            Expr::Delegate { inner, casei } => {
+                let place = std::ptr::from_ref(expr);
+                match self.by_place.get(&place) {
+                    Some(&set) => set,
+                    None => {
+                        let set = self.set(inner, *casei)?;
+                        self.by_place.insert(place, set);
+                        set
+                    }
+                }
+            }
             Expr::Any { newline: true, .. } => self.set(r"[\s\S]", false)?,
             Expr::Any { crlf: true, .. } => self.set(r"[^\r\n]", false)?,
             Expr::Any { .. } => self.set(r"[^\n]", false)?,
@@ -231,11 +250,11 @@ impl Compiler {
 
     fn set(&mut self, class: &str, any_case: bool) -> Result<usize, String> {
         let key = (class.to_owned(), any_case);
-        if let Some(&number) = self.known.get(&key) {
+        if let Some(&number) = self.by_class.get(&key) {
             return Ok(number);
         }
         self.sets.push(CharSet::parse(class, any_case)?);
-        self.known.insert(key, self.sets.len() - 1);
+        self.by_class.insert(key, self.sets.len() - 1);
         Ok(self.sets.len() - 1)
     }
 

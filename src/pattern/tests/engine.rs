@@ -147,8 +147,8 @@ fn a_quadratic_scan_is_an_error() {
 
 /// Without back-references, no way is tried twice.
 #[test]
-fn exponential_expressions_are_linear() {
-    let text = [b"a".repeat(500).as_slice(), b"!"].concat();
+fn no_expression_without_back_references_is_exponential() {
+    let text = [b"a".repeat(100).as_slice(), b"!"].concat();
     for regex in [
         "(?:a|aa)+(?![a!])|.",
         "(a*)*b|a",
