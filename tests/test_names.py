@@ -113,7 +113,9 @@ def no_secrets(*places: Path | Result) -> None:
 
 
 def signed(base: str, name: str, signature: str = "s1gnature") -> str:
-    return f"{base}/{name}?X-Amz-Credential=cr3dential%2Faws&X-Amz-Signature={signature}&token=t0ken"
+    return (
+        f"{base}/{name}?X-Amz-Credential=cr3dential%2Faws&X-Amz-Signature={signature}&token=t0ken"
+    )
 
 
 @pytest.mark.filterwarnings("ignore")  # of aiohttp, about its own sessions
@@ -178,9 +180,7 @@ def test_errors_do_not_tell_credentials(served: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_an_interrupted_count_knows_a_url_that_was_signed_anew(
-    served: str, tmp_path: Path
-) -> None:
+def test_an_interrupted_count_knows_a_url_that_was_signed_anew(served: str, tmp_path: Path) -> None:
     from bytemill.counting import count_to_file
     from bytemill.engines import steps
 

@@ -22,8 +22,8 @@ from .training import train_tokenizer
 
 __all__ = ["Demo", "library_files", "run"]
 
-# Others' packages live below the library on some systems; they are not part of it. Tests are full of
-# data, and encodings are tables of code pages, to which samples of a small model would be drawn.
+# Others' packages live below the library on some systems; they are not part of it. Tests are full
+# of data, and encodings are tables of code pages, to which samples of a small model would be drawn.
 SKIPPED = frozenset(
     ("site-packages", "dist-packages", "__pycache__", "encodings", "test", "tests", "idle_test")
 )

@@ -37,9 +37,7 @@ examples:
     show_default=True,
     help="Directory for what it makes; a demo that is there already is replaced.",
 )
-@click.option(
-    "--vocab-size", type=options.Count(257), metavar="N", default=4096, show_default=True
-)
+@click.option("--vocab-size", type=options.Count(257), metavar="N", default=4096, show_default=True)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),

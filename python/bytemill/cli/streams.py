@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, TextIO, TypeVar
 import click
 
 from ..errors import BytemillError
+from ..names import redacted
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -58,8 +59,8 @@ def json_option(function: Function) -> Function:
 
 
 def say(text: str) -> None:
-    """A line for the person at the terminal."""
-    click.echo(text, err=True)
+    """A line for the person at the terminal; whatever it says, no credentials of URLs."""
+    click.echo(redacted(text), err=True)
 
 
 def note(ctx: click.Context, message: str) -> None:
