@@ -45,8 +45,8 @@ OPTIONS = {
     "--shard-tokens --append-eot --no-append-eot --eot --dtype --val-fraction --shuffle --seed "
     "--threads --resume --overwrite --quiet --json --include --exclude --dry-run",
     "decode": "-t --tokenizer --format --pattern --special-token -o --output --split --overwrite",
-    "verify": "-t --tokenizer --source --pattern --special-token --quiet --json --include "
-    "--exclude",
+    "verify": "-t --tokenizer --source --pattern --special-token --include --exclude --quiet "
+    "--json",
     "inspect": "--file --ids --html --longest --color --special --pattern --special-token "
     "--overwrite --json",
     "compare": "--corpus --limit --differences --longest --extrapolate --html --special --pattern "

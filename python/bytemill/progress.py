@@ -33,9 +33,10 @@ class ProgressEvent:
             counts are merged from disk, `"compare"`; `"encode"`, with `"shuffle"` behind it if
             documents are shuffled and `"write"` on a cluster, and `"verify"` for tokens on disk;
             `"evaluate"`, `"overlap"`, `"sweep"`, `"export"` and `"import"` of language models.
-        done: merges in the phase `merge`, tokens when models are evaluated, steps in sweeps,
-            bytes in the others.
-        total: the same for the whole phase; None if it is not known.
+        done: bytes of text in the phases `count`, `encode` and `compare`, merges in `merge`, tokens
+            when models are evaluated, steps in sweeps, bytes of files in the others.
+        total: the same for the whole phase; None if it is not known. How much text compressed files
+            and records hold is estimated from what was read so far, and exact at the end.
         seconds: since the phase began.
         rate: `done` per second, over the last few seconds.
         eta: seconds left at this rate; None if the total is not known or nothing moves.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import glob
 import http.client
 import io
@@ -12,6 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 from .choosing import Candidate
@@ -71,7 +71,7 @@ def find(
     numbers = range(len(urls))
     for number in numbers if choose is None else choose(files, list(map(redacted, urls)), is_glob):
         one, full = paths[number], urls[number]
-        info = _again(redacted(full), functools.partial(system.info, one))
+        info = _again(redacted(full), partial(system.info, one))
         yield full, RemoteFile(system, one, full, info)
 
 

@@ -170,6 +170,7 @@ impl Check<'_> {
         let (mut hasher, job) = (Hasher::new(), self.job);
         let read = input.read_exact(&mut start).map_err(|e| Error::io(&path, e)).and_then(|()| {
             hasher.update(&start);
+            job.advance(start.len() as u64);
             if start != header {
                 self.found.push(format!("{}: the header does not match the manifest", file.file));
             }

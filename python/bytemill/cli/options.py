@@ -35,10 +35,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 FORMATS = click.Choice(["huggingface", "gpt2", "tiktoken", "minbpe"])
 
 
-class Count(click.ParamType):  # type: ignore[type-arg]
+class Count(click.types.IntParamType):
     """A whole number, also as `10k` or `1.5M`."""
-
-    name = "integer"
 
     def __init__(self, least: int | None = None) -> None:
         self._least = least

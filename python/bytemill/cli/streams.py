@@ -21,6 +21,7 @@ from .. import displays
 from .._files import naming
 from ..errors import BytemillError
 from ..lm.config import ABSENT, SYNONYMS
+from ..names import redacted
 from . import hints
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -107,11 +108,14 @@ def json_option(function: Function) -> Function:
 
 
 def say(text: str) -> None:
-    """Prints a line for the person at the terminal, above a progress bar if one is drawn."""
+    """Prints a line for the person at the terminal, above a progress bar if one is drawn.
+
+    Credentials of URLs are removed, whatever the line says.
+    """
     # A stderr that cannot be written (closed, on a full disk) must not hide the exit code.
     with contextlib.suppress(OSError):
         displays.clear_line(sys.stderr)
-        click.echo(text, err=True)
+        click.echo(redacted(text), err=True)
 
 
 def note(ctx: click.Context | None, message: str) -> None:
