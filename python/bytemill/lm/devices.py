@@ -111,7 +111,8 @@ def _device(train: TrainConfig, local_rank: int) -> tuple[torch.device, str]:
         return device, torch.cuda.get_device_name(device)
     if device.type == "mps":
         return device, "a GPU of Apple's"
-    return device, f"no GPU here; {torch.get_num_threads()} threads"
+    n = torch.get_num_threads()
+    return device, f"no GPU here; {n} thread{'s' if n > 1 else ''}"
 
 
 def _dtype(model: ModelConfig, train: TrainConfig, device: torch.device) -> tuple[torch.dtype, str]:

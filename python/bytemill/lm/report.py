@@ -33,7 +33,7 @@ class StepReport:
         tokens_per_s: over the last steps.
         mfu: share of the rate of matrix products on this machine.
         eta: seconds left.
-        memory: the most bytes so far.
+        memory: the most bytes so far, of this process or of the GPU.
     """
 
     step: int

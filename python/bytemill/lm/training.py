@@ -323,7 +323,7 @@ class _Session:
         epochs = config.steps * config.batch_size / self.windows.per_epoch
         self.report.say(
             f"tokens  {len(self.sources.train):,} to train on, {self.sources.facts['held_out']:,} "
-            f"held out; each is seen {epochs:.2g} times in {config.steps:,} steps"
+            f"held out; {config.steps:,} steps are {epochs:.2g} epochs"
         )
         memory = self.memory
         kind = "" if self.plan.device.type == "cpu" else f" on {self.plan.device}"
