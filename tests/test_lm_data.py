@@ -79,7 +79,7 @@ def test_random_batches() -> None:
     assert lasts == {4, 5}
     with pytest.raises(bytemill.TokensError, match="16 tokens are too few"):
         lm.get_batch(tokens[:16], 1, 16)
-    with pytest.raises(bytemill.ConfigError, match="context_length=0"):
+    with pytest.raises(bytemill.ConfigError, match="context_length must be ≥ 1, got 0"):
         lm.get_batch(tokens, 1, 0)
 
 
@@ -114,7 +114,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     np.save(tmp_path / "float.npy", np.zeros(3))
     (tmp_path / "text.npy").write_text("text")
     for name, message in {
-        "odd.bin": "3 bytes are not ids of 2 bytes each",
+        "odd.bin": "3 bytes are not whole ids of 2 bytes each",
         "float.npy": "an array of float64",
         "text.npy": "not an array of numpy",
     }.items():

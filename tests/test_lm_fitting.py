@@ -88,7 +88,7 @@ def test_one_sequence_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(bytemill.ConfigError, match="training on 1 sequence of 1,000,000") as caught:
         fitting.check_memory(model, config, plan(), base=GB // 2)
     assert "not even one sequence at a time fits" in str(caught.value.hint)
-    assert "--context" in str(caught.value.hint)
+    assert "context_length=" in str(caught.value.hint)
     assert fitting.check_memory(model, config, plan(), base=GB // 2, force=True).peak > GB
 
 

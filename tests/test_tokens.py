@@ -347,7 +347,7 @@ def test_the_end_of_text(tmp_path: Path) -> None:
     ]:
         with pytest.raises(bytemill.ConfigError, match=named) as caught:
             documents(tokenizer)
-        assert "--no-append-eot" in str(caught.value.hint)
+        assert "append_eot=False" in str(caught.value.hint)
     with pytest.raises(bytemill.ConfigError, match="'<z>' is not a special token"):
         documents(tokenizer_with("<x>"), eot="<z>")
 
@@ -377,8 +377,8 @@ def test_the_type_of_ids(tmp_path: Path) -> None:
     [
         ({"format": "parquet"}, bytemill.ConfigError, "format"),
         ({"shard_tokens": 0}, bytemill.ConfigError, "shard_tokens=0"),
-        ({"shard_tokens": -1}, bytemill.ConfigError, "shard_tokens=-1"),
-        ({"seed": -1}, bytemill.ConfigError, "seed=-1"),
+        ({"shard_tokens": -1}, bytemill.ConfigError, "shard_tokens must be from 0"),
+        ({"seed": -1}, bytemill.ConfigError, "seed must be from 0"),
         ({"val_fraction": 1.5}, bytemill.ConfigError, "val_fraction"),
         ({"val_fraction": float("nan")}, bytemill.ConfigError, "val_fraction"),
         ({"threads": 0}, bytemill.ConfigError, "threads=0"),

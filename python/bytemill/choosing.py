@@ -126,7 +126,7 @@ def warn_of_skipped_files(skipped: Sequence[SkippedFile]) -> None:
     told = [file for file in skipped if file.reason not in (EXCLUDED, NOT_INCLUDED)]
     if told:
         warnings.warn(
-            f"{describe(told)}; include= and exclude= (--include, --exclude) choose by name",
+            f"{describe(told)}; include= and exclude= choose by name",
             UserWarning,
             stacklevel=4,
         )
