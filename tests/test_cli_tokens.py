@@ -263,14 +263,12 @@ def test_no_output_is_an_input(data: Path, saved: Path) -> None:
         ("count data/*.txt -o data/3.txt", "data/3.txt"),
         ("count data -o link.counts", "data/1.txt"),
         ("convert own.json --to tiktoken -o own.json", "own.json"),
+        ("inspect own.json --file data/0.txt --html data/0.txt", "data/0.txt"),
+        ("compare own.json data --html own.json", "own.json"),
     ]
     for line, name in lines:
         before = Path(name).read_bytes()
-        result = (
-            run(*line.split(), "--overwrite", "-q")
-            if "decode" not in line
-            else run(*line.split(), "--overwrite")
-        )
+        result = run(*line.split(), "--overwrite")
         assert (result.code, "is read, and would be overwritten" in result.said) == (1, True), line
         assert Path(name).read_bytes() == before
     # What loses nothing is as good as any other overwriting.
@@ -290,7 +288,8 @@ def test_what_is_not_a_regular_file_does_not_hang(data: Path, saved: Path, kind:
                                  "--overwrite", "encode data -t T -o tokens --resume"],
         "tokens/shard-00000.npy": ["verify tokens", "decode tokens"],
         "tokens/shard-00000.docs.npy": ["verify tokens", "decode tokens"],
-        "tokens/tokenizer.json": ["verify tokens", "decode tokens", "inspect tokens/tokenizer.json"],
+        "tokens/tokenizer.json": ["verify tokens", "decode tokens",
+                                  "inspect tokens/tokenizer.json"],
         "tokens/.partial/journal.jsonl": ["encode data -t T -o tokens --resume"],
         "a.counts": ["train-tokenizer --counts a.counts -o t.json", "count data -o a.counts "
                      "--resume"],

@@ -80,6 +80,7 @@ def inspect(
         raise click.UsageError("--html shows a text: give TEXT or --file")
     if page is not None:
         options.check_file(page, overwrite)
+        options.check_not_read([page], [tokenizer, *([] if file is None else [str(file)])])
     from .. import inspection
 
     loaded = options.load(tokenizer, pattern, special_token)

@@ -11,6 +11,7 @@ import click
 
 from .. import measures
 from ..conversion import CARRIES, Format
+from ..formats import target_paths
 from ..tokenizer import Tokenizer
 from ..training import train_tokenizer as learn
 from . import options, streams
@@ -139,7 +140,7 @@ def train_tokenizer(
     reading = options.taken(limits)
     limits["engine"] = options.engine_of(limits)
     options.check_output(output, format, overwrite)
-    options.check_not_read(output, format, corpus or counts)
+    options.check_not_read(target_paths(output, format), corpus or counts)
     base = None if extend_from is None else options.load(extend_from)
     shown = options.progress(quiet, as_json)
     limits |= {
