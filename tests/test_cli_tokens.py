@@ -265,14 +265,12 @@ def test_no_output_is_an_input(data: Path, saved: Path) -> None:
         ("count data/*.txt -o data/3.txt", "data/3.txt"),
         ("count data -o link.counts", "data/1.txt"),
         ("convert own.json --to tiktoken -o own.json", "own.json"),
+        ("inspect own.json --file data/0.txt --html data/0.txt", "data/0.txt"),
+        ("compare own.json data --html own.json", "own.json"),
     ]
     for line, name in lines:
         before = Path(name).read_bytes()
-        result = (
-            run(*line.split(), "--overwrite", "-q")
-            if "decode" not in line
-            else run(*line.split(), "--overwrite")
-        )
+        result = run(*line.split(), "--overwrite")
         assert (result.code, "is read, and would be overwritten" in result.said) == (1, True), line
         assert Path(name).read_bytes() == before
     # What loses nothing is as good as any other overwriting.

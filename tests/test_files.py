@@ -133,3 +133,19 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         assert in_child(code, lock).stdout == f"out: process {os.getpid()} is writing there\n"
     assert in_child(code, lock).stdout == "written\n"
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", ["my notes", "12 34"])
+def test_a_lock_of_another_program_stays(tmp_path: Path, content: str) -> None:
+    lock = tmp_path / ".lock"
+    lock.write_text(content)
+    with (
+        pytest.raises(TokensError, match="not a lock of bytemill's"),
+        _files.writer_lock(lock, tmp_path, TokensError),
+    ):
+        pass
+    assert lock.read_text() == content
+    lock.write_text("123")
+    with _files.writer_lock(lock, tmp_path, TokensError):
+        assert lock.read_text() == str(os.getpid())
+    assert names(tmp_path) == []

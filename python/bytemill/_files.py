@@ -91,6 +91,11 @@ def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[
                     f"{what}: process {holder or '?'} is writing there",
                     "wait until it has finished, or choose another output",
                 )
+            if not re.fullmatch(rb"\d*", os.read(handle, 64)):
+                raise error(
+                    f"{path}: not a lock of bytemill's", "move it, or choose another output"
+                )
+            os.lseek(handle, 0, os.SEEK_SET)
             # The previous holder may have removed the file between our open and our lock.
             if _is_at(handle, path):
                 # For the message above only: the lock holds without it, on a full disk too.

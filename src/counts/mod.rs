@@ -38,7 +38,7 @@ use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::pieces::PieceMap;
 use counter::Counter;
-use run::{Run, SpillDir};
+use run::{Run, SpillDir, sweep};
 
 /// Files are counted in chunks of about this many bytes: small enough for the second-level cache
 /// and for an even spread over threads, large enough for the costs of a chunk not to show.
@@ -98,6 +98,7 @@ impl Counts {
 
     /// Sets the directory in which runs are put, in one of their own.
     pub fn set_spill_dir(&mut self, directory: PathBuf) {
+        sweep(&directory);
         // Runs that are there already hold on to theirs.
         self.dir = Arc::new(SpillDir::new(directory));
     }

@@ -2,7 +2,7 @@
 //!
 //! Runs lie in a directory of their own with a name that tells whose it is. It is made with the
 //! first run and goes with the last owner, whether the work succeeded, failed or was interrupted;
-//! only a killed process leaves it behind.
+//! only a killed process leaves it, and the next one that uses the same place removes it.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -48,7 +48,7 @@ impl SpillDir {
         if let Some((path, _)) = &*made {
             return Ok(path.clone());
         }
-        files::sweep_directories(&self.base, PREFIX);
+        sweep(&self.base);
         for number in 0u32.. {
             let path = self.base.join(format!("{PREFIX}{}-{number}", std::process::id()));
             match make_private(&path) {
@@ -88,6 +88,11 @@ impl Drop for SpillDir {
             let _ = fs::remove_dir_all(path);
         }
     }
+}
+
+/// Removes the directories in `base` that killed processes left.
+pub fn sweep(base: &Path) {
+    files::sweep_directories(base, PREFIX);
 }
 
 /// A directory that only its owner may read: it holds text.

@@ -119,6 +119,7 @@ def compare(
     n_bytes, extrapolated = measures.parse_size(limit) or None, measures.parse_size(extrapolate)
     if page is not None:
         options.check_file(page, overwrite)
+        options.check_not_read([page], [*paths, *(p for places in named.values() for p in places)])
     loaded: dict[str, Tokenizer] = {}
     for path in paths:
         # The same file twice is allowed, if pointless; names must differ all the same.

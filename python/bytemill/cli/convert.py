@@ -8,6 +8,7 @@ import click
 
 from ..conversion import CARRIES, Format
 from ..conversion import convert as convert_tokenizer
+from ..formats import target_paths
 from . import options, streams
 from .train_tokenizer import inspect_command
 
@@ -47,7 +48,7 @@ def convert(
     options.check_output(output, format, overwrite)
     # What the new format does not carry would be lost with the old file.
     if len(CARRIES[format]) < 2:
-        options.check_not_read(output, format, [tokenizer])
+        options.check_not_read(target_paths(output, format), [tokenizer])
     loaded = options.load(tokenizer, pattern, special_token)
     done = convert_tokenizer(loaded, output, format=format, overwrite=overwrite)
     if as_json:

@@ -78,6 +78,7 @@ def inspect(
         raise click.UsageError("give TEXT or --file, not both")
     if page is not None:
         options.check_file(page, overwrite)
+        options.check_not_read([page], [tokenizer, *([] if file is None else [str(file)])])
     from .. import inspection
 
     loaded = options.load(tokenizer, pattern, special_token)

@@ -217,13 +217,13 @@ def _is_read_only(directory: Path) -> bool:
     return hasattr(os, "statvfs") and bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
 
 
-def check_not_read(path: Path, format: Format, names: Sequence[str]) -> None:
-    """Refuses to write a tokenizer over what is read to make it: files, directories or globs."""
-    targets = [target for target in target_paths(path, format) if target.exists()]
-    local = [name for name in names if name != STDIN and not is_url(name)] if targets else []
+def check_not_read(outputs: Sequence[Path], names: Sequence[str]) -> None:
+    """Refuses to write over what is read: files, directories or globs."""
+    there = [output for output in outputs if output.exists()]
+    local = [name for name in names if name != STDIN and not is_url(name)] if there else []
     read = [path for name in local for path in expand(name)]
-    for target in targets:
-        _files.refuse_input(target, read)
+    for output in there:
+        _files.refuse_input(output, read)
 
 
 def _os_error(code: int, path: Path) -> OSError:

@@ -12,7 +12,7 @@ import click
 from .. import measures
 from ..conversion import CARRIES, Format
 from ..counts import DEFAULT_PATTERN, DEFAULT_SPECIALS
-from ..formats import stages
+from ..formats import stages, target_paths
 from ..preview import Counting
 from ..tokenizer import Tokenizer
 from ..training import learn
@@ -145,7 +145,7 @@ def train_tokenizer(
     reading = options.taken(limits)
     limits["engine"] = options.engine_of(limits)
     options.check_output(output, format, overwrite)
-    options.check_not_read(output, format, corpus or counts)
+    options.check_not_read(target_paths(output, format), corpus or counts)
     base = None if extend_from is None else options.load(extend_from)
     shown = options.progress(quiet, as_json)
     limits |= {
