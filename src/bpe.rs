@@ -7,6 +7,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::memory::{out_of_memory, reserve, try_reserve};
+
 /// No rank: the two do not merge.
 pub const NONE: u32 = u32::MAX;
 /// From this many tokens on, the heap is faster than the array.
@@ -98,15 +100,22 @@ fn merge_long(
     debug_assert!(n < END as usize);
     let Scratch { ranks, next, previous, heap } = scratch;
     ranks.clear();
+    next.clear();
+    previous.clear();
+    for list in [&mut *ranks, next, previous] {
+        reserve(list, n);
+    }
     ranks.extend(tokens.windows(2).map(|pair| rule.rank(pair[0], pair[1])));
     ranks.push(NONE);
-    next.clear();
     next.extend(1..n as u32);
     next.push(END);
-    previous.clear();
     previous.push(END);
     previous.extend(0..n as u32 - 1);
     heap.clear();
+    // There may be as many entries, and it may grow.
+    if heap.capacity() < n && !try_reserve(|| heap.try_reserve(n)) {
+        out_of_memory(n * size_of::<u64>());
+    }
     // Rank above, position below: the smallest entry is the leftmost of the lowest rank.
     let entry = |rank: u32, at: u32| Reverse(u64::from(rank) << 32 | u64::from(at));
     heap.extend(

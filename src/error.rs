@@ -27,6 +27,10 @@ pub enum Error {
     },
     /// The caller asked to stop.
     Interrupted,
+    /// Memory, or room for a thread, that could not be had.
+    Memory(String),
+    /// What must never happen.
+    Bug(String),
     /// What somebody raised who reads for us.
     Foreign(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -81,7 +85,11 @@ impl Error {
             | Error::Corpus(report)
             | Error::Tokenizer(report)
             | Error::Tokens(report) => Some(report),
-            Error::Io { .. } | Error::Interrupted | Error::Foreign(_) => None,
+            Error::Io { .. }
+            | Error::Interrupted
+            | Error::Memory(_)
+            | Error::Bug(_)
+            | Error::Foreign(_) => None,
         }
     }
 
@@ -125,6 +133,8 @@ impl fmt::Display for Error {
             }
             Error::Io { path, source } => write!(f, "{}: {source}", path.display()),
             Error::Interrupted => f.write_str("interrupted"),
+            Error::Memory(what) => write!(f, "out of memory: {what}"),
+            Error::Bug(what) => write!(f, "{what}; this is a bug in bytemill"),
             Error::Foreign(error) => error.fmt(f),
         }
     }

@@ -30,6 +30,7 @@ mod heap;
 pub mod job;
 pub mod lanes;
 pub mod learn;
+mod memory;
 pub mod merges;
 pub mod naive;
 pub mod pages;

@@ -7,6 +7,8 @@
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
+use crate::memory::{out_of_memory, try_reserve};
+
 /// Values for which all bytes zero is a value, and which need not be dropped.
 ///
 /// # Safety
@@ -44,24 +46,27 @@ unsafe impl<T: Plain + Send> Send for Pages<T> {}
 unsafe impl<T: Plain + Sync> Sync for Pages<T> {}
 
 impl<T: Plain> Pages<T> {
-    /// `len` zeros.
+    /// `len` zeros; unwinds where there is no memory for them.
     pub fn new(len: usize) -> Self {
-        let size = len.saturating_mul(size_of::<T>());
-        // Where mapping fails, so may allocating, which then says so.
-        if size >= LARGE
-            && let Ok(mut map) = memmap2::MmapMut::map_anon(size)
-        {
+        Pages::try_new(len).unwrap_or_else(|| out_of_memory(len.saturating_mul(size_of::<T>())))
+    }
+
+    /// The same for who can do without.
+    pub fn try_new(len: usize) -> Option<Self> {
+        let size = len.checked_mul(size_of::<T>())?;
+        if size >= LARGE {
+            let mut map = memmap2::MmapMut::map_anon(size).ok()?;
             #[cfg(target_os = "linux")]
             // Without huge pages all works as well, only slower.
             let _ = map.advise(memmap2::Advice::HugePage);
             let start = NonNull::from(&mut map[..]).cast();
-            return Pages { start, len, _memory: Memory::Mapped { _map: map } };
+            return Some(Pages { start, len, _memory: Memory::Mapped { _map: map } });
         }
         // SAFETY: `Plain` says that zeros are a value.
         let zero: T = unsafe { std::mem::zeroed() };
         let mut values = vec![zero; len];
         let start = NonNull::from(&mut values[..]).cast();
-        Pages { start, len, _memory: Memory::Allocated { _values: values } }
+        Some(Pages { start, len, _memory: Memory::Allocated { _values: values } })
     }
 
     /// The first value, for those who look after borrowing themselves.
@@ -94,7 +99,7 @@ impl<T> DerefMut for Pages<T> {
 pub fn with_room<T>(n: usize) -> Vec<T> {
     let mut list: Vec<T> = Vec::new();
     // It is a guess, and to fail is not what a guess is for.
-    if list.try_reserve_exact(n).is_err() {
+    if !try_reserve(|| list.try_reserve_exact(n)) {
         return list;
     }
     #[cfg(target_os = "linux")]

@@ -13,6 +13,7 @@ pub use sorted::{Block, SortedPieces};
 use std::sync::LazyLock;
 
 use crate::error::Result;
+use crate::memory::{filled, reserve};
 use crate::pages::{Pages, Plain, prefetch};
 use crate::pattern::Pattern;
 use crate::seed::seed;
@@ -396,7 +397,7 @@ impl<V: Plain> ShortTable<V> {
 
 impl<V: Plain + Default> LongTable<V> {
     fn new(capacity: usize) -> Self {
-        LongTable { entries: vec![LongEntry::default(); capacity], len: 0, arena: Vec::new() }
+        LongTable { entries: filled(LongEntry::default(), capacity), len: 0, arena: Vec::new() }
     }
 
     fn bytes(&self, entry: &LongEntry<V>) -> &[u8] {
@@ -416,7 +417,7 @@ impl<V: Plain + Default> LongTable<V> {
     }
 
     fn grow(&mut self) {
-        let larger = vec![LongEntry::default(); self.entries.len() * 2];
+        let larger = filled(LongEntry::default(), self.entries.len() * 2);
         let mask = larger.len() - 1;
         for entry in std::mem::replace(&mut self.entries, larger) {
             if entry.length > 0 {
@@ -513,6 +514,7 @@ impl<V: Plain + Default> PieceMap<V> {
                 at = self.long.slot(piece, hash);
             }
             let start = self.long.arena.len();
+            reserve(&mut self.long.arena, piece.len());
             self.long.arena.extend_from_slice(piece);
             self.long.entries[at] =
                 LongEntry { hash, start, length: piece.len(), value: V::default() };

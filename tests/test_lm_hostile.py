@@ -159,6 +159,7 @@ def test_a_hostile_config(name: str, run: Path, ids: Path) -> None:
             # Whatever would be computed is not at issue here.
             patch.setattr("bytemill.lm.training._Session.go", lambda self, new: None)
             patch.setattr("bytemill.lm.training.warm_up", lambda *_: None)
+            patch.setattr("bytemill.lm.training.check_memory", lambda *_, **__: None)
             patch.setattr("bytemill.lm.training._Session.__init__", lambda *_: None)
             with contextlib.suppress(bytemill.CheckpointError, bytemill.TokensError):
                 lm.train(ids, run, resume=True, **QUIET)

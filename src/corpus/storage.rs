@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::reading::Trouble;
 use super::source::Source;
 use crate::error::{Error, Result};
+use crate::memory::reserve;
 
 /// Bytes by position. Read by many threads at once.
 pub trait Storage: Send + Sync + fmt::Debug {
@@ -78,7 +79,8 @@ pub fn ended_early(name: &dyn fmt::Display, start: u64, length: usize) -> Error 
 pub fn read_range(storage: &dyn Storage, start: u64, end: u64, buffer: &mut Vec<u8>) -> Result<()> {
     let length = (end - start) as usize;
     // No shrinking and zeroing again: a worker's buffer is the same size nearly every time.
-    if buffer.len() < length {
+    if let Some(more) = length.checked_sub(buffer.len()) {
+        reserve(buffer, more);
         buffer.resize(length, 0);
     }
     buffer.truncate(length);

@@ -21,6 +21,7 @@ use super::storage::Storage;
 use super::unpack::Input;
 use super::{separated, text};
 use crate::error::{Error, Result};
+use crate::memory::reserve;
 
 /// What is read at a time.
 const STEP: usize = 64 << 10;
@@ -131,7 +132,9 @@ impl Stream {
     }
 
     fn take(&mut self, n: usize) -> Vec<u8> {
-        let taken = self.buffer[self.start..self.start + n].to_vec();
+        let mut taken = Vec::new();
+        reserve(&mut taken, n);
+        taken.extend_from_slice(&self.buffer[self.start..self.start + n]);
         self.pass(n);
         taken
     }
@@ -144,6 +147,7 @@ impl Stream {
         }
         while !self.ended && self.held() < wanted {
             let before = self.buffer.len();
+            reserve(&mut self.buffer, STEP);
             self.buffer.resize(before + STEP, 0);
             let read = self.input.read(&mut self.buffer[before..]);
             self.buffer.truncate(before + *read.as_ref().unwrap_or(&0));

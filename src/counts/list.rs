@@ -1,5 +1,7 @@
 //! Pieces with their counts as a plain list.
 
+use crate::memory::reserve;
+
 /// Pieces with their counts, end to end in one buffer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PieceList {
@@ -11,7 +13,10 @@ pub struct PieceList {
 impl PieceList {
     /// An empty list with room for this many pieces and bytes.
     pub fn with_capacity(n_pieces: usize, n_bytes: usize) -> Self {
-        PieceList { bytes: Vec::with_capacity(n_bytes), entries: Vec::with_capacity(n_pieces) }
+        let mut list = PieceList::default();
+        reserve(&mut list.bytes, n_bytes);
+        reserve(&mut list.entries, n_pieces);
+        list
     }
 
     /// Adds a piece.

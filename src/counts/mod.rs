@@ -36,6 +36,7 @@ use std::thread;
 use crate::corpus::{Block, Context, Cutter, Input, Inputs, Reader, Scratch, Skipped, Text};
 use crate::error::{Error, Result};
 use crate::job::Job;
+use crate::memory::{caught, error_of, spawn};
 use crate::pieces::PieceMap;
 use counter::Counter;
 use run::{Run, SpillDir, sweep};
@@ -320,19 +321,17 @@ fn on_each<T: Send>(
     thread::scope(|scope| {
         let (work, failed) = (&work, &failed);
         let one = move |table| {
-            let result = work(table, failed);
+            let result = caught(|| work(table, failed));
             if result.is_err() {
                 failed.store(true, Relaxed);
             }
             result
         };
-        let handles: Vec<_> =
-            tables.iter_mut().map(|table| scope.spawn(move || one(table))).collect();
+        let handles: Result<Vec<_>> =
+            tables.iter_mut().map(|table| spawn(scope, move || one(table))).collect();
         let mut result = Ok(());
-        for handle in handles {
-            let one = handle.join().unwrap_or_else(|_| {
-                Err(Error::corpus("a counting thread failed; this is a bug in bytemill"))
-            });
+        for handle in handles.inspect_err(|_| failed.store(true, Relaxed))? {
+            let one = handle.join().unwrap_or_else(|cause| Err(error_of(cause.as_ref())));
             // The first error is the one to show; those of others are often its consequence.
             if result.is_ok() {
                 result = one;

@@ -7,8 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use super::{Recognise, Tokenizer, Worker};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::job::Job;
+use crate::memory::{caught, error_of, spawn};
 use crate::pages;
 use crate::specials::Segment;
 
@@ -176,34 +177,35 @@ impl Tokenizer {
         let output = Mutex::new(output);
         let locked = || output.lock().unwrap_or_else(PoisonError::into_inner);
         let work = || -> Result<()> {
-            let _job = job.on_this_thread();
-            let mut worker = self.worker();
-            loop {
-                let number = next.fetch_add(1, Relaxed);
-                let Some(group) = groups.get(number) else { break };
-                job.check()?;
-                let mut encoded = locked().spare.pop().unwrap_or_default();
-                encode(&mut worker, group.items.clone(), &mut encoded)?;
-                job.advance(group.size as u64);
-                let placed = locked().put(number, encoded);
-                for Placed { mut group, to } in placed {
-                    // SAFETY: there is room for them, which nobody else has.
-                    unsafe { to.copy_from_nonoverlapping(group.ids.as_ptr(), group.ids.len()) };
-                    group.ids.clear();
-                    group.lengths.clear();
-                    locked().spare.push(group);
+            caught(|| {
+                let _job = job.on_this_thread();
+                let mut worker = self.worker();
+                loop {
+                    let number = next.fetch_add(1, Relaxed);
+                    let Some(group) = groups.get(number) else { break };
+                    job.check()?;
+                    let mut encoded = locked().spare.pop().unwrap_or_default();
+                    encode(&mut worker, group.items.clone(), &mut encoded)?;
+                    job.advance(group.size as u64);
+                    let placed = locked().put(number, encoded);
+                    for Placed { mut group, to } in placed {
+                        // SAFETY: there is room for them, which nobody else has.
+                        unsafe { to.copy_from_nonoverlapping(group.ids.as_ptr(), group.ids.len()) };
+                        group.ids.clear();
+                        group.lengths.clear();
+                        locked().spare.push(group);
+                    }
                 }
-            }
-            self.give_back(worker);
-            Ok(())
+                self.give_back(worker);
+                Ok(())
+            })
         };
         thread::scope(|scope| {
-            let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            let mut result = Ok(());
+            // Where there is no room for another thread, those there are do all.
+            let handles: Vec<_> = (1..threads).map_while(|_| spawn(scope, work).ok()).collect();
+            let mut result = work();
             for handle in handles {
-                let one = handle.join().unwrap_or_else(|_| {
-                    Err(Error::tokenizer("an encoding thread failed; this is a bug in bytemill"))
-                });
+                let one = handle.join().unwrap_or_else(|cause| Err(error_of(cause.as_ref())));
                 result = result.and(one);
             }
             result

@@ -315,7 +315,7 @@ impl Cache {
         if !self.pays() || self.heap_bytes() + more > self.limit {
             return false;
         }
-        let larger = Pages::new(self.entries.len() * 2);
+        let Some(larger) = Pages::try_new(self.entries.len() * 2) else { return false };
         let old = std::mem::replace(&mut self.entries, larger);
         (self.len, self.hits, self.misses) = (0, 0, 0);
         for entry in old.iter().filter(|entry| entry.key != 0) {

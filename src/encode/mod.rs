@@ -29,6 +29,7 @@ use sha2::{Digest, Sha256};
 use crate::bpe::{self, Rule};
 use crate::corpus::Cutter;
 use crate::error::{Error, Result};
+use crate::memory::reserve;
 use crate::pattern::Pattern;
 use crate::pieces::PieceMap;
 use crate::spec::{MergeRule, Spec};
@@ -298,6 +299,7 @@ impl Tokenizer {
                 piece.len()
             )));
         }
+        reserve(tokens, piece.len());
         tokens.extend(piece.iter().map(|&byte| u32::from(byte)));
         bpe::merge(tokens, &ByRank(self.vocab.pairs()), scratch);
         Ok(())

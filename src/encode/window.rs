@@ -29,6 +29,7 @@ use std::collections::HashMap;
 
 use super::{Merger, Recognise, Tokenizer};
 use crate::error::Result;
+use crate::memory::reserve;
 use crate::pieces::BATCH;
 use crate::specials::Segment;
 use crate::vocab::NONE;
@@ -247,6 +248,7 @@ impl Tokenizer {
                 *size *= 2;
                 continue;
             };
+            reserve(ids, n);
             ids.extend(merger.tokens[..n].iter().map(|&rank| self.vocab.rank_id(rank)));
             at += length;
             *size = borders.window;

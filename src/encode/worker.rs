@@ -12,6 +12,7 @@ use super::long::LongCache;
 use super::small::Small;
 use crate::bpe::Scratch;
 use crate::error::Result;
+use crate::memory::reserve;
 use crate::pieces::{Key, Records};
 use crate::vocab::Joins;
 
@@ -226,7 +227,7 @@ impl Waiting {
         let same = |one: usize| (unseen[one].start, unseen[one].n);
         let n_found: usize = unseen.iter().map(|one| same(one.same as usize).1).sum();
         // What is behind the last of them is copied too, and does not matter.
-        ids.reserve(known.len() + n_found + BLOCK);
+        reserve(ids, known.len() + n_found + BLOCK);
         known.reserve(BLOCK);
         found.reserve(BLOCK);
         let mut to = ids.len();

@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use pyo3::exceptions::{PyFileExistsError, PyKeyboardInterrupt, PyOSError, PyRuntimeError};
+use pyo3::exceptions::{
+    PyFileExistsError, PyKeyboardInterrupt, PyMemoryError, PyOSError, PyRuntimeError,
+};
 use pyo3::prelude::*;
 
 use crate::error::{Error, Report, Result};
 use crate::job::Job;
+use crate::memory::{caught, error_of, spawn};
 
 /// How often signals are looked at and progress is reported.
 const BEAT: Duration = Duration::from_millis(50);
@@ -28,12 +31,15 @@ pub fn run<T: Send>(
     let done = AtomicBool::new(false);
     let caller = thread::current();
     let (outcome, failure) = thread::scope(|scope| {
-        let handle = scope.spawn(|| {
+        let handle = match spawn(scope, || {
             // The caller is woken also if the work panics.
             let _wake = Wake(&done, &caller);
             let _job = job.on_this_thread();
-            work(job)
-        });
+            caught(|| work(job))
+        }) {
+            Ok(handle) => handle,
+            Err(error) => return (Ok(Err(error)), None),
+        };
         let mut failure = None;
         while !done.load(Ordering::Acquire) {
             py.detach(|| thread::park_timeout(BEAT));
@@ -50,7 +56,7 @@ pub fn run<T: Send>(
         return Err(error);
     }
     let value = outcome
-        .map_err(|_| PyRuntimeError::new_err("bytemill failed inside; please report this"))?
+        .unwrap_or_else(|cause| Err(error_of(cause.as_ref())))
         .map_err(|error| to_python(py, error))?;
     report(job, progress)?;
     Ok(value)
@@ -95,6 +101,10 @@ pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
         Error::Tokenizer(report) => ("TokenizerError", report),
         Error::Tokens(report) => ("TokensError", report),
         Error::Interrupted => return PyKeyboardInterrupt::new_err(()),
+        Error::Memory(what) => return PyMemoryError::new_err(what),
+        Error::Bug(_) => {
+            return PyRuntimeError::new_err("bytemill failed inside; please report this");
+        }
         Error::Foreign(error) => {
             return match error.downcast::<PyErr>() {
                 Ok(error) => *error,

@@ -13,6 +13,7 @@ use crate::encode::{self, Tokenizer};
 use crate::error::{Error, Result};
 use crate::formats;
 use crate::job::{Job, Phase};
+use crate::memory::caught;
 use crate::spec::{Merge, MergeRule, Spec, SpecialToken};
 
 /// A tokenizer's tables. Immutable, usable from many threads at once.
@@ -74,7 +75,7 @@ impl Core {
         ignore_merges: bool,
     ) -> PyResult<Self> {
         let spec = spec_of(py, tokens, merges, special_tokens, pattern, ignore_merges)?;
-        Tokenizer::new(&spec).map(Core::new).map_err(|e| to_python(py, e))
+        caught(|| Tokenizer::new(&spec)).map(Core::new).map_err(|e| to_python(py, e))
     }
 
     /// A tokenizer from the contents of its files, each with a name for messages.
@@ -97,7 +98,7 @@ impl Core {
             ("gpt2", [merges]) => formats::read_gpt2(&first.1, &merges.1, &pattern, &specials),
             _ => Err(Error::tokenizer(format!("unknown kind of tokenizer file {kind:?}"))),
         };
-        let error = match spec.and_then(|spec| Tokenizer::new(&spec)) {
+        let error = match caught(|| spec.and_then(|spec| Tokenizer::new(&spec))) {
             Ok(tokenizer) => return Ok(Core::new(tokenizer)),
             // These formats have no pattern: the caller's is not the fault of the file.
             Err(error @ Error::Config(_)) if matches!(kind, "tiktoken" | "gpt2") => error,

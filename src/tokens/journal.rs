@@ -26,6 +26,7 @@ use super::shards::SplitState;
 use crate::corpus::Skipped;
 use crate::error::{Error, Result};
 use crate::files;
+use crate::memory::{error_of, spawn};
 
 /// The name of the file.
 pub const NAME: &str = "journal.jsonl";
@@ -208,12 +209,12 @@ pub struct Keeper<'scope, 'a> {
 
 impl<'scope, 'a: 'scope> Keeper<'scope, 'a> {
     /// Begins to keep.
-    pub fn new<'env>(scope: &'scope Scope<'scope, 'env>, journal: Journal<'a>) -> Self {
+    pub fn new<'env>(scope: &'scope Scope<'scope, 'env>, journal: Journal<'a>) -> Result<Self> {
         let (notes, received) = sync_channel::<Note>(1);
         let busy = Arc::new(AtomicBool::new(false));
         let busy_there = Arc::clone(&busy);
-        let thread = scope.spawn(move || keep(journal, &received, &busy_there));
-        Keeper { notes, busy, thread }
+        let thread = spawn(scope, move || keep(journal, &received, &busy_there))?;
+        Ok(Keeper { notes, busy, thread })
     }
 
     /// Whether an entry would be written at once.
@@ -231,9 +232,7 @@ impl<'scope, 'a: 'scope> Keeper<'scope, 'a> {
     /// Waits until all entries are written.
     pub fn finish(self) -> Result<Journal<'a>> {
         drop(self.notes);
-        let (journal, result) = self.thread.join().map_err(|_| {
-            Error::tokens("the thread that keeps the journal failed; this is a bug in bytemill")
-        })?;
+        let (journal, result) = self.thread.join().map_err(|cause| error_of(cause.as_ref()))?;
         result.map(|()| journal)
     }
 }

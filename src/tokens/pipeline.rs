@@ -10,8 +10,9 @@ use std::thread;
 use super::manifest::Dtype;
 use crate::corpus::{Block, Context, InOrder, Position, Scratch, Skipped, StretchEnd, Text};
 use crate::encode::{OpenPiece, Recognise, Tokenizer};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::job::{Job, Phase};
+use crate::memory::{caught, error_of, spawn};
 
 /// Text of a chunk: its ids, four bytes each, stay in a processor's own cache until they are
 /// narrowed.
@@ -81,8 +82,15 @@ pub fn for_each_chunk(
     };
     thread::scope(|scope| {
         let over = Over(&queue);
-        let workers: Vec<_> =
-            (0..threads).map(|_| scope.spawn(|| work(&reader, &queue, target, job))).collect();
+        let mut workers = Vec::new();
+        for _ in 0..threads {
+            match spawn(scope, || work(&reader, &queue, target, job)) {
+                Ok(worker) => workers.push(worker),
+                // Where there is no room for another thread, those there are do all.
+                Err(_) if !workers.is_empty() => drop(Left(&queue)),
+                Err(error) => return Err(error),
+            }
+        }
         let result = loop {
             match queue.take() {
                 Ok(Some(encoded)) => {
@@ -97,13 +105,8 @@ pub fn for_each_chunk(
         };
         drop(over);
         // All of them are waited for, whoever fails.
-        let failed = workers.into_iter().filter_map(|worker| worker.join().err()).count();
-        match result {
-            Ok(()) if failed > 0 => {
-                Err(Error::tokenizer("an encoding thread failed; this is a bug in bytemill"))
-            }
-            other => other,
-        }
+        let failed = workers.into_iter().filter_map(|worker| worker.join().err()).last();
+        result.and(failed.map_or(Ok(()), |cause| Err(error_of(cause.as_ref()))))
     })
 }
 
@@ -215,7 +218,8 @@ fn work(reader: &Mutex<Reader<'_>>, queue: &Queue, target: Target<'_>, job: &Job
         let number = reader.next;
         // The lock is held while waiting; no other worker could make progress anyway.
         let Some(mut encoded) = queue.buffer_for(number) else { return };
-        let (block, context) = match job.check().and_then(|()| reader.chunks.next_block()) {
+        let next = || job.check().and_then(|()| reader.chunks.next_block());
+        let (block, context) = match caught(next) {
             Ok(Some(block)) => {
                 reader.next += 1;
                 (block, reader.chunks.context())
@@ -232,7 +236,8 @@ fn work(reader: &Mutex<Reader<'_>>, queue: &Queue, target: Target<'_>, job: &Job
         };
         // The rest of an open piece is for the worker that has its beginning.
         held = block.is_open().then_some(reader);
-        let result = job.check().and_then(|()| worker.encode(block, &context, &mut encoded));
+        let encode = || job.check().and_then(|()| worker.encode(block, &context, &mut encoded));
+        let result = caught(encode);
         queue.put(number, result.map(|()| encoded));
     }
 }

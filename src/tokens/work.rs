@@ -154,7 +154,7 @@ impl<'a> Work<'a> {
         };
         let chunks = InOrder::new(self.inputs, sources, context, (place.source, place.at));
         thread::scope(|scope| {
-            let mut notes = Notes::new(Keeper::new(scope, journal), self.manner);
+            let mut notes = Notes::new(Keeper::new(scope, journal)?, self.manner);
             let mut broken = false;
             let result = for_each_chunk(chunks, target, threads, self.job, |chunk| {
                 broken = true;
@@ -200,7 +200,7 @@ impl<'a> Work<'a> {
         let mut splits = documents::split_writers(self.plan, self.partial, states, self.job)?;
         let place = Place { source: self.plan.sources.len(), at: Position::default(), ..end };
         thread::scope(|scope| {
-            let notes = Notes::new(Keeper::new(scope, journal), self.manner);
+            let notes = Notes::new(Keeper::new(scope, journal)?, self.manner);
             let mut gathering = Gathering { splits: &mut splits, current: 0, notes, place };
             let total = self.plan.splits().len();
             self.job.enter(Phase::Shuffle, shuffle::size(self.plan, self.partial)?);

@@ -384,7 +384,7 @@ class _Session:
             if self.stop.asked and self.step < config.steps:
                 self._save()
                 self.report.say(
-                    f"stopped at step {self.step:,}, with a checkpoint; resume the run to continue from there"
+                    f"stopped at step {self.step:,}, with a checkpoint: resume the run to continue"
                 )
                 raise KeyboardInterrupt
         self.world.wait()
