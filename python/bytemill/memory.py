@@ -11,7 +11,7 @@ from pathlib import Path
 from .errors import ConfigError
 from .measures import parse_size, resident_memory, size
 
-__all__ = ["MemoryLimit", "allowed_memory", "available_memory", "memory_limit"]
+__all__ = ["MemoryLimit", "address_space", "allowed_memory", "available_memory", "memory_limit"]
 
 # Of what is allowed, this share is taken where no limit is given: other programs, the page cache
 # and what Python itself will still need live on the rest.
@@ -88,9 +88,10 @@ def _limits(root: Path) -> Iterator[int]:
         yield physical
     for file in _control_groups(root):
         yield from _limit(file)
-    own = _address_space()
+    own = address_space()
     if own:
-        yield own
+        # What is mapped but not in memory counts, too.
+        yield max(own - _mapped_only(root), 0)
 
 
 def _physical() -> int:
@@ -116,13 +117,21 @@ def _physical() -> int:
         return 0
 
 
-def _address_space() -> int:
+def address_space() -> int:
+    """The limit on this process's address space (`ulimit -v`), 0 if there is none."""
     if sys.platform == "win32":
         return 0
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return 0 if soft == resource.RLIM_INFINITY else soft
+
+
+def _mapped_only(root: Path) -> int:
+    fields = _read(root / "proc/self/statm").split()
+    if len(fields) < 2:
+        return 0
+    return (int(fields[0]) - int(fields[1])) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _control_groups(root: Path) -> Iterator[Path]:

@@ -81,6 +81,12 @@ impl Stream {
         Ok(())
     }
 
+    /// Bytes that it holds.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.buffer.len() + self.piece.held()
+    }
+
     /// Up to where the buffer is certain.
     fn certain(&self) -> Option<usize> {
         self.cutter.cut_before(&self.buffer)

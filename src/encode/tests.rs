@@ -205,6 +205,25 @@ fn a_stream_is_one_text() {
     });
 }
 
+/// One without a cut for long is handed out in parts, too.
+#[test]
+fn a_stream_holds_little_of_a_long_piece() {
+    for tokenizer in tokenizers() {
+        for unit in ["a", " ", "-", "the", "ab"] {
+            let text = format!("x {}<|end|>{0} y", unit.repeat(500_000 / unit.len()));
+            let mut stream = Stream::new(Arc::clone(&tokenizer), Recognise::All).unwrap();
+            let (mut got, mut largest) = (Vec::new(), 0);
+            for part in text.as_bytes().chunks(10_007) {
+                stream.push(part, &mut got).unwrap();
+                largest = largest.max(stream.held());
+            }
+            stream.finish(&mut got).unwrap();
+            assert!(got == ids(&tokenizer, text.as_bytes()), "{unit:?}");
+            assert!(largest < 250_000, "{unit:?}: {largest}");
+        }
+    }
+}
+
 #[test]
 fn a_batch_is_its_texts() {
     let tokenizer = trained("gpt2", 350);

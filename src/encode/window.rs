@@ -112,6 +112,12 @@ impl OpenPiece {
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
+
+    /// Bytes that have no ids yet.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.bytes.len()
+    }
 }
 
 impl Tokenizer {

@@ -88,6 +88,7 @@ fn recognise(data: &[u8]) -> Option<&'static str> {
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     crate::job::set_caller_check(gateway::check_signals);
+    crate::heap::spare_address_space();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("UNICODE_VERSION", pattern::UNICODE_VERSION)?;
     module.add("MAX_TOKENS", crate::vocab::MAX_TOKENS)?;

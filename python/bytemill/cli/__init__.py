@@ -9,6 +9,7 @@ was written on, a program with two commands: argparse 0.03 s, click 0.08 s, type
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ import click
 
 from .. import __version__
 from ..errors import BytemillError
+from ..memory import address_space
 from . import streams
 from .account import account
 from .compare import compare
@@ -36,6 +38,8 @@ from .train import train
 from .train_tokenizer import train_tokenizer
 
 __all__ = ["app", "main"]
+
+NO_ROOM = ("failed to map segment", "cannot allocate memory", "Cannot allocate memory")
 
 EXAMPLES = """\b
 examples:
@@ -57,6 +61,9 @@ class _Root(click.Group):
         return list(self.commands)  # in the order of work, not of the alphabet
 
     def invoke(self, ctx: click.Context) -> Any:
+        if address_space():
+            # numpy's BLAS maps memory for each thread, and interrupts the process if it cannot.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = lambda message, *_args, **_more: streams.note(ctx, str(message))
@@ -74,6 +81,12 @@ def _exit_code(ctx: click.Context | None, work: Callable[[], Any]) -> int:
         return 0
     except (BytemillError, OSError, MemoryError) as error:
         streams.fail(ctx, error)
+        return 1
+    except ImportError as error:
+        # What the loader says where there is no room for a library.
+        if not any(text in str(error) for text in NO_ROOM):
+            raise
+        streams.fail(ctx, MemoryError())
         return 1
     except (KeyboardInterrupt, click.Abort):
         streams.interrupted(ctx)

@@ -17,10 +17,11 @@ from typing import Any, BinaryIO, TextIO, TypeVar
 
 import click
 
-from .. import displays
+from .. import displays, measures
 from .._files import naming
 from ..errors import BytemillError
 from ..lm.config import ABSENT, SYNONYMS
+from ..memory import address_space
 from ..names import redacted
 from . import hints
 
@@ -188,7 +189,11 @@ def explain(error: BaseException) -> tuple[str, str | None]:
     if isinstance(error, BytemillError):
         return error.message, error.hint
     if isinstance(error, MemoryError):
-        return "out of memory", None
+        limit = address_space()
+        return (
+            f"out of memory: {error}" if str(error) else "out of memory",
+            f"this process may use {measures.size(limit)} (ulimit -v)" if limit else None,
+        )
     hint = None
     if isinstance(error, FileNotFoundError):
         hint = f"the path is relative to {os.getcwd()}" if _relative(error) else "check the path"

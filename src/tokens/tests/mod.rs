@@ -4,6 +4,7 @@
 mod assembling;
 mod damage;
 mod interruptions;
+mod long_pieces;
 
 use std::fs;
 use std::path::{Path, PathBuf};
