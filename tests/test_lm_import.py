@@ -214,7 +214,7 @@ def test_training_starts_from_a_run(exported: Path, small: Tokenizer) -> None:
         lm.train(top / "tokens", top / "x", start_from=top / "imported", num_layers=3)
     with pytest.raises(ConfigError, match="lies in the run that is to be replaced"):
         lm.train(top / "tokens", top / "tuned", start_from=top / "tuned", overwrite=True)
-    with pytest.raises(ConfigError, match=r"nothing to resume\n.*--start-from"):
+    with pytest.raises(ConfigError, match=r"nothing to resume\n.*start_from="):
         lm.train(top / "tokens", top / "imported", resume=True)
     other = small.with_vocab_size(300)
     other.encode_files(top / "text.txt", top / "others", progress=False)

@@ -199,7 +199,7 @@ def test_the_old_stays_until_the_new_is_whole(
     assert len(Tokens(out)) > 0
     with pytest.raises(bytemill.ConfigError, match="an interrupted run left") as caught:
         tokenizer.encode_files(many, out)
-    assert "--resume" in str(caught.value.hint)
+    assert "resume=True" in str(caught.value.hint)
     with pytest.raises(bytemill.ConfigError, match="begun with 320 sources"):
         tokenizer.encode_files(sources, out, resume=True)
     tokens = tokenizer.encode_files(many, out, resume=True)

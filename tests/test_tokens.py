@@ -347,7 +347,7 @@ def test_the_end_of_text(tmp_path: Path) -> None:
     ]:
         with pytest.raises(bytemill.ConfigError, match=named) as caught:
             documents(tokenizer)
-        assert "--no-append-eot" in str(caught.value.hint)
+        assert "append_eot=False" in str(caught.value.hint)
     with pytest.raises(bytemill.ConfigError, match="'<z>' is not a special token"):
         documents(tokenizer_with("<x>"), eot="<z>")
 
