@@ -195,7 +195,9 @@ def train_tokenizer(
         )
     elif not quiet:
         text = measures.text_size(learnt.text_bytes, file_bytes)
-        _summary(tokenizer, output, format, text, seconds)
+        # The line before says how much there was, unless that lay otherwise on disk.
+        origin = f"from {text} " if file_bytes not in (0, learnt.text_bytes) else ""
+        _summary(tokenizer, output, format, origin, seconds)
 
 
 def _dry_run(
@@ -223,12 +225,14 @@ def _beside(output: Path) -> Path | None:
     return output.parent if output.parent.is_dir() else None
 
 
-def _summary(tokenizer: Tokenizer, output: Path, format: Format, text: str, seconds: float) -> None:
+def _summary(
+    tokenizer: Tokenizer, output: Path, format: Format, origin: str, seconds: float
+) -> None:
     n_special = len(tokenizer.special_tokens)
     streams.say(
         f"saved   {output}: {len(tokenizer):,} ids (256 bytes, {len(tokenizer.merges):,} merges, "
         f"{n_special} special token{'' if n_special == 1 else 's'}) "
-        f"from {text} in {measures.duration(seconds)}"
+        f"{origin}in {measures.duration(seconds)}"
     )
     streams.say(f"next    {inspect_command(tokenizer, output, format)} 'any text'")
 
