@@ -425,6 +425,75 @@ def test_no_kill_of_a_starting_training_locks_out_the_next(
 
 
 @POSIX
+@pytest.mark.parametrize("kind", ["export", "import"])
+def test_no_kill_of_an_export_or_import_is_in_the_way(kind: str, tmp_path: Path) -> None:
+    small_lm.run(tmp_path / "source")
+    lm.export_run(tmp_path / "source", tmp_path / "model")
+    top = tmp_path / "top"
+    top.mkdir()
+
+    def write(overwrite: bool = False) -> Any:
+        if kind == "export":
+            lm.export_run(tmp_path / "source", top / "out", overwrite=overwrite)
+        else:
+            lm.import_run(tmp_path / "model", top / "out", tokenizer=False, overwrite=overwrite)
+
+    for overwrite in (False, True):
+        at = 1
+        while killed(top, at, lambda overwrite=overwrite: write(overwrite)):
+            out = top / "out"
+            assert not overwrite or (out / "config.json").exists()
+            write(overwrite=out.exists() and (out / "config.json").exists())
+            assert names(top) == ["out"]
+            assert not list(out.rglob(".*"))
+            if not overwrite:
+                shutil.rmtree(out)
+            at += 1
+        assert at > 5
+
+
+@POSIX
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_no_kill_of_a_sweep_locks_out_the_next(
+    ids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("plot_settings", "plot_curves"):  # which take most of the time
+        monkeypatch.setattr(f"bytemill.lm.search.{name}", lambda *_: None)
+    place, old, left = tmp_path / "sweep", tmp_path / "old", tmp_path / "left"
+    options = SMALL | {"steps": 1, "eval_every": 0, "checkpoint_every": 1}
+
+    def sweep(out: Path, **flags: Any) -> list[str]:
+        found = lm.sweep(ids, out, {"lr": [1e-3, 1e-2]}, **flags, **options)
+        return [trial.status for trial in found.trials]
+
+    sweep(old)
+    expected = sorted(str(path.relative_to(old)) for path in old.rglob("*"))
+    states = set()
+    for overwrite in (False, True):
+        at = 1
+        while True:
+            shutil.rmtree(place, ignore_errors=True)
+            if overwrite:
+                shutil.copytree(old, place)
+            if not killed(place, at, lambda overwrite=overwrite: sweep(place, overwrite=overwrite)):
+                break
+            at += 1
+            found = sorted(str(p.relative_to(place)) for p in place.rglob("*"))
+            state = tuple(re.sub("[0-9a-f]{8}.bytemill", "", name) for name in found)
+            if state in states:
+                continue
+            states.add(state)
+            shutil.rmtree(left, ignore_errors=True)
+            if place.exists():
+                shutil.copytree(place, left)
+            again = "resume" if len(states) % 2 else "overwrite"
+            assert sweep(left, **{again: True}) == ["done", "done"]
+            assert sorted(str(path.relative_to(left)) for path in left.rglob("*")) == expected
+    assert len(states) > 20
+
+
+@POSIX
 def test_leftovers_of_a_killed_start_are_as_good_as_nothing(ids: Path, tmp_path: Path) -> None:
     for options in ({}, {"resume": True}, {"overwrite": True}):
         for left in ([], [".lock"], [".lock", ".config.json.0123abcd.bytemill"]):

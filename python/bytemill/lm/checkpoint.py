@@ -409,6 +409,10 @@ def _copy(target: Tensor, source: Tensor) -> None:
     target.copy_(like(source, target))
 
 
+# What optimizers keep of every parameter that they have updated, torch's and ours.
+NEEDED = {"AdamW": {"step", "exp_avg", "exp_avg_sq"}, "Muon": {"momentum_buffer"}}
+
+
 def optimizer_state(
     model: nn.Module, optimizer: AnyOptimizer
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -453,6 +457,9 @@ def fill_optimizer(
     for parameter, state in states.items():
         p = named[parameter]
         owner = optimizer.owner(p) if isinstance(optimizer, Optimizers) else optimizer
+        missing = NEEDED.get(type(owner).__name__, set()) - state.keys()
+        if missing:
+            raise CheckpointError(f"{name}: damaged: no {min(missing)} of {parameter}", _OLDER)
         for key, value in state.items():
             if isinstance(value, Tensor) and value.shape == p.shape:
                 state[key] = like(value, p).clone()

@@ -49,7 +49,11 @@ def stored_config(run: Path, resume: bool, overwrite: bool) -> dict[str, Any] | 
             f"{run}: the directory holds something that is not a run: {there[0].name}",
             "only a run is ever resumed or replaced; name another directory",
         )
-    stored = read_config(run)
+    try:
+        stored = read_config(run)
+    except CheckpointError as error:
+        hint = "it stays as it is: name another directory, or remove this one yourself"
+        raise CheckpointError(error.message, hint) from None
     if not (resume or overwrite):
         raise ConfigError(
             f"{run}: there is a run already",
