@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import csv
 import gzip
 import io
 import json
 import lzma
 import os
+import struct
 import tarfile
 import tempfile
 import zipfile
@@ -32,6 +34,7 @@ EOT = "<|endoftext|>"
 TOKENIZER = bytemill.train_tokenizer(iter(["the cat sat on the mat, the cats"] * 3), vocab_size=270)
 zstandard = pytest.importorskip("zstandard")
 pyarrow = pytest.importorskip("pyarrow")
+feather = pytest.importorskip("pyarrow.feather")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 PACKINGS: dict[str, Callable[[bytes], bytes]] = {
@@ -245,6 +248,17 @@ def test_packed_text_in_several_members(parts: list[bytes], packing: str) -> Non
         counts = _native.Counts(["gpt2"], [EOT], 2)
         counts.add_files(Corpus(path).inputs(), None, 25)
         assert dict(counts.items()) == reference.count([b"".join(parts)], [EOT], "gpt2"), text
+
+
+def test_a_damaged_arrow_file_is_a_corpus_error_wherever_the_damage_is(tmp_path: Path) -> None:
+    """Lengths in it may ask for more memory than there is, which pyarrow reports otherwise."""
+    path = tmp_path / "a.arrow"
+    feather.write_feather(pyarrow.table({"text": ["some text " * 3] * 50}), str(path))
+    data = path.read_bytes()
+    for at in range(0, len(data) - 8, 3):
+        path.write_bytes(data[:at] + struct.pack("<q", 1 << 46) + data[at + 8 :])
+        with contextlib.suppress(bytemill.CorpusError):  # or read as well as before
+            bytemill.count_corpus(path)
 
 
 def test_kinds_of_columns(tmp_path: Path) -> None:

@@ -86,7 +86,10 @@ class Columns:
         kind = Parquet if self._entry.format == "parquet" else arrow_table
         try:
             return kind(arrow, self._entry, self._field, self._on_error)
-        except (arrow.ArrowInvalid, arrow.ArrowTypeError, EOFError) as error:
+        # Among them more memory than there is, which a damaged length asks for.
+        except (arrow.ArrowException, OSError, EOFError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
             raise self._damaged(error) from None
 
     def _damaged(self, error: Exception) -> CorpusError:

@@ -58,7 +58,7 @@ class Table:
         arrow = self._arrow
         try:
             column = self.column(number)
-        except (arrow.ArrowInvalid, OSError, EOFError) as error:
+        except (arrow.ArrowException, OSError, EOFError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             if self._on_error == "skip":

@@ -130,7 +130,7 @@ def message_problem(outcome: Outcome, killed: bool, full: bool) -> str | None:
         return f"exit code {outcome.code}"
     if outcome.code == 1 and "error:" not in outcome.err:
         return "no error message"
-    if full and outcome.code == 1 and "area/" not in outcome.err:
+    if full and outcome.code == 1 and "area" not in outcome.err:
         return "the error names no file"
     return None
 
