@@ -377,7 +377,7 @@ def _system_swap() -> Callable[[bytes, bytes], int] | None:
 def sync(path: Path) -> None:
     """Flushes a file or directory to disk."""
     # Windows cannot open directories; there the rename itself must do.
-    with contextlib.suppress(PermissionError):
+    with contextlib.suppress(PermissionError), naming(path):
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)

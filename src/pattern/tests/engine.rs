@@ -254,10 +254,10 @@ fn short_texts(alphabet: &[&str]) -> Vec<String> {
     let mut texts = vec![String::new()];
     let mut first = 0;
     for _ in 0..5 {
-        for i in first..texts.len() {
-            let text = texts[i].clone();
+        let shorter = texts[first..].to_vec();
+        first = texts.len();
+        for text in shorter {
             texts.extend(alphabet.iter().map(|letter| format!("{text}{letter}")));
-            first += 1;
         }
     }
     texts
