@@ -67,9 +67,7 @@ class RegexTokenizer(Tokenizer):
         self._learn(self._pieces(text), vocab_size, verbose)
 
     def _expression(self) -> str:
-        # A pattern here is always an expression, even if it reads like the name of one of ours.
-        name = re.fullmatch(r"[\w.-]+", self.pattern)
-        return f"(?:{self.pattern})" if name else self.pattern or WHOLE
+        return self.pattern or WHOLE
 
     def _pieces(self, text: str) -> list[bytes]:
         if self._compiled is not None:
