@@ -180,6 +180,8 @@ def sweep(
             raise CheckpointError(
                 f"{place}: another process wrote there since this one was started", "start again"
             )
+        for name in names:
+            tidy(place / name)
         if overwrite and names:
             _clear(place, names)
             names = []
