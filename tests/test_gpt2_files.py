@@ -18,12 +18,14 @@ TEXT = "low lower lowest newer wider slow slowly "
 
 @pytest.fixture(scope="module")
 def old() -> Tokenizer:
-    return train_tokenizer(iter([TEXT * 9]), 270)
+    return train_tokenizer(iter([TEXT * 9]), vocab_size=270)
 
 
 @pytest.fixture(scope="module")
 def new() -> Tokenizer:
-    return train_tokenizer(iter([TEXT[::-1] * 9]), 266, special_tokens=["<|end|>", "<|pad|>"])
+    return train_tokenizer(
+        iter([TEXT[::-1] * 9]), vocab_size=266, special_tokens=["<|end|>", "<|pad|>"]
+    )
 
 
 def load(path: Path) -> Tokenizer:

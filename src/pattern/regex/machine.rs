@@ -20,7 +20,7 @@ use super::program::{Inst, Program, Run, RunKind, START, Sizes};
 use crate::error::Error;
 use crate::job;
 
-/// Steps that are allowed anywhere: about a second.
+/// Steps that are allowed anywhere: a second or two.
 const MAX_STEPS: u64 = 200_000_000;
 /// Further steps for each byte that was searched already: a hundred times what common expressions
 /// take. And one for each byte of the text, which a single match may have to read.
@@ -32,7 +32,7 @@ const RUN_BYTES_PER_STEP: usize = 2;
 /// Bytes that are compared in one step.
 const BYTES_PER_STEP: usize = 16;
 /// What remembering a place counts: a look into memory, most likely.
-const STEPS_PER_MEMORY: usize = 8;
+const STEPS_PER_MEMORY: usize = 32;
 /// What looking up the case of a character outside ASCII counts.
 const STEPS_PER_FOLDING: usize = 1 << 10;
 /// Characters of a class that are passed without a count.
