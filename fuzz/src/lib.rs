@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytemill::corpus::{
     Context, Cutter, GivenBytes, Giver, InOrder, Input, Inputs, Kind, OnError, Pipe, Place,
-    Position, Reading, Scratch, Source, Storage, Text, Unpacked,
+    Position, Reading, Scratch, Source, Storage, StretchEnd, Text, Unpacked,
 };
 use bytemill::counts::Counts;
 use bytemill::error::{Error, Result};
@@ -148,7 +148,13 @@ fn piped(data: &[u8], kind: Kind, reading: &Reading) -> Inputs {
 fn blocks(inputs: &Inputs, chunk_size: usize, from: Position) -> Result<Vec<(Position, Found)>> {
     let job = job();
     let sources = inputs.sources()?;
-    let context = Context { cutter: &CUTTER, reading: &inputs.reading, chunk_size, job: &job };
+    let context = Context {
+        cutter: &CUTTER,
+        reading: &inputs.reading,
+        chunk_size,
+        open_pieces: false,
+        job: &job,
+    };
     let mut in_order = InOrder::new(inputs, &sources, context, (0, from));
     let mut scratch = Scratch::default();
     let mut blocks = Vec::new();
@@ -157,9 +163,9 @@ fn blocks(inputs: &Inputs, chunk_size: usize, from: Position) -> Result<Vec<(Pos
         let mut found = Found::default();
         block.read(&context, &mut scratch, &mut skipped, &mut |text| {
             match text {
-                Text::Stretch { text, ends } => {
+                Text::Stretch { text, end } => {
                     found.push(Part::Text(text.to_vec()));
-                    if ends {
+                    if end == StretchEnd::Text {
                         found.push(Part::EndOfText);
                     }
                 }
