@@ -464,7 +464,7 @@ def test_no_kill_of_a_sweep_locks_out_the_next(
     options = SMALL | {"steps": 1, "eval_every": 0, "checkpoint_every": 1}
 
     def sweep(out: Path, **flags: Any) -> list[str]:
-        found = lm.sweep(ids, out, {"lr": [1e-3, 1e-2]}, **flags, **options)
+        found = lm.sweep(ids, out, {"lr": [1e-3]}, **flags, **options)
         return [trial.status for trial in found.trials]
 
     sweep(old)
@@ -488,7 +488,7 @@ def test_no_kill_of_a_sweep_locks_out_the_next(
             if place.exists():
                 shutil.copytree(place, left)
             again = "resume" if len(states) % 2 else "overwrite"
-            assert sweep(left, **{again: True}) == ["done", "done"]
+            assert sweep(left, **{again: True}) == ["done"]
             assert sorted(str(path.relative_to(left)) for path in left.rglob("*")) == expected
     assert len(states) > 20
 

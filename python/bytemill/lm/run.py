@@ -122,8 +122,10 @@ def clear_run(run: Path) -> None:
     Its writer must hold the lock.
     """
     read_config(run)
-    _unlink(run / BEST, run / METRICS, run / OUTCOME)
-    for path in contents(run):
+    _unlink(run / OUTCOME)
+    # The newest step first, and metrics after them: what is left half-way is a run that has come
+    # less far, and may be resumed as such.
+    for path in reversed(contents(run)):
         if STEP.fullmatch(path.name) and path.is_dir():
             remove_step(path)
     events = run / EVENTS
@@ -131,7 +133,7 @@ def clear_run(run: Path) -> None:
         _unlink(*(path for path in contents(events) if EVENT_FILE.fullmatch(path.name)))
         with contextlib.suppress(OSError):  # not empty
             events.rmdir()
-    _unlink(run / TOKENIZER, run / CONFIG)
+    _unlink(run / BEST, run / METRICS, run / TOKENIZER, run / CONFIG)
 
 
 def _unlink(*paths: Path) -> None:
