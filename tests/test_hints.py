@@ -76,12 +76,15 @@ def test_keywords_become_options(command: str, hint: str, shown: str) -> None:
         ('input_format="x" is not known', "--input-format x is not known"),
         ("vocab_size must be ≥ 257, got 100", "--vocab-size must be ≥ 257, got 100"),
         ("threads must be ≥ 1, got 0", "--threads must be ≥ 1, got 0"),
-        ("resume=True contradicts overwrite=True", "--resume contradicts --overwrite"),
+        ("it has overwrite=True in it", "it has --overwrite in it"),
         # What is in a file is not on the command line.
         ("a.toml: vocab_size=100 is too small", "a.toml: vocab_size=100 is too small"),
         ("id 5 is not below vocab_size=5", "id 5 is not below vocab_size=5"),
         ("data/year=2024/lang=en: no file matches", "data/year=2024/lang=en: no file matches"),
         ("threads of many colours", "threads of many colours"),
+        ("threads=2.txt: no such file or directory", "threads=2.txt: no such file or directory"),
+        # An option of another command: this one has it from a file.
+        ("context_length=0 cannot be", "context_length=0 cannot be"),
     ],
 )
 def test_keywords_that_begin_a_message_become_options(message: str, shown: str) -> None:

@@ -27,6 +27,7 @@ static CASE: LazyLock<Case> = LazyLock::new(|| {
     let (source, out) = (folder.join("source.txt"), folder.join("tokens"));
     fs::write(&source, b"the cat sat on the mat<|end|>a dog".repeat(5)).expect("a source");
     let options = Options {
+        tokenizer_file: None,
         format: Format::Shards,
         dtype: None,
         shard_tokens: 20,

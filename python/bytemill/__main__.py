@@ -1,5 +1,6 @@
 """The program `bytemill`, also `python -m bytemill`."""
 
+import signal
 import sys
 
 
@@ -8,9 +9,12 @@ def main() -> int:
     try:
         from .cli import main as run
 
-        return run()
+        code = run()
     except KeyboardInterrupt:
-        return 130
+        code = 130
+    # The work is over. Python prints a traceback if Ctrl-C comes while it shuts down.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return code
 
 
 if __name__ == "__main__":

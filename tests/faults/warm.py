@@ -115,6 +115,8 @@ def _be_child(
 ) -> None:
     """The process of one command; does not return."""
     code = 1
+    # Ctrl-C counts while the command runs, and neither while it is prepared nor after it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.chdir(folder)
@@ -130,12 +132,16 @@ def _be_child(
         if limits.memory is not None:
             most = _address_space() + limits.memory
             resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         code = function() or 0
+    except KeyboardInterrupt:
+        code = 130  # before or after the command itself, as bytemill.__main__ has it
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
     except BaseException:
         traceback.print_exc()
     finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         with contextlib.suppress(BaseException):
             atexit._run_exitfuncs()
         if injected is not None:

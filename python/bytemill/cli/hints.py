@@ -2,8 +2,8 @@
 
 The library writes its messages for Python: a hint names options as keywords, always with the sign,
 `overwrite=True`, `on_error="skip"`, `text_field=`. Here those become options: `--overwrite`,
-`--on-error skip`, `--text-field`. Only names that are options of some command are touched, those of
-the running command first. Names without the sign may be anything, such as the keys of a file.
+`--on-error skip`, `--text-field`. A hint may be about another command; the options of the running
+one go first. Names without the sign may be anything, such as the keys of a file.
 """
 
 from __future__ import annotations
@@ -26,48 +26,58 @@ ALIASES = {"special_tokens": "special_token", "n_longest": "longest", "out": "ou
 
 
 def in_hint(text: str, ctx: click.Context | None) -> str:
-    """A hint with its keywords as options."""
-    return _translated(text, ctx, lambda found: found["value"] is not None)
+    """A hint with its keywords as options; before a command has started (None), as it is."""
+    if ctx is None:
+        return text
+    running, others = _commands(ctx)
+    return _translated(text, [running, *others], lambda found: found["value"] is not None)
 
 
 def in_message(text: str, ctx: click.Context | None) -> str:
-    """A message with its keywords as options, where they surely are those of the command line.
+    """A message with its keywords as options, where they surely are those of the running command.
 
     That is at the start (`vocab_size=100 is too small`); after the name of a file they may be what
     is in the file.
     """
 
+    if ctx is None:
+        return text
+
     def is_option(found: re.Match[str]) -> bool:
         if found["value"] in ("=True", "=False"):
             return True
-        rule = text.startswith(" must be", found.end())
-        return found.start() == 0 and (bool(found["value"]) or rule)
+        after = text[found.end() :]
+        says = after.startswith((" ", ",")) if found["value"] else after.startswith(" must be")
+        return found.start() == 0 and says
 
-    return _translated(text, ctx, is_option)
-
-
-def _translated(
-    text: str, ctx: click.Context | None, is_option: Callable[[re.Match[str]], bool]
-) -> str:
-    def option(found: re.Match[str]) -> str:
-        option = _find(found["name"], ctx) if is_option(found) else None
-        return found[0] if option is None else _spelled(option, found["value"] or "=")
-
-    return KEYWORD.sub(option, text)
+    return _translated(text, [_commands(ctx)[0]], is_option)
 
 
-def _find(name: str, ctx: click.Context | None) -> click.Option | None:
-    """The option of that name: of the running command, else of any."""
-    if ctx is None:
-        return None  # no command has started
+def _commands(ctx: click.Context) -> tuple[click.Command, list[click.Command]]:
+    """The running command and the others."""
     root = ctx.find_root()
     commands = dict(getattr(root.command, "commands", {}))
     running = commands.pop(root.invoked_subcommand, root.command)
-    for command in (running, *commands.values()):
-        for param in command.params:
-            if isinstance(param, click.Option) and param.name == ALIASES.get(name, name):
-                return param
-    return None
+    return running, list(commands.values())
+
+
+def _translated(
+    text: str, commands: list[click.Command], is_option: Callable[[re.Match[str]], bool]
+) -> str:
+    options = {
+        param.name: param
+        for command in reversed(commands)
+        for param in command.params
+        if isinstance(param, click.Option)
+    }
+
+    def translated(found: re.Match[str]) -> str:
+        option = options.get(ALIASES.get(found["name"], found["name"]))
+        if option is None or not is_option(found):
+            return found[0]
+        return _spelled(option, found["value"] or "=")
+
+    return KEYWORD.sub(translated, text)
 
 
 def _spelled(option: click.Option, value: str) -> str:
