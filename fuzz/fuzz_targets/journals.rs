@@ -97,6 +97,7 @@ fn files(directory: &Path) -> Files {
 
 fn case(shuffle: bool) -> Case {
     let options = Options {
+        tokenizer_file: None,
         format: Format::Shards,
         dtype: None,
         shard_tokens: 50,
