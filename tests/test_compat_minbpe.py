@@ -385,8 +385,8 @@ def test_issue_13_overridden_methods_are_called() -> None:
     assert Reversed().encode("abc") == [99, 98, 97]
 
 
-def test_issue_13_learnt_tokens_of_equal_bytes() -> None:
-    # "ab" + "c" and "a" + "bc" are both learnt: the core holds each token once.
+def test_issue_13_tokens_of_equal_bytes() -> None:
+    # "ab" + "c" and "a" + "bc" are both tokens: the core holds each string of bytes once.
     text = "ab." * 9 + "bc." * 8 + "abc." * 7 + "abc"
     tokenizer = BasicTokenizer()
     tokenizer.merges = {AB: 256, BC: 257, ABC: 258, (97, 257): 259}

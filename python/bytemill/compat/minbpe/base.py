@@ -64,14 +64,14 @@ def render_token(t: bytes) -> str:
     return replace_control_characters(t.decode("utf-8", "replace"))
 
 
-class Changes(dict[Pair, int]):
+class WatchedDict(dict[Pair, int]):
     """A dictionary that counts its changes, so that those since the last look cost nothing."""
 
     n_changes = 0
 
 
 def _counted(change: Callable[..., Any]) -> Callable[..., Any]:
-    def counted(self: Changes, *args: Any, **named: Any) -> Any:
+    def counted(self: WatchedDict, *args: Any, **named: Any) -> Any:
         self.n_changes += 1
         return change(self, *args, **named)
 
@@ -79,8 +79,8 @@ def _counted(change: Callable[..., Any]) -> Callable[..., Any]:
 
 
 for _name in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault"):
-    setattr(Changes, _name, _counted(getattr(dict, _name)))
-Changes.update = _counted(dict.update)  # type: ignore[method-assign]
+    setattr(WatchedDict, _name, _counted(getattr(dict, _name)))
+WatchedDict.update = _counted(dict.update)  # type: ignore[method-assign]
 
 
 class Tokenizer:
@@ -123,7 +123,7 @@ class Tokenizer:
         """Learns `vocab_size - 256` merges; with `min_count` fewer, if there are no more."""
         assert vocab_size >= 256, f"vocab_size must be ≥ 256, got {vocab_size}"
         n_merges = vocab_size - 256
-        merges = Changes()
+        merges = WatchedDict()
         vocab = {byte: bytes([byte]) for byte in range(256)}
         for pair, count in islice(learn(pieces, min_count or 1), n_merges):
             new = 256 + len(merges)
@@ -148,7 +148,7 @@ class Tokenizer:
         """The core with the present merges; None if it cannot have them."""
         merges = self.merges
         if (id(merges), len(merges)) != self._encoding:
-            if isinstance(merges, Changes):
+            if isinstance(merges, WatchedDict):
                 state: Any = merges, merges.n_changes
             else:
                 # Only a comparison shows whether it was changed in place.
@@ -214,7 +214,7 @@ class Tokenizer:
         specials = [line.rsplit(" ", 1) for line in lines[3:end]]
         merges = [line.split() for line in lines[end:] if line.strip()]
         self.pattern = lines[1].strip()
-        self.merges = Changes(
+        self.merges = WatchedDict(
             {(int(left), int(right)): 256 + i for i, (left, right) in enumerate(merges)}
         )
         self.special_tokens = {text: int(id) for text, id in specials}

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from ... import _files
 from ...errors import MissingPackageError
 from ._first_met import Pair
-from .base import Changes, vocab_lines
+from .base import WatchedDict, vocab_lines
 from .regex import GPT4_SPLIT_PATTERN, RegexTokenizer
 
 __all__ = ["GPT4_SPECIAL_TOKENS", "GPT4_SPLIT_PATTERN", "GPT4Tokenizer", "bpe", "recover_merges"]
@@ -67,7 +67,7 @@ class GPT4Tokenizer(RegexTokenizer):
                 "pip install tiktoken",
             ) from error
         ranks: dict[bytes, int] = tiktoken.get_encoding("cl100k_base")._mergeable_ranks
-        self.merges = Changes(recover_merges(ranks))
+        self.merges = WatchedDict(recover_merges(ranks))
         self.vocab = self._build_vocab()
         # In this vocabulary the ids of bytes are not in their order: a byte is renamed to its id
         # before merging, and tokens, which are made of such names, back after it.
