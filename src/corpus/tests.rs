@@ -314,9 +314,10 @@ proptest! {
             let files = Files::new(&[(name, data.clone())]);
             let (whole, _, _) = read(&files.inputs(), 1 << 20, Default::default()).unwrap();
             let mut cuts = cuts.clone();
+            cuts.extend([0, u64::MAX]);
             cuts.sort_unstable();
-            cuts.insert(0, 0);
-            cuts.push(u64::MAX);
+            // No plan has ranges without a byte; an empty file is of the range that begins with it.
+            cuts.dedup();
             let mut inputs = files.inputs();
             let one = inputs.list.pop().unwrap();
             for range in cuts.windows(2) {
@@ -353,8 +354,10 @@ proptest! {
         let stop = read(&files.inputs(), 64, Default::default());
         let (found, skipped, _) = read(&skipping(files.inputs()), 64, Default::default()).unwrap();
         match stop {
-            Ok((parts, nothing, _)) => {
-                prop_assert!(nothing.is_empty() && skipped.is_empty());
+            Ok((parts, strays, _)) => {
+                // A name that was damaged may make a member one that is not of the corpus.
+                prop_assert!(strays.0.keys().all(|kind| kind == "stray_file"), "{:?}", strays);
+                prop_assert_eq!(strays, skipped.clone());
                 prop_assert_eq!(&parts, &found);
             }
             Err(error) => {
