@@ -185,7 +185,7 @@ class _Journal:
         counts.save(self.directory / part)
         files = [source.stamp for source in batch]
         entry = {"part": part, "files": files, "text_bytes": counts.bytes_read}
-        with open(self._file, "ab") as file:
+        with _files.naming(self._file), open(self._file, "ab") as file:
             file.write(self._line(entry))
             file.flush()
             os.fsync(file.fileno())
