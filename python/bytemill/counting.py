@@ -127,7 +127,7 @@ def _check_parts(directory: Path, allowed: bool) -> None:
     if not allowed:
         raise ConfigError(
             f"{directory}: an interrupted run left its parts here",
-            "resume=True goes on with them, overwrite=True begins anew",
+            "resume=True continues with them, overwrite=True begins anew",
         )
 
 
