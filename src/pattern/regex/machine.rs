@@ -32,7 +32,7 @@ const RUN_BYTES_PER_STEP: usize = 2;
 /// Bytes that are compared in one step.
 const BYTES_PER_STEP: usize = 16;
 /// What remembering a place counts: a look into memory, most likely.
-const STEPS_PER_MEMORY: usize = 32;
+const STEPS_PER_MEMORY: usize = 8;
 /// What looking up the case of a character outside ASCII counts.
 const STEPS_PER_FOLDING: usize = 1 << 10;
 /// Characters of a class that are passed without a count.
