@@ -145,7 +145,7 @@ fn read_split(part: &Component<'_>) -> Result<String> {
             regex_stage(regex).map_err(|error| error.in_file(&part.path))?
         }
         // A text stands for itself, though it may read like a name.
-        (None, Some(text)) if pattern::is_name(text) => format!("(?:{})", escape(text)),
+        (None, Some(text)) if pattern::is_name(&escape(text)) => format!("(?:{text})"),
         (None, Some(text)) => escape(text).into_owned(),
         _ => return Err(part.error("its pattern is neither a Regex nor a String")),
     };
