@@ -115,7 +115,7 @@ fn case(shuffle: bool) -> Case {
     fs::remove_dir_all(&case.out).expect("removed");
     encode(&case, 5).expect_err("unplugged");
     case.partial = files(&case.out.join(".partial"));
-    assert!(case.partial[JOURNAL].split(|&byte| byte == b'\n').count() > 4, "some entries");
+    assert!(case.partial[JOURNAL].split(|&byte| byte == b'\n').count() > 2, "some entries");
     case
 }
 
