@@ -362,10 +362,8 @@ impl<'a> Machine<'a> {
     fn look_behind(&mut self, pc: usize, at: usize, sizes: Sizes) -> Result<bool, Stop> {
         let mut start = at;
         for n_back in 0.. {
-            if n_back >= sizes.least {
-                if self.run(pc, start, Some(at))?.is_some() {
-                    return Ok(true);
-                }
+            if n_back >= sizes.least && self.run(pc, start, Some(at))?.is_some() {
+                return Ok(true);
             }
             self.count(1)?;
             match chars::before(self.text, start) {

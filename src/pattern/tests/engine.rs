@@ -252,13 +252,11 @@ fn agrees(regex: &str, texts: &[String]) {
 /// All strings of up to five of these.
 fn short_texts(alphabet: &[&str]) -> Vec<String> {
     let mut texts = vec![String::new()];
-    let mut first = 0;
+    let mut longest = texts.clone();
     for _ in 0..5 {
-        for i in first..texts.len() {
-            let text = texts[i].clone();
-            texts.extend(alphabet.iter().map(|letter| format!("{text}{letter}")));
-            first += 1;
-        }
+        let longer = |text: &String| alphabet.iter().map(|c| format!("{text}{c}")).collect();
+        longest = longest.iter().flat_map::<Vec<String>, _>(longer).collect();
+        texts.extend_from_slice(&longest);
     }
     texts
 }
