@@ -100,29 +100,29 @@ fn malformed_models_are_refused() {
     for (data, part) in [
         ("minbpe v2\n", "line 1 (byte offset 0): \"minbpe v2\" is not \"minbpe v1\""),
         ("minbpe v1\n", "line 2 (byte offset 10): the file ends before the split pattern"),
-        ("minbpe v1\na\n", "line 3 (byte offset 12): the file ends before the number"),
-        ("minbpe v1\na\n-1\n", "\"-1\" is not a number of lines"),
-        ("minbpe v1\na\n9\n<s> 300\n", "line 5 (byte offset 22): the file ends before a special"),
+        ("minbpe v1\n.\n", "line 3 (byte offset 12): the file ends before the number"),
+        ("minbpe v1\n.\n-1\n", "\"-1\" is not a number of lines"),
+        ("minbpe v1\n.\n9\n<s> 300\n", "line 5 (byte offset 22): the file ends before a special"),
         (
-            "minbpe v1\na\n1\n<s>300\n",
+            "minbpe v1\n.\n1\n<s>300\n",
             "line 4 (byte offset 14): \"<s>300\" is not a text and an id",
         ),
-        ("minbpe v1\na\n1\n<s> x\n", "\"<s> x\" is not a text and an id"),
-        ("minbpe v1\na\n1\n 300\n", "the special token 300 is empty"),
-        ("minbpe v1\na\n2\n<s> 300\n<s> 301\n", "the special token \"<s>\" is there twice"),
-        ("minbpe v1\na\n1\n<s> 97\n", "two tokens have the id 97: \"a\" and \"<s>\""),
-        ("minbpe v1\na\n0\n1\n", "line 4 (byte offset 14): \"1\" is not a merge of two ids"),
-        ("minbpe v1\na\n0\n1 2 3\n", "is not a merge of two ids"),
-        ("minbpe v1\na\n0\n\n1 2\n", "\"\" is not a merge of two ids"),
+        ("minbpe v1\n.\n1\n<s> x\n", "\"<s> x\" is not a text and an id"),
+        ("minbpe v1\n.\n1\n 300\n", "the special token 300 is empty"),
+        ("minbpe v1\n.\n2\n<s> 300\n<s> 301\n", "the special token \"<s>\" is there twice"),
+        ("minbpe v1\n.\n1\n<s> 97\n", "two tokens have the id 97: \"a\" and \"<s>\""),
+        ("minbpe v1\n.\n0\n1\n", "line 4 (byte offset 14): \"1\" is not a merge of two ids"),
+        ("minbpe v1\n.\n0\n1 2 3\n", "is not a merge of two ids"),
+        ("minbpe v1\n.\n0\n\n1 2\n", "\"\" is not a merge of two ids"),
         (
-            "minbpe v1\na\n0\n97 256\n",
+            "minbpe v1\n.\n0\n97 256\n",
             "the merge that makes 256 uses 256, which is not made before",
         ),
         (
-            "minbpe v1\na\n0\n97 98\n97 98\n",
+            "minbpe v1\n.\n0\n97 98\n97 98\n",
             "the token \"ab\" is there twice, with the ids 256 and 257",
         ),
-        (&format!("minbpe v1\na\n0\n{long}"), "take more than 268435456 bytes"),
+        (&format!("minbpe v1\n.\n0\n{long}"), "take more than 268435456 bytes"),
     ] {
         let text = message(read_minbpe(data.as_bytes()));
         assert!(text.contains(part), "{text}\ndoes not say\n{part}");
