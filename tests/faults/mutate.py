@@ -20,7 +20,7 @@ MEMORY, MEMORY_PER_BYTE = 96 << 20, 64
 SECONDS, SECONDS_PER_BYTE = 3.0, 1e-5
 # A process that takes longer hangs; one that asks for more memory does not get it, so that it does
 # not end other programs.
-LIMITS = Limits(seconds=30, memory=6 << 30)
+LIMITS = Limits(seconds=120, memory=6 << 30)
 
 
 def mutate(
@@ -35,7 +35,7 @@ def mutate(
             usual = [_run(place, line, reader.files) for line in reader.lines]
             for line, outcome in zip(reader.lines, usual):
                 if outcome.code != 0:
-                    raise RuntimeError(f"{line} failed with sound files:\n{outcome.err}")
+                    raise RuntimeError(f"{line} failed with sound files: {outcome}")
             findings = Findings()
             for number in at or range(n_mutations):
                 _try_one(place, reader, usual, seed, number, findings)

@@ -63,7 +63,10 @@ class Limits(NamedTuple):
     memory: int | None = None
 
 
-NO_LIMITS = Limits(120.0)
+# On a busy machine, too: a process that only waits is found sooner.
+NO_LIMITS = Limits(300.0)
+# It is looked at after so many seconds, and hangs if it did nothing so many times in a row.
+PATIENCE, MOST_ASLEEP = 3.0, 4
 
 
 def import_everything(torch: bool = True) -> None:
@@ -162,12 +165,24 @@ def _wait(child: int, sent: Signal | None, seconds: float) -> bool:
     try:
         if sent is not None and not select.select([handle], [], [], sent.seconds)[0]:
             os.kill(child, sent.number)
-        if select.select([handle], [], [], seconds)[0]:
-            return False
-        os.kill(child, signal.SIGKILL)
-        return True
+        deadline = time.monotonic() + seconds
+        n_asleep, before = 0, ""
+        while not select.select([handle], [], [], PATIENCE)[0]:
+            state, cpu = _progress(child)
+            n_asleep = n_asleep + 1 if state == "S" and cpu == before else 0
+            before = cpu
+            if n_asleep == MOST_ASLEEP or time.monotonic() > deadline:
+                os.kill(child, signal.SIGKILL)
+                return True
+        return False
     finally:
         os.close(handle)
+
+
+def _progress(process: int) -> tuple[str, str]:
+    """Whether a process runs or sleeps, and how much of the processor it had."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return fields[0], f"{fields[11]} {fields[12]}"
 
 
 def command(arguments: Sequence[str]) -> Callable[[], int]:
