@@ -110,8 +110,8 @@ def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[
     try:
         yield
     finally:
-        # Removed before it is released, so that no other process locks a file that is about to go. If the
-        # directory was exchanged, the file of that name is another writer's.
+        # Removed before it is released, so that no other process locks a file that is about to go.
+        # If the directory was exchanged, the file of that name is another writer's.
         with contextlib.suppress(OSError):
             if _is_at(handle, path):
                 os.unlink(path)
