@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import string
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -264,3 +268,40 @@ def test_the_place_of_a_syntax_error_is_named(made: Tokenizer, tmp_path: Path) -
     ranks.write_text("\n".join(lines))
     with pytest.raises(TokenizerError, match=r"line 17|:17"):
         Tokenizer.load(ranks, pattern="gpt2")
+
+
+LOADED = """
+import sys
+import bytemill
+
+def peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
+
+bytemill.Tokenizer
+before = peak()
+tokenizer = bytemill.Tokenizer.load(sys.argv[1])
+ids = tokenizer.encode("x" + sys.argv[2] + "x")
+assert tokenizer.decode(ids) == "x" + sys.argv[2] + "x"
+print(len(ids), peak() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_very_many_added_tokens_take_little_time_and_memory(
+    made: Tokenizer, tmp_path: Path
+) -> None:
+    """Issue 13: an automaton of 10⁶ of them took 16 s to build, and a gigabyte."""
+    path = save(made, "huggingface", tmp_path)
+    file = json.loads(path.read_text())
+    chance = random.Random(1)
+    for i in range(200_000):
+        content = "".join(chance.choices(string.ascii_lowercase, k=12)) + str(i)
+        file["added_tokens"].append({"id": 1000 + i, "content": content, "special": True})
+    path.write_text(json.dumps(file))
+    command = [sys.executable, "-c", LOADED, path, content]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    n_ids, growth = map(int, done.stdout.split())
+    assert n_ids == 3
+    # The file is 13 MB; two automata took 230 MB.
+    assert growth < 130_000_000

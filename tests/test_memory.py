@@ -178,3 +178,110 @@ def test_a_limit_holds_and_changes_nothing(tmp_path: Path) -> None:
     for name in ("a.counts", "a.json"):
         tight, free = (tmp_path / limit / name for limit in results)
         assert tight.read_bytes() == free.read_bytes()
+
+
+GROWTH = """
+import sys
+import bytemill
+
+def peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
+
+saved, text, out = sys.argv[1:]
+tokenizer = bytemill.Tokenizer.load(saved)
+bytemill.Tokens
+before = peak()
+tokenizer.encode_files([text], out, threads=2)
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("unit", ["a", "ab", " "])
+def test_a_piece_of_any_length_is_encoded_in_constant_memory(tmp_path: Path, unit: str) -> None:
+    """Issue 13: 200 MB of one letter took 5.2 GB."""
+    learned = bytemill.train_tokenizer(
+        iter([unit * 300]), vocab_size=262, special_tokens=["<|endoftext|>"]
+    )
+    learned.save(tmp_path / "tokenizer.json")
+    text = unit * (8_000_000 // len(unit))
+    (tmp_path / "text").write_text(text)
+    arguments = [tmp_path / "tokenizer.json", tmp_path / "text", tmp_path / "tokens"]
+    done = subprocess.run(
+        [sys.executable, "-c", GROWTH, *arguments], capture_output=True, text=True, check=True
+    )
+    # Before: 26 bytes a byte, or 7 where nothing merges.
+    assert int(done.stdout) < 40_000_000
+    tokens = bytemill.Tokens(tmp_path / "tokens")
+    ids = learned.encode(unit * 8_000)
+    n = len(ids) // 2
+    assert tokens[:n].tolist() == ids[:n]
+    assert tokens[-n - 1 : -1].tolist() == ids[-n:]
+    assert learned.decode(tokens[:-1]) == text
+
+
+OUT_OF_MEMORY = """
+import resource, sys
+import bytemill
+
+def mapped():
+    with open("/proc/self/statm") as sizes:
+        return int(sizes.read().split()[0]) * resource.getpagesize()
+
+bytemill.count_corpus(iter(["all that is loaded late"]))
+resource.setrlimit(resource.RLIMIT_AS, (mapped() + 40_000_000, resource.RLIM_INFINITY))
+try:
+    bytemill.count_corpus(sys.argv[1], memory_limit="4GB", threads=int(sys.argv[2]))
+except MemoryError as error:
+    print(error)
+# The process lives, and what it had is free again.
+print(len(bytemill.count_corpus(iter(["a b b"]))))
+"""
+
+
+@pytest.fixture(scope="module")
+def many_pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pieces") / "pieces.txt"
+    numbers = " ".join(f"{i * 2654435761 % 2**32:x}" for i in range(1_500_000))
+    path.write_text(numbers.translate(str.maketrans("0123456789", "ghijklmnop")))
+    return path
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_AS")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_memory_that_cannot_be_had_is_a_memory_error(many_pieces: Path, threads: int) -> None:
+    command = [sys.executable, "-c", OUT_OF_MEMORY, many_pieces, str(threads)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    message, n = done.stdout.splitlines()
+    assert message.endswith("bytes could not be allocated") or "thread" in message
+    assert n == "2"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_AS")
+@pytest.mark.parametrize("limit", [200, 400])
+@pytest.mark.parametrize("options", [(), ("--memory-limit", "4GB")])
+def test_a_limited_address_space_ends_in_no_abort(
+    many_pieces: Path, tmp_path: Path, limit: int, options: tuple[str, ...]
+) -> None:
+    """Issue 13: `ulimit -v` ended in an abort with a backtrace."""
+    import resource
+
+    def restrict() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (limit * 10**6, resource.RLIM_INFINITY))
+
+    line = ["train-tokenizer", many_pieces, "-o", tmp_path / "tokenizer.json", "--threads", "2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "bytemill", *line, "--vocab-size", "300", *options],
+        capture_output=True,
+        text=True,
+        preexec_fn=restrict,
+        env=os.environ | {"RUST_BACKTRACE": "1"},
+    )
+    assert done.returncode in (0, 1), done.stderr
+    assert "backtrace" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 0 or "error: " in done.stderr
+    if limit == 200 and options:
+        assert "error: out of memory" in done.stderr

@@ -53,7 +53,7 @@ fn long_pieces_of_packed_files_equal_the_obvious_way() {
     let options = large_shards();
     let expected = expected(&tokenizer, &texts, &options);
     // Smaller than the files, and larger: then one worker opens a file and reads it all.
-    for (threads, chunk_size) in [(1, 100), (3, 20_000)] {
+    for (threads, chunk_size) in [(1, 500), (3, 20_000)] {
         let existing = Existing::Overwrite;
         let manner = Manner { threads, chunk_size, existing, ..Manner::default() };
         corpus.encode(&tokenizer, &options, &manner).unwrap();
