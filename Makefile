@@ -25,7 +25,7 @@ BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 PY := $(BIN)/python
 PIP := $(PY) -m pip --quiet --disable-pip-version-check --no-input
 
-RUST_FILES := $(shell find src -type f) $(wildcard build.rs Cargo.lock) Cargo.toml
+RUST_FILES := $(shell find src kernels -type f) $(wildcard build.rs Cargo.lock) Cargo.toml
 FUZZ_TARGETS := $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
 
 # PyO3 must see the same interpreter in every build, or it is compiled again.
@@ -45,22 +45,22 @@ demo: $(VENV)/.native $(VENV)/.lm ## a tokenizer and a small model from Python's
 test: check-format lint types test-rust test-python ## everything that must hold: run before each commit
 
 check-format: $(VENV)/.dev ## formatting, without changing files
-	$(CARGO) fmt --check
+	$(CARGO) fmt --all --check
 	$(CARGO) fmt --check --manifest-path benches/Cargo.toml
 	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
 	$(BIN)/ruff format --check --quiet .
 
 lint: $(VENV)/.dev ## ruff and clippy, warnings as errors
 	$(BIN)/ruff check --quiet .
-	$(CARGO) clippy --quiet --all-targets -- --deny warnings
-	$(CARGO) clippy --quiet --all-targets --features python -- --deny warnings
+	$(CARGO) clippy --quiet --workspace --all-targets -- --deny warnings
+	$(CARGO) clippy --quiet --workspace --all-targets --features python -- --deny warnings
 
 types: $(VENV)/.native $(VENV)/.dev ## mypy on the package, and the native module against its stub
 	$(BIN)/mypy --no-error-summary
 	MYPYPATH=python $(BIN)/stubtest bytemill._native --allowlist tests/stubtest-allowlist.txt
 
 test-rust: ## the Rust tests, which need no Python
-	$(CARGO) test --quiet
+	$(CARGO) test --quiet --workspace
 
 test-python: $(VENV)/.native $(VENV)/.dev ## the Python tests, doctests and the README's examples
 	$(BIN)/pytest --quiet -m 'not ray'
@@ -68,7 +68,7 @@ test-python: $(VENV)/.native $(VENV)/.dev ## the Python tests, doctests and the 
 	$(BIN)/pytest --quiet -m ray --capture=sys tests
 
 format: $(VENV)/.dev ## format all code
-	$(CARGO) fmt
+	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path benches/Cargo.toml
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 	$(BIN)/ruff format --quiet .
@@ -79,7 +79,7 @@ bench: $(VENV)/.native $(VENV)/.bench ## our own benchmarks, then a comparison w
 	$(PY) benchmarks/compare.py $(CORPUS)
 
 fuzz: $(VENV)/.native $(VENV)/.dev ## many random cases; cargo-fuzz too where it is installed
-	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --release --quiet
+	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --release --quiet --workspace
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest --quiet -m hypothesis --timeout 0
 	@if $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then set -e; \
 	    $(PY) fuzz/seeds.py; \

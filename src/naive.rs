@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::merges::TieBreak;
+use crate::learn::merges::TieBreak;
 
 /// Learns merges by counting all pairs afresh for every merge.
 pub fn learn(

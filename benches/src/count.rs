@@ -1,8 +1,8 @@
 //! Text → counts, on one thread and on all.
 
 use bytemill::corpus::Cutter;
-use bytemill::counts::Counts;
-use bytemill::job::{Job, Phase};
+use bytemill::learn::counts::Counts;
+use bytemill::base::job::{Job, Phase};
 use bytemill_benches::{Kind, text};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 

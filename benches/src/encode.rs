@@ -2,12 +2,12 @@
 
 use bytemill::Tokenizer;
 use bytemill::corpus::Cutter;
-use bytemill::counts::Counts;
-use bytemill::encode::Recognise;
-use bytemill::job::{Job, Phase};
+use bytemill::learn::counts::Counts;
+use bytemill::tokenizer::encode::Recognise;
+use bytemill::base::job::{Job, Phase};
 use bytemill::learn::learn;
-use bytemill::merges::Options;
-use bytemill::spec::Spec;
+use bytemill::learn::merges::Options;
+use bytemill::tokenizer::spec::Spec;
 use bytemill_benches::{Kind, text};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 

@@ -1,9 +1,9 @@
 //! Counts → merges.
 
 use bytemill::corpus::Cutter;
-use bytemill::counts::Counts;
-use bytemill::job::{Job, Phase};
-use bytemill::merges::{Bytes, Options, learn};
+use bytemill::learn::counts::Counts;
+use bytemill::base::job::{Job, Phase};
+use bytemill::learn::merges::{Bytes, Options, learn};
 use bytemill_benches::{Kind, text};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 

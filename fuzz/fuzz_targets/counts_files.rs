@@ -9,9 +9,9 @@ use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary, Unstructured};
 use bytemill::corpus::Cutter;
-use bytemill::counts::{Counts, PieceList};
-use bytemill::error::{Error, Result};
-use bytemill::specials::Segment;
+use bytemill::learn::counts::{Counts, PieceList};
+use bytemill::base::error::{Error, Result};
+use bytemill::text::specials::Segment;
 use bytemill_fuzz::{job, patch, scratch_directory};
 use libfuzzer_sys::fuzz_target;
 use sha2::{Digest, Sha256};

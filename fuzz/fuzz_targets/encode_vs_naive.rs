@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use arbitrary::Arbitrary;
 use bytemill::Tokenizer;
-use bytemill::encode::{Recognise, Stream};
+use bytemill::tokenizer::encode::{Recognise, Stream};
 use bytemill::naive;
-use bytemill::pattern::NAMES;
-use bytemill::spec::{Merge, MergeRule, Spec};
+use bytemill::text::pattern::NAMES;
+use bytemill::tokenizer::spec::{Merge, MergeRule, Spec};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]

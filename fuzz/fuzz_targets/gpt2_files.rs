@@ -7,11 +7,11 @@ use std::collections::{HashMap, HashSet};
 
 use arbitrary::Arbitrary;
 use bytemill::Tokenizer;
-use bytemill::encode::Recognise;
-use bytemill::error::Error;
-use bytemill::formats::{read_gpt2, write_gpt2};
+use bytemill::tokenizer::encode::Recognise;
+use bytemill::base::error::Error;
+use bytemill::tokenizer::formats::{read_gpt2, write_gpt2};
 use bytemill::naive;
-use bytemill::spec::{Merge, MergeRule, Spec, SpecialToken};
+use bytemill::tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken};
 use bytemill_fuzz::edit;
 use libfuzzer_sys::fuzz_target;
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 use arbitrary::{Arbitrary, Unstructured};
 use bytemill::Tokenizer;
 use bytemill::corpus::{Input, Inputs, Kind, Place, Reading, Source, Storage};
-use bytemill::error::{Error, Result};
+use bytemill::base::error::{Error, Result};
 use bytemill::tokens::{Existing, Format, Manner, Options, encode_files};
 use bytemill_fuzz::{edit, job, scratch_directory, small_tokenizer};
 use libfuzzer_sys::fuzz_target;

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use arbitrary::Arbitrary;
-use bytemill::counts::PieceList;
-use bytemill::job::{Job, Phase};
-use bytemill::merges::{Bytes, Options, TieBreak, learn};
+use bytemill::learn::counts::PieceList;
+use bytemill::base::job::{Job, Phase};
+use bytemill::learn::merges::{Bytes, Options, TieBreak, learn};
 use bytemill::naive;
 use libfuzzer_sys::fuzz_target;
 

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use arbitrary::{Arbitrary, Unstructured};
 use bytemill::Tokenizer;
 use bytemill::corpus::Inputs;
-use bytemill::error::Error;
+use bytemill::base::error::Error;
 use bytemill::tokens::{Format, Manifest, Manner, Options, encode_files, verify};
 use bytemill_fuzz::{edit, job, scratch_directory, small_tokenizer};
 use libfuzzer_sys::fuzz_target;

@@ -5,9 +5,9 @@
 
 use arbitrary::Arbitrary;
 use bytemill::Tokenizer;
-use bytemill::encode::Recognise;
-use bytemill::error::Error;
-use bytemill::formats::{read_minbpe, write_minbpe};
+use bytemill::tokenizer::encode::Recognise;
+use bytemill::base::error::Error;
+use bytemill::tokenizer::formats::{read_minbpe, write_minbpe};
 use bytemill_fuzz::edit;
 use libfuzzer_sys::fuzz_target;
 

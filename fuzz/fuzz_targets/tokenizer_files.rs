@@ -4,8 +4,8 @@
 #![no_main]
 
 use bytemill::Tokenizer;
-use bytemill::encode::Recognise;
-use bytemill::formats::{
+use bytemill::tokenizer::encode::Recognise;
+use bytemill::tokenizer::formats::{
     read_gpt2, read_minbpe, read_tiktoken, read_tokenizer_json, recognise, write_gpt2,
     write_minbpe, write_tiktoken, write_tokenizer_json,
 };

@@ -12,7 +12,7 @@ use super::records::Batch;
 use super::source::Source;
 use super::storage::{Storage, read_range};
 use super::{json, lines};
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// A stretch of a source.
 #[derive(Debug)]

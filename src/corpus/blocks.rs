@@ -3,8 +3,8 @@
 use super::Cutter;
 use super::block::Block;
 use super::reading::Reading;
-use crate::error::Result;
-use crate::job::Job;
+use crate::base::error::Result;
+use crate::base::job::Job;
 
 /// What is needed to find blocks and to read them.
 #[derive(Debug, Clone, Copy)]

@@ -18,7 +18,7 @@ use super::source::Source;
 use super::storage::{LocalFile, Sequential, Storage};
 use super::stream::{Closing, Stream};
 use super::unpack::unpack;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// What is read of a pipe at a time.
 const PIPE_STRIDE: usize = 256 << 10;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// What is in a file, once it is unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

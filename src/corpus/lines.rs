@@ -9,7 +9,7 @@ use super::block::{SKIP_HINT, other_than_text};
 use super::json;
 use super::reading::{Fault, Reading, Skipped};
 use super::storage::{Storage, read_range};
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// Where lines stand, for messages.
 #[derive(Debug)]

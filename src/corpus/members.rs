@@ -13,7 +13,7 @@ use super::kind::{Format, Kind};
 use super::reading::{Fault, STRAY, Skipped, Trouble};
 use super::stream::{Closing, Cut, Stream};
 use super::unpack::{Input, Together, unpack};
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// The blocks of an archive.
 pub(super) struct Members<'a> {

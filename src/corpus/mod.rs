@@ -58,9 +58,9 @@ pub use storage::{LocalFile, Storage, ended_early};
 pub use text::refusal;
 pub use unpack::Input as Unpacked;
 
-use crate::error::Result;
-use crate::pattern::{INSIDE_REACH, Pattern};
-use crate::specials::Specials;
+use crate::base::error::Result;
+use crate::text::pattern::{INSIDE_REACH, Pattern};
+use crate::text::specials::Specials;
 
 /// What cuts a corpus into documents and pieces.
 #[derive(Debug, Clone)]

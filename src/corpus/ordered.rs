@@ -8,7 +8,7 @@ use super::blocks::{Blocks, Context};
 use super::inputs::{Inputs, Place, Position};
 use super::reading::Skipped;
 use super::source::Source;
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// The sources of a corpus, block by block in order.
 pub struct InOrder<'a> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::reading::Trouble;
 use super::unpack::Input;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// After so long without bytes, whether to wait on is looked at.
 const PATIENCE: Duration = Duration::from_millis(50);

@@ -12,7 +12,7 @@ use super::reading::{Fault, Skipped};
 use super::source::Source;
 use super::storage::{Storage, read_range};
 use super::{Cutter, text};
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// What is read at a time when looking for a cut.
 const WINDOW: usize = 16 << 10;

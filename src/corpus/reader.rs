@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use super::block::Block;
 use super::blocks::{Blocks, Context};
 use super::inputs::{Inputs, Position};
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// The sources of a corpus, to be read block by block by any number of threads.
 pub struct Reader<'a> {

@@ -7,7 +7,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use super::choice::Choice;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// What to do with a record that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

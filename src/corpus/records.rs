@@ -7,7 +7,7 @@ use super::block::{Block, Content};
 use super::blocks::{Blocks, Context};
 use super::inputs::Position;
 use super::reading::Skipped;
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// Texts that lie somewhere in memory.
 pub trait Batch: Send + Sync + fmt::Debug {

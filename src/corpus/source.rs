@@ -6,7 +6,7 @@ use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// A source of a corpus as it was at some time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::reading::Trouble;
 use super::source::Source;
-use crate::error::{Error, Result};
-use crate::memory::reserve;
+use crate::base::error::{Error, Result};
+use crate::base::memory::reserve;
 
 /// Bytes by position. Read by many threads at once.
 pub trait Storage: Send + Sync + fmt::Debug {

@@ -20,8 +20,8 @@ use super::source::Source;
 use super::storage::Storage;
 use super::unpack::Input;
 use super::{separated, text};
-use crate::error::{Error, Result};
-use crate::memory::reserve;
+use crate::base::error::{Error, Result};
+use crate::base::memory::reserve;
 
 /// What is read at a time.
 const STEP: usize = 64 << 10;

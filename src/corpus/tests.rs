@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::error::Error;
-use crate::job::{Job, Phase};
+use crate::base::error::Error;
+use crate::base::job::{Job, Phase};
 
 const KINDS: [&str; 4] = ["gz", "zst", "xz", "bz2"];
 

@@ -6,9 +6,9 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyInt, PyList, PyString};
 
 use super::gateway::to_python;
-use crate::encode::{Recognise, Tokenizer};
-use crate::error::Error;
-use crate::vocab::{Id, Vocab};
+use crate::base::error::Error;
+use crate::tokenizer::encode::{Recognise, Tokenizer};
+use crate::tokenizer::vocab::{Id, Vocab};
 
 /// A `str` or `bytes` argument, borrowed.
 pub enum Text<'py> {
@@ -111,12 +111,12 @@ impl Ids<'_> {
         &self,
         vocab: &Vocab,
         make: impl FnOnce(usize, &dyn Fn(&mut [u8])) -> B,
-    ) -> crate::error::Result<B> {
+    ) -> crate::base::error::Result<B> {
         fn decode<I: Id, B>(
             vocab: &Vocab,
             ids: &[I],
             make: impl FnOnce(usize, &dyn Fn(&mut [u8])) -> B,
-        ) -> crate::error::Result<B> {
+        ) -> crate::base::error::Result<B> {
             let len = vocab.decoded_len(ids)?;
             Ok(make(len, &|out| vocab.decode_into(ids, out)))
         }

@@ -15,13 +15,13 @@ use pyo3::types::{PyBytes, PyIterator, PyList, PyString};
 use super::arrow::Column;
 use super::convert::Text;
 use super::gateway::to_python;
+use crate::base::error::{Error, Result};
+use crate::base::job::{Job, Phase};
 use crate::corpus::{
     self, Batch, Batches, Choice, Chosen, Context, Cutter, Given, GivenBytes, Giver, InOrder,
     Input, Kind, OnError, Pipe, Place, Position, Reading, Records, Scratch, Skipped, Source,
     Storage, Unpacked, ended_early,
 };
-use crate::error::{Error, Result};
-use crate::job::{Job, Phase};
 
 /// The sources of a corpus.
 #[pyclass(frozen, module = "bytemill._native")]

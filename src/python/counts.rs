@@ -12,14 +12,14 @@ use super::convert::Text;
 use super::corpus::InputsOrPaths;
 use super::gateway::{run, threads, to_python};
 use super::tokenizer::Core;
+use crate::base::error::Error;
+use crate::base::job::{Job, Phase};
 use crate::corpus::Cutter;
-use crate::counts::{CHUNK_SIZE, Counts as Inner, Cursor, Limit, Source, Stats};
-use crate::encode::Tokenizer;
-use crate::error::Error;
-use crate::job::{Job, Phase};
 use crate::learn as learning;
-use crate::merges::{Options, TieBreak};
-use crate::vocab::MAX_TOKEN_LENGTH;
+use crate::learn::counts::{CHUNK_SIZE, Counts as Inner, Cursor, Limit, Source, Stats};
+use crate::learn::merges::{Options, TieBreak};
+use crate::tokenizer::encode::Tokenizer;
+use crate::tokenizer::vocab::MAX_TOKEN_LENGTH;
 
 /// How often each piece occurs.
 #[pyclass(frozen, module = "bytemill._native")]

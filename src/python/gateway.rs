@@ -10,9 +10,9 @@ use pyo3::exceptions::{
 };
 use pyo3::prelude::*;
 
-use crate::error::{Error, Report, Result};
-use crate::job::Job;
-use crate::memory::{caught, error_of, spawn};
+use crate::base::error::{Error, Report, Result};
+use crate::base::job::Job;
+use crate::base::memory::{caught, error_of, spawn};
 
 /// How often signals are looked at and progress is reported.
 const BEAT: Duration = Duration::from_millis(50);
@@ -66,6 +66,15 @@ pub fn run<T: Send>(
 pub fn check_signals() -> Result<()> {
     let checked = Python::try_attach(|py| py.check_signals()).unwrap_or(Ok(()));
     checked.map_err(|error| Error::Foreign(Box::new(error)))
+}
+
+impl From<bytemill_kernels::error::Error> for Error {
+    fn from(error: bytemill_kernels::error::Error) -> Self {
+        match error {
+            bytemill_kernels::error::Error::Input(message) => Error::config(message),
+            bytemill_kernels::error::Error::Bug(message) => Error::Bug(message),
+        }
+    }
 }
 
 struct Wake<'a>(&'a AtomicBool, &'a thread::Thread);

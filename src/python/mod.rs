@@ -17,9 +17,9 @@ mod tokens;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
-use crate::error::Error;
-use crate::formats::{self, Kind};
-use crate::pattern::{self, Pattern};
+use crate::base::error::Error;
+use crate::text::pattern::{self, Pattern};
+use crate::tokenizer::formats::{self, Kind};
 use convert::Text;
 use gateway::to_python;
 
@@ -87,11 +87,11 @@ fn recognise(data: &[u8]) -> Option<&'static str> {
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    crate::job::set_caller_check(gateway::check_signals);
-    crate::heap::spare_address_space();
+    crate::base::job::set_caller_check(gateway::check_signals);
+    crate::base::allocator::spare_address_space();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("UNICODE_VERSION", pattern::UNICODE_VERSION)?;
-    module.add("MAX_TOKENS", crate::vocab::MAX_TOKENS)?;
+    module.add("MAX_TOKENS", crate::tokenizer::vocab::MAX_TOKENS)?;
     module.add("PATTERNS", PyTuple::new(py, pattern::NAMES)?)?;
     module.add_function(wrap_pyfunction!(known_pattern, module)?)?;
     module.add_function(wrap_pyfunction!(regex_stage, module)?)?;

@@ -6,10 +6,11 @@ use numpy::{PyReadonlyArrayDyn, PyReadwriteArrayDyn};
 use pyo3::prelude::*;
 
 use super::gateway::{threads, to_python};
-use crate::error::{Error, Result};
-use crate::lanes::Level;
-use crate::passes::attention::{Inputs, Outputs, Shape, attend, attend_back};
-use crate::passes::{parallel, rows};
+use crate::base::error::Error;
+use bytemill_kernels::error::Result;
+use bytemill_kernels::lanes::Level;
+use bytemill_kernels::passes::attention::{Inputs, Outputs, Shape, attend, attend_back};
+use bytemill_kernels::passes::{parallel, rows};
 
 /// An array that is read.
 type Read<'py, T = f32> = PyReadonlyArrayDyn<'py, T>;
@@ -162,7 +163,7 @@ impl Passes {
 }
 
 fn run<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
-    py.detach(work).map_err(|error| to_python(py, error))
+    py.detach(work).map_err(|error| to_python(py, error.into()))
 }
 
 fn shape_of([n_samples, n_tokens, n_heads, n_kv_heads, d_head]: [usize; 5]) -> Shape {

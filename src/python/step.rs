@@ -6,8 +6,8 @@ use numpy::{IntoPyArray, PyArray2, PyArrayDyn, PyArrayMethods, PyUntypedArrayMet
 use pyo3::prelude::*;
 
 use super::gateway::{threads, to_python};
-use crate::error::{Error, Result};
-use crate::step::{Decoder, Layer, Shape, Weights};
+use crate::base::error::{Error, Result};
+use bytemill_kernels::step::{Decoder, Layer, Shape, Weights};
 
 /// A view of a tensor; it keeps the memory alive.
 type Array = Py<PyArrayDyn<f32>>;
@@ -64,7 +64,7 @@ impl LMDecoder {
             n_samples,
             capacity,
         };
-        let decoder = Decoder::new(shape, n_threads).map_err(|e| to_python(py, e))?;
+        let decoder = Decoder::new(shape, n_threads).map_err(|e| to_python(py, e.into()))?;
         let decoder = Mutex::new(decoder);
         Ok(LMDecoder { embedding, layers, final_norm, head, rotation, cache, n_samples, decoder })
     }
@@ -87,7 +87,7 @@ impl LMDecoder {
             // is held, and between steps only Python has it, which is in this call.
             decoder.step(&weights, unsafe { cache.numbers() }, place, &ids)
         });
-        let logits = logits.map_err(|e| to_python(py, e))?;
+        let logits = logits.map_err(|e| to_python(py, e.into()))?;
         let width = logits.len() / self.n_samples;
         logits.into_pyarray(py).reshape([self.n_samples, width])
     }

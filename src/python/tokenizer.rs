@@ -9,12 +9,12 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use super::convert::{self, Text, recognise};
 use super::gateway::{QUICK, run, threads, to_python};
-use crate::encode::{self, Tokenizer};
-use crate::error::{Error, Result};
-use crate::formats;
-use crate::job::{Job, Phase};
-use crate::memory::caught;
-use crate::spec::{Merge, MergeRule, Spec, SpecialToken};
+use crate::base::error::{Error, Result};
+use crate::base::job::{Job, Phase};
+use crate::base::memory::caught;
+use crate::tokenizer::encode::{self, Tokenizer};
+use crate::tokenizer::formats;
+use crate::tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken};
 
 /// A tokenizer's tables. Immutable, usable from many threads at once.
 #[pyclass(frozen, subclass, module = "bytemill._native")]

@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 use super::corpus::InputsOrPaths;
 use super::gateway::{run, threads, to_python};
 use super::tokenizer::Core;
+use crate::base::error::Error;
+use crate::base::job::{Job, Phase};
 use crate::corpus::Skipped;
-use crate::error::Error;
-use crate::job::{Job, Phase};
 use crate::tokens::{self, Dtype, Existing, Format, Manifest, Manner, Options, Recipe};
 
 /// Encodes files into a directory of tokens.

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use crc32fast::Hasher;
 
-use crate::error::{Error, Result};
-use crate::job::Job;
+use crate::base::error::{Error, Result};
+use crate::base::job::Job;
 
 /// Parts smaller than this are collected.
 const BUFFER: usize = 64 << 10;
@@ -195,7 +195,7 @@ pub fn sync_directory(directory: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Phase;
+    use crate::base::job::Phase;
 
     #[test]
     fn parts_of_any_size_are_one_file() {

@@ -26,10 +26,10 @@ use super::order::Order;
 use super::parts::{self, BLOCK, Share, Stretch};
 use super::shards::SplitWriter;
 use super::{Options, plan};
+use crate::base::error::{Error, Result};
+use crate::base::job::Job;
 use crate::corpus::{Inputs, Skipped};
-use crate::encode::Tokenizer;
-use crate::error::{Error, Result};
-use crate::job::Job;
+use crate::tokenizer::encode::Tokenizer;
 
 /// A directory of tokens in the making, for whoever directs the work.
 #[derive(Debug)]

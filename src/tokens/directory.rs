@@ -24,7 +24,7 @@ use std::time::Duration;
 use super::append::sync_directory;
 use super::journal::{self, Journal};
 use super::manifest::{self, Companion, Manifest, Plan};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 const LOCK: &str = ".lock";
 /// Where unfinished files are.

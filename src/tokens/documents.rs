@@ -11,9 +11,9 @@ use super::manifest::Plan;
 use super::order::Order;
 use super::pipeline::Encoded;
 use super::shards::{SplitState, SplitWriter};
+use crate::base::error::Result;
+use crate::base::job::Job;
 use crate::corpus::{Position, Skipped};
-use crate::error::Result;
-use crate::job::Job;
 
 /// Where documents go.
 pub trait Sink {

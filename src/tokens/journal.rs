@@ -23,10 +23,10 @@ use super::append::{hex, sync_directory};
 use super::documents::Place;
 use super::manifest::Plan;
 use super::shards::SplitState;
+use crate::base::error::{Error, Result};
+use crate::base::files;
+use crate::base::memory::{error_of, spawn};
 use crate::corpus::Skipped;
-use crate::error::{Error, Result};
-use crate::files;
-use crate::memory::{error_of, spawn};
 
 /// The name of the file.
 pub const NAME: &str = "journal.jsonl";

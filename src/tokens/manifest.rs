@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::append::hex;
 use super::npy;
+use crate::base::error::{Error, Result};
+use crate::base::files;
 use crate::corpus::{Reading, Skipped, Source};
-use crate::error::{Error, Result};
-use crate::files;
 
 /// The name of the file.
 pub const NAME: &str = "manifest.json";

@@ -18,8 +18,8 @@ use std::path::Path;
 use super::append::Append;
 use super::manifest::Dtype;
 use super::npy;
-use crate::error::{Error, Result};
-use crate::job::Job;
+use crate::base::error::{Error, Result};
+use crate::base::job::Job;
 
 /// Vocabularies below this size are `uint16` for Megatron-LM.
 pub const SMALL_VOCAB: u64 = 65_500;

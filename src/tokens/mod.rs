@@ -46,10 +46,10 @@ pub use verify::verify;
 
 use std::path::Path;
 
+use crate::base::error::{Error, Result};
+use crate::base::job::Job;
 use crate::corpus::{Inputs, Reading, Source};
-use crate::encode::Tokenizer;
-use crate::error::{Error, Result};
-use crate::job::Job;
+use crate::tokenizer::encode::Tokenizer;
 use directory::{Directory, Task};
 use journal::Journal;
 use manifest::TokenizerMark;

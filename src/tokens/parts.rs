@@ -27,9 +27,9 @@ use super::journal::Journal;
 use super::manifest::{Manifest, Plan};
 use super::npy;
 use super::order::Order;
+use crate::base::error::{Error, Result};
+use crate::base::job::Job;
 use crate::corpus::Skipped;
-use crate::error::{Error, Result};
-use crate::job::Job;
 
 /// Bytes of ids that are copied at a time.
 pub(super) const BLOCK: u64 = 1 << 20;

@@ -8,11 +8,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::manifest::Dtype;
+use crate::base::error::Result;
+use crate::base::job::{Job, Phase};
+use crate::base::memory::{caught, error_of, spawn};
 use crate::corpus::{Block, Context, InOrder, Position, Scratch, Skipped, StretchEnd, Text};
-use crate::encode::{OpenPiece, Recognise, Tokenizer};
-use crate::error::Result;
-use crate::job::{Job, Phase};
-use crate::memory::{caught, error_of, spawn};
+use crate::tokenizer::encode::{OpenPiece, Recognise, Tokenizer};
 
 /// Text of a chunk: its ids, four bytes each, stay in a processor's own cache until they are
 /// narrowed.

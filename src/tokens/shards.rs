@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use super::append::Append;
 use super::manifest::{Companion, Format, Plan, Shard, Split};
 use super::{megatron, npy};
-use crate::error::{Error, Result};
-use crate::job::Job;
+use crate::base::error::{Error, Result};
+use crate::base::job::Job;
 
 /// Closed files that may wait to be synced.
 const MOST_UNSYNCED: usize = 32;

@@ -17,8 +17,8 @@ use super::documents::Sink;
 use super::journal::Entry;
 use super::manifest::Plan;
 use super::order::Order;
-use crate::error::{Error, Result};
-use crate::job::Job;
+use crate::base::error::{Error, Result};
+use crate::base::job::Job;
 
 /// What is sorted in memory at once.
 pub const MOST: u64 = 24 << 20;

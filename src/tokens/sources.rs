@@ -7,11 +7,11 @@ use std::path::Path;
 use super::manifest::{Manifest, Plan, Split};
 use super::npy;
 use super::order::Order;
+use crate::base::error::{Error, Result};
+use crate::base::files;
+use crate::base::job::Job;
 use crate::corpus::{Context, InOrder, Inputs, Kind, Scratch, Skipped, Text};
-use crate::encode::Tokenizer;
-use crate::error::{Error, Result};
-use crate::files;
-use crate::job::Job;
+use crate::tokenizer::encode::Tokenizer;
 
 /// Ids that are decoded at a time.
 const BLOCK: u64 = 64 << 10;

@@ -12,11 +12,12 @@ use crc32fast::Hasher;
 use super::append::{hash_rest, hex};
 use super::manifest::{Companion, Manifest, Plan, Shard};
 use super::{npy, sources};
+use crate::base::error::{Error, Result};
+use crate::base::files;
+use crate::base::job::Job;
 use crate::corpus::Inputs;
-use crate::encode::Tokenizer;
-use crate::error::{Error, Result};
-use crate::job::Job;
-use crate::{files, formats};
+use crate::tokenizer::encode::Tokenizer;
+use crate::tokenizer::formats;
 
 /// Everything that is wrong with a directory of tokens. The tokenizer, if none is given, is the one
 /// in the directory. With one, ids must be of its vocabulary; with the sources too, the ids must

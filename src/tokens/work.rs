@@ -13,10 +13,10 @@ use super::manifest::{Manifest, Plan, Split};
 use super::pipeline::{Target, for_each_chunk};
 use super::shards::{SplitState, SplitWriter};
 use super::shuffle::{self, Buckets};
+use crate::base::error::{Error, Result};
+use crate::base::job::{Job, Phase};
 use crate::corpus::{Context, InOrder, Input, Inputs, Position, Skipped, Source};
-use crate::encode::Tokenizer;
-use crate::error::{Error, Result};
-use crate::job::{Job, Phase};
+use crate::tokenizer::encode::Tokenizer;
 
 /// However little is written, the journal follows after this time.
 const JOURNAL_AFTER: Duration = Duration::from_secs(5);

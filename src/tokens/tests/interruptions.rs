@@ -210,7 +210,7 @@ fn the_tokenizer_goes_with_the_tokens() {
     let tokenizer = tokenizer();
     let corpus = Corpus::new(&["the cat", "sat"]);
     let out = corpus.out();
-    let data = crate::formats::write_tokenizer_json(&tokenizer.spec()).unwrap();
+    let data = crate::tokenizer::formats::write_tokenizer_json(&tokenizer.spec()).unwrap();
     let carrying = Options { tokenizer_file: Some(data.clone()), ..options() };
     stopped_at(&corpus, &tokenizer, &carrying, 1);
     corpus.encode(&tokenizer, &carrying, &RESUME).unwrap();
@@ -218,8 +218,9 @@ fn the_tokenizer_goes_with_the_tokens() {
     let verified = || verify(&out, None, Some(&corpus.inputs()), &job());
     assert_eq!(verified().unwrap(), Vec::<String>::new());
     // Another one, with its own checksum, is not the tokens' own.
-    let smaller =
-        crate::formats::write_tokenizer_json(&tokenizer.with_vocab_size(270).unwrap().spec());
+    let smaller = crate::tokenizer::formats::write_tokenizer_json(
+        &tokenizer.with_vocab_size(270).unwrap().spec(),
+    );
     let other = Options { tokenizer_file: Some(smaller.unwrap()), ..options() };
     let overwrite = Manner { existing: Existing::Overwrite, ..Manner::default() };
     corpus.encode(&tokenizer, &other, &overwrite).unwrap();

@@ -13,12 +13,12 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::base::job::Phase;
 use crate::corpus::Cutter;
-use crate::counts::Counts;
-use crate::encode::Recognise;
-use crate::job::Phase;
+use crate::learn::counts::Counts;
 use crate::learn::learn;
-use crate::merges::Options as MergeOptions;
+use crate::learn::merges::Options as MergeOptions;
+use crate::tokenizer::encode::Recognise;
 use order::Order;
 
 const END: &str = "<|end|>";

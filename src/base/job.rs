@@ -1,0 +1,219 @@
+//! A long piece of work as seen from outside: how far it is, and whether it should stop.
+//!
+//! Workers add to counters, the caller's thread reads them now and then (for a progress line) and
+//! may ask for an end; nothing here blocks.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::base::error::{Error, Result};
+
+/// What a long job is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Counting pieces; progress is in bytes of text.
+    Count,
+    /// Learning merges; progress is in merges.
+    Merge,
+    /// Encoding; progress is in bytes of text.
+    Encode,
+    /// Merging sorted runs of counts from disk; progress is in bytes of them.
+    Gather,
+    /// Putting documents into their order; progress is in bytes of ids.
+    Shuffle,
+    /// Checking tokens on disk; progress is in bytes of them.
+    Verify,
+}
+
+impl Phase {
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Count => "count",
+            Phase::Merge => "merge",
+            Phase::Encode => "encode",
+            Phase::Gather => "gather",
+            Phase::Shuffle => "shuffle",
+            Phase::Verify => "verify",
+        }
+    }
+}
+
+/// The shared state of a long job.
+#[derive(Debug)]
+pub struct Job {
+    stop: Arc<AtomicBool>,
+    phase: AtomicU8,
+    done: AtomicU64,
+    total: AtomicU64,
+    /// Of phases that read a corpus: bytes of text, where `done` and `total` are bytes of files.
+    text: AtomicU64,
+    /// How far phases were when they ended, until somebody asks.
+    ended: Mutex<Vec<Progress>>,
+}
+
+/// A phase, what is done of it, and of how much (None: not known).
+pub type Progress = (Phase, u64, Option<u64>);
+
+impl Job {
+    /// A job that begins with `phase`, of which `total` is to be done (0: not known).
+    pub fn new(phase: Phase, total: u64) -> Self {
+        Job {
+            stop: Arc::new(AtomicBool::new(false)),
+            phase: AtomicU8::new(phase as u8),
+            done: AtomicU64::new(0),
+            total: AtomicU64::new(total),
+            text: AtomicU64::new(0),
+            ended: Mutex::default(),
+        }
+    }
+
+    /// Begins another phase, of which `total` is to be done, and gives the one before.
+    pub fn enter(&self, phase: Phase, total: u64) -> Phase {
+        let before = self.progress();
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push(before);
+        self.done.store(0, Relaxed);
+        self.text.store(0, Relaxed);
+        self.total.store(total, Relaxed);
+        self.phase.store(phase as u8, Relaxed);
+        before.0
+    }
+
+    /// How far phases were that have ended since the last time this was asked.
+    pub fn take_ended(&self) -> Vec<Progress> {
+        std::mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Sets how much there is to do.
+    pub fn set_total(&self, total: u64) {
+        self.total.store(total, Relaxed);
+    }
+
+    /// Notes that there is more to do than was thought.
+    pub fn add_total(&self, n: u64) {
+        self.total.fetch_add(n, Relaxed);
+    }
+
+    /// Notes that `n` more are done.
+    pub fn advance(&self, n: u64) {
+        self.done.fetch_add(n, Relaxed);
+    }
+
+    /// Notes that so many bytes of files were read, and so many bytes of text came of them.
+    pub fn read(&self, file: u64, text: u64) {
+        self.text.fetch_add(text, Relaxed);
+        self.done.fetch_add(file, Relaxed);
+    }
+
+    /// Notes that a corpus was read to its end, whatever its size was thought to be.
+    pub fn read_all(&self) {
+        if self.total.load(Relaxed) > 0 {
+            self.total.store(self.done.load(Relaxed), Relaxed);
+        }
+    }
+
+    /// Asks the workers to stop.
+    pub fn stop(&self) {
+        self.stop.store(true, Relaxed);
+    }
+
+    /// An error once [`Job::stop`] was called; workers call this every few milliseconds.
+    pub fn check(&self) -> Result<()> {
+        if self.stop.load(Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// True once [`Job::stop`] was called, for whoever outlives the job.
+    pub fn stopped(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+
+    /// Makes this the job of the present thread, for [`check_thread`], until the guard is dropped.
+    pub fn on_this_thread(&self) -> OnThread {
+        OnThread(CURRENT.replace(Some(self.stopped())))
+    }
+
+    /// The phase, what is done of it, and of how much (None: not known). Of a corpus that is
+    /// compressed or has records, how much text there is is estimated from what was read so far.
+    pub fn progress(&self) -> Progress {
+        let phase = match self.phase.load(Relaxed) {
+            0 => Phase::Count,
+            1 => Phase::Merge,
+            2 => Phase::Encode,
+            3 => Phase::Gather,
+            4 => Phase::Shuffle,
+            _ => Phase::Verify,
+        };
+        let (done, total) = (self.done.load(Relaxed), self.total.load(Relaxed));
+        if !matches!(phase, Phase::Count | Phase::Encode) {
+            return (phase, done, (total > 0).then_some(total));
+        }
+        let text = self.text.load(Relaxed);
+        let estimate = || (text as u128 * total as u128).div_ceil(done as u128) as u64;
+        // Loaded one after the other, the numbers may not belong together by a block.
+        let known = total > 0 && done > 0 && text > 0;
+        (phase, text, known.then(|| estimate().max(text)))
+    }
+}
+
+thread_local! {
+    /// Whether the job that this thread works for should stop.
+    static CURRENT: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+}
+
+/// Asked where a thread has no job: it belongs to the caller, who may have been interrupted.
+static CALLER: OnceLock<fn() -> Result<()>> = OnceLock::new();
+
+/// Ends what [`Job::on_this_thread`] began.
+#[derive(Debug)]
+pub struct OnThread(Option<Arc<AtomicBool>>);
+
+impl Drop for OnThread {
+    fn drop(&mut self) {
+        CURRENT.set(self.0.take());
+    }
+}
+
+/// Sets what [`check_thread`] asks where a thread has no job. Only the first call counts.
+pub fn set_caller_check(check: fn() -> Result<()>) {
+    CALLER.set(check).ok();
+}
+
+/// An error once the work of this thread should stop: for what may take long, but is too deep
+/// inside to be given the job. A few dozen nanoseconds; call it every millisecond or so.
+pub fn check_thread() -> Result<()> {
+    let stopped = CURRENT.with_borrow(|job| job.as_ref().map(|stop| stop.load(Relaxed)));
+    match stopped {
+        Some(true) => Err(Error::Interrupted),
+        Some(false) => Ok(()),
+        None => CALLER.get().map_or(Ok(()), |check| check()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_compressed_files_is_estimated() {
+        let job = Job::new(Phase::Count, 1000);
+        assert_eq!(job.progress(), (Phase::Count, 0, None));
+        job.read(250, 1000);
+        assert_eq!(job.progress(), (Phase::Count, 1000, Some(4000)));
+        job.read(750, 2000);
+        assert_eq!(job.progress(), (Phase::Count, 3000, Some(3000)));
+        job.enter(Phase::Gather, 10);
+        assert_eq!(job.take_ended(), [(Phase::Count, 3000, Some(3000))]);
+        assert!(job.take_ended().is_empty());
+        job.advance(5);
+        assert_eq!(job.progress(), (Phase::Gather, 5, Some(10)));
+    }
+
+    #[test]
+    fn without_a_size_there_is_no_estimate() {
+        let job = Job::new(Phase::Encode, 0);
+        job.read(100, 300);
+        assert_eq!(job.progress(), (Phase::Encode, 300, None));
+    }
+}

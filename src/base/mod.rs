@@ -1,0 +1,9 @@
+//! What knows nothing of text: errors, jobs, memory, files.
+
+pub mod allocator;
+pub mod error;
+pub mod files;
+pub mod job;
+pub mod memory;
+pub mod pages;
+pub mod seed;

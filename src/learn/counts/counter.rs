@@ -1,0 +1,52 @@
+//! One worker's loop: chunk → table.
+
+use crate::base::error::Result;
+use crate::base::job::Job;
+use crate::corpus::Cutter;
+use crate::text::pieces::{PieceMap, Records};
+use crate::text::specials::Segment;
+
+/// One worker: its table and what it reuses from chunk to chunk.
+pub struct Counter<'a> {
+    table: &'a mut PieceMap<u64>,
+    records: Records,
+}
+
+impl<'a> Counter<'a> {
+    /// A worker that counts into `table`.
+    pub fn new(table: &'a mut PieceMap<u64>) -> Self {
+        Counter { table, records: Records::default() }
+    }
+
+    /// Counts the pieces of a chunk.
+    pub fn add(&mut self, cutter: &Cutter, text: &[u8], job: &Job) -> Result<()> {
+        cutter.specials.segments(text, |segment| match segment {
+            Segment::Plain(_, plain) => self.add_plain(cutter, plain, job),
+            Segment::Special(_) => Ok(()),
+        })
+    }
+
+    fn add_plain(&mut self, cutter: &Cutter, text: &[u8], job: &Job) -> Result<()> {
+        let Counter { table, records } = self;
+        let mut from = 0;
+        let mut batches = 0u32;
+        while from < text.len() {
+            let mut start = from;
+            from = records.next(&cutter.pattern, text, from, |hash| table.prefetch(hash))?;
+            for record in records.all() {
+                if record.is_long() {
+                    *table.long_entry(&text[start..record.end]) += 1;
+                } else {
+                    *table.entry(record.key, record.hash) += 1;
+                }
+                start = record.end;
+            }
+            // A text may be one chunk of gigabytes, if nothing in it can be cut.
+            batches += 1;
+            if batches.is_multiple_of(1024) {
+                job.check()?;
+            }
+        }
+        Ok(())
+    }
+}

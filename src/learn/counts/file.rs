@@ -1,0 +1,272 @@
+//! Counts files: sorted, checksummed, whole or not there at all.
+//!
+//! ```text
+//! "BMCOUNTS"                 8 bytes
+//! version                    32-bit number, little-endian: 1
+//! length of the header       the same
+//! header                     JSON, see `Header`
+//! records                    see `record`, as many as the header says
+//! checksum                   SHA-256 of everything before, 32 bytes
+//! ```
+//!
+//! Nothing in it depends on when, where or in how many parts the counting was done: equal counts
+//! are equal files.
+
+use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Take, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::merge::{self, Source};
+use super::record::{Decoder, Encoder};
+use super::run::{BUFFER, Told};
+use crate::base::error::{Error, Result};
+use crate::base::files;
+use crate::base::job::Job;
+use crate::corpus::Skipped;
+
+const MAGIC: &[u8; 8] = b"BMCOUNTS";
+const VERSION: u32 = 1;
+const CHECKSUM_SIZE: u64 = 32;
+/// Far more than any header: a damaged length must not ask for all memory.
+const MAX_HEADER: u64 = 64 << 20;
+/// The remedy for every kind of damage.
+pub const MAKE_AGAIN: &str = "the file is damaged or incomplete; make it again with bytemill count";
+
+/// What a counts file says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// The stages of the pattern.
+    pub pattern: Vec<String>,
+    /// The special tokens, in byte order.
+    pub special_tokens: Vec<String>,
+    /// See [`fingerprint`].
+    pub fingerprint: String,
+    /// Bytes of text counted.
+    pub bytes_read: u64,
+    /// Records that were left out.
+    #[serde(skip_serializing_if = "Skipped::is_empty", default)]
+    pub skipped: Skipped,
+    /// Different pieces, each of them a record.
+    pub n_pieces: u64,
+    /// The sum of their counts.
+    pub total: u64,
+}
+
+/// SHA-256 of the compact JSON of `[pattern, special_tokens]`, in hexadecimal: what two counts
+/// must have in common to be added up.
+pub fn fingerprint(pattern: &[String], special_tokens: &[String]) -> String {
+    let mut hasher = Sha256::new();
+    // Lists of strings always have a JSON form.
+    hasher.update(serde_json::to_vec(&(pattern, special_tokens)).unwrap_or_default());
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Writes a counts file under a temporary name and puts it in place when it is on disk.
+pub fn write(path: &Path, header: &Header, source: &mut impl Source, job: &Job) -> Result<()> {
+    let mut temporary = Temporary::beside(path)?;
+    let failed = |error| Error::io(path, error);
+    let file = temporary.file.take().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+    let hashing = Hashing { inner: file, hasher: Sha256::new() };
+    let mut out = BufWriter::with_capacity(4 * BUFFER, hashing);
+    let text = serde_json::to_vec(header)
+        .map_err(|e| Error::config(format!("the header has no JSON form: {e}")))?;
+    let mut begin = Vec::from(MAGIC);
+    begin.extend(VERSION.to_le_bytes());
+    begin.extend((text.len() as u32).to_le_bytes());
+    begin.extend(text);
+    out.write_all(&begin).map_err(failed)?;
+    let mut encoder = Encoder::default();
+    merge::for_each(source, job, |piece, count| {
+        encoder.write(&mut out, piece, count).map(|_| ()).map_err(failed)
+    })?;
+    let hashing = out.into_inner().map_err(|e| failed(e.into_error()))?;
+    let mut file = hashing.inner;
+    file.write_all(&hashing.hasher.finalize()).map_err(failed)?;
+    file.sync_all().map_err(failed)?;
+    drop(file);
+    job.check()?;
+    fs::rename(&temporary.path, path).map_err(failed)?;
+    temporary.done = true;
+    sync_directory(path);
+    Ok(())
+}
+
+/// A file under a temporary name, deleted unless it was put in place.
+struct Temporary {
+    path: PathBuf,
+    file: Option<File>,
+    done: bool,
+}
+
+impl Temporary {
+    fn beside(path: &Path) -> Result<Self> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        loop {
+            // As `bytemill/_files.py` names and finds them.
+            let chance = RandomState::new().hash_one(std::process::id()) as u32;
+            let temporary = path.with_file_name(format!(".{name}.{chance:08x}.bytemill"));
+            match File::options().write(true).create_new(true).open(&temporary) {
+                Ok(file) if files::claim(&file, &temporary) => {
+                    return Ok(Temporary { path: temporary, file: Some(file), done: false });
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(Error::io(path, error)),
+            }
+        }
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.done {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Makes a new name last. Not every system lets a directory be flushed; then it does so itself.
+fn sync_directory(path: &Path) {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Ok(directory) = File::open(parent.unwrap_or(Path::new("."))) {
+        let _ = directory.sync_all();
+    }
+}
+
+struct Hashing<T> {
+    inner: T,
+    hasher: Sha256,
+}
+
+impl<W: Write> Write for Hashing<W> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let n = self.inner.write(buffer)?;
+        self.hasher.update(&buffer[..n]);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl<R: Read> Read for Hashing<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        self.hasher.update(&buffer[..n]);
+        Ok(n)
+    }
+}
+
+type Input<'a> = BufReader<Hashing<Take<Told<'a, File>>>>;
+
+/// A counts file as a source. The checksum is compared when the last piece was given, so whoever
+/// reads to the end has read what was written.
+pub struct FileSource<'a> {
+    header: Header,
+    records: Decoder<Input<'a>>,
+    name: String,
+    done: bool,
+}
+
+impl<'a> FileSource<'a> {
+    /// Opens a counts file and reads its header.
+    pub fn open(path: &Path, job: Option<&'a Job>) -> Result<Self> {
+        let name = path.display().to_string();
+        let failed = |error| Error::io(path, error);
+        let file = files::open(path, Error::corpus)?;
+        let content = file.metadata().map_err(failed)?.len().saturating_sub(CHECKSUM_SIZE);
+        let inner = Told { input: file, job }.take(content);
+        let hashing = Hashing { inner, hasher: Sha256::new() };
+        let mut input = BufReader::with_capacity(BUFFER, hashing);
+        let header = read_header(&mut input, path)?;
+        let records = Decoder::new(input, name.clone(), header.n_pieces);
+        Ok(FileSource { header, records, name, done: false })
+    }
+
+    /// What the file says of itself.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn check_end(&mut self) -> Result<()> {
+        let failed = |error| Error::io(self.name.as_ref(), error);
+        let damaged =
+            |what: &str| Err(Error::corpus(format!("{}: {what}", self.name)).with_hint(MAKE_AGAIN));
+        let input = self.records.input_mut();
+        if !input.fill_buf().map_err(failed)?.is_empty() {
+            return damaged("more bytes than there are records");
+        }
+        let hashing = input.get_mut();
+        let expected = hashing.hasher.clone().finalize();
+        let mut checksum = Vec::new();
+        hashing.inner.get_mut().read_to_end(&mut checksum).map_err(failed)?;
+        if checksum[..] != expected[..] {
+            return damaged("the checksum does not match");
+        }
+        Ok(())
+    }
+}
+
+fn read_header(input: &mut impl Read, path: &Path) -> Result<Header> {
+    let bad = |what: String| Error::corpus(format!("{}: {what}", path.display()));
+    let mut read = |length: u64| {
+        let mut bytes = Vec::new();
+        match input.take(length).read_to_end(&mut bytes) {
+            Ok(n) if n as u64 == length => Ok(bytes),
+            Ok(_) => Err(bad("the file ends early".into()).with_hint(MAKE_AGAIN)),
+            Err(error) => Err(Error::io(path, error)),
+        }
+    };
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0u32, |n, &b| n << 8 | u32::from(b));
+    // A file too short for this is not one either; one that cannot be read may be.
+    let magic = match read(8) {
+        Err(error @ Error::Io { .. }) => return Err(error),
+        other => other.unwrap_or_default(),
+    };
+    if magic != MAGIC {
+        return Err(bad("not a counts file".into()).with_hint("bytemill count makes counts files"));
+    }
+    let version = number(&read(4)?);
+    if version != VERSION {
+        return Err(bad(format!("a counts file of version {version}, not {VERSION}"))
+            .with_hint("use the bytemill that made it, or make it again with bytemill count"));
+    }
+    let length = u64::from(number(&read(4)?));
+    if length > MAX_HEADER {
+        return Err(bad("impossible length of the header".into()).with_hint(MAKE_AGAIN));
+    }
+    let header: Header = serde_json::from_slice(&read(length)?)
+        .map_err(|e| bad(format!("damaged header: {e}")).with_hint(MAKE_AGAIN))?;
+    if header.fingerprint != fingerprint(&header.pattern, &header.special_tokens)
+        || !header.special_tokens.is_sorted()
+    {
+        return Err(bad("the fingerprint does not match the header".into()).with_hint(MAKE_AGAIN));
+    }
+    Ok(header)
+}
+
+impl Source for FileSource<'_> {
+    fn advance(&mut self) -> Result<bool> {
+        if self.records.advance()? {
+            return Ok(true);
+        }
+        if !self.done {
+            self.check_end()?;
+            self.done = true;
+        }
+        Ok(false)
+    }
+
+    fn piece(&self) -> &[u8] {
+        self.records.piece()
+    }
+
+    fn count(&self) -> u64 {
+        self.records.count()
+    }
+}

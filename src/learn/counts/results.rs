@@ -1,0 +1,392 @@
+//! What counts are for: totals, pieces in order, files, sums, and the list that merging starts from.
+//!
+//! Before any of these, counts are *settled*: all in the first table, or all in one sorted run.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::file::{self, FileSource, Header, MAKE_AGAIN};
+use super::merge::{self, Source};
+use super::run::{self, Run};
+use super::{Counts, PieceList, Stats, on_each};
+use crate::base::allocator;
+use crate::base::error::{Error, Result};
+use crate::base::job::Job;
+use crate::corpus::Cutter;
+use crate::text::pieces::PieceMap;
+
+/// Adding up tables holds them and their growing sum; a list of the pieces follows.
+const TIMES_TABLES: u64 = 4;
+
+/// With more tables than these, looking every piece up in all others costs more than adding up.
+const FEW_TABLES: usize = 2;
+
+impl Counts {
+    /// Opens a counts file, which stays on disk and is read again when it is needed. All of it is
+    /// read once now, so that what is damaged is known at once.
+    pub fn open(path: &Path, threads: usize, job: &Job) -> Result<Self> {
+        let mut source = FileSource::open(path, Some(job))?;
+        let name = path.display().to_string();
+        let size = std::fs::metadata(path).map_err(|e| Error::io(path, e))?.len();
+        job.set_total(size);
+        let header = source.header().clone();
+        let mut stats = Stats::default();
+        merge::for_each(&mut source, job, |piece, count| {
+            stats.add(piece, count).map_err(|error| error.in_file(&name))
+        })?;
+        if stats.total != header.total {
+            return Err(Error::corpus(format!("{name}: the counts do not add up to the total"))
+                .with_hint(MAKE_AGAIN));
+        }
+        let cutter = Cutter::new(&header.pattern, &header.special_tokens)
+            .map_err(|error| error.blaming_file(Error::Corpus).in_file(&name))?;
+        let mut counts = Counts::new(cutter, threads);
+        counts.runs.push(Run::of_file(path.to_owned(), header.n_pieces, size));
+        counts.bytes_read = header.bytes_read;
+        counts.skipped = header.skipped;
+        counts.stats = Some(stats);
+        Ok(counts)
+    }
+
+    /// Writes a counts file.
+    pub fn save(&mut self, path: &Path, job: &Job) -> Result<()> {
+        let stats = self.settle(job)?;
+        let (n_pieces, total) = (stats.n_pieces, stats.total);
+        let header = Header {
+            pattern: self.pattern(),
+            special_tokens: self.special_tokens(),
+            fingerprint: self.fingerprint(),
+            bytes_read: self.bytes_read,
+            skipped: self.skipped.clone(),
+            n_pieces,
+            total,
+        };
+        file::write(path, &header, &mut self.cursor(job)?, job)
+    }
+
+    /// Adds other counts, of the same pattern and special tokens, to these. The others stay.
+    pub fn merge(&mut self, other: &mut Counts, job: &Job) -> Result<()> {
+        if self.fingerprint() != other.fingerprint() {
+            return Err(Error::config(format!(
+                "counts of {} cannot be merged with counts of {}",
+                other.described(),
+                self.described()
+            ))
+            .with_hint("count both with the same pattern and special tokens"));
+        }
+        other.settle(job)?;
+        if other.runs.is_empty() {
+            let table = &other.tables[0];
+            if let Some(limit) = self.limit {
+                let both = (table.heap_bytes() + self.heap_bytes()) as u64;
+                if both * 2 > limit.available {
+                    self.spill_tables(job)?;
+                }
+            }
+            let mut overflow = false;
+            let sum = &mut self.tables[0];
+            table.for_each(|piece, n| {
+                let value = sum.value_mut(piece);
+                match value.checked_add(n) {
+                    Some(both) => *value = both,
+                    None => overflow = true,
+                }
+            });
+            if overflow {
+                return Err(merge::too_many());
+            }
+        } else {
+            self.runs.extend(other.runs.iter().cloned());
+        }
+        self.bytes_read = self.bytes_read.saturating_add(other.bytes_read);
+        self.skipped.take(&mut other.skipped.clone());
+        self.stats = None;
+        Ok(())
+    }
+
+    /// Pattern and special tokens, for a message.
+    fn described(&self) -> String {
+        let specials = match &self.special_tokens()[..] {
+            [] => "no special tokens".to_owned(),
+            some => format!("special tokens {}", some.join(" ")),
+        };
+        format!("pattern {} and {specials}", self.pattern().join(" "))
+    }
+
+    /// Whether there are runs on disk to be merged before anything can be done with the counts.
+    pub fn is_scattered(&self) -> bool {
+        let in_memory = self.tables.iter().any(|table| !table.is_empty());
+        self.runs.len() > 1 || (in_memory && (!self.runs.is_empty() || self.is_full()))
+    }
+
+    /// Whether the tables are too large to be added up in memory.
+    fn is_full(&self) -> bool {
+        let held = self.heap_bytes() as u64;
+        self.limit.is_some_and(|limit| held * TIMES_TABLES > limit.available)
+    }
+
+    /// Totals of the counts.
+    pub fn stats(&mut self, job: &Job) -> Result<&Stats> {
+        self.settle(job)
+    }
+
+    /// Every piece with its count, in byte order.
+    pub fn sorted(&mut self, job: &Job) -> Result<PieceList> {
+        self.settle(job)?;
+        let mut list = self.list(1, job)?;
+        list.sort();
+        Ok(list)
+    }
+
+    /// The pieces with their counts, in byte order, one at a time.
+    pub fn cursor(&mut self, job: &Job) -> Result<Cursor> {
+        self.settle(job)?;
+        if let [run, ..] = &self.runs[..] {
+            return Ok(Cursor(Place::Disk(run.open(None)?)));
+        }
+        Ok(Cursor(Place::Memory { list: self.sorted(job)?, seen: 0 }))
+    }
+
+    /// The `n` most common pieces with their counts; of equal counts, the first in byte order.
+    pub fn top(&mut self, n: usize, job: &Job) -> Result<Vec<(Vec<u8>, u64)>> {
+        let mut best = BinaryHeap::new();
+        let mut cursor = self.cursor(job)?;
+        merge::for_each(&mut cursor, job, |piece, count| {
+            let is_better = |worst: &Reverse<(u64, Reverse<Vec<u8>>)>| worst.0.0 < count;
+            if best.len() < n || best.peek().is_some_and(is_better) {
+                best.push(Reverse((count, Reverse(piece.to_vec()))));
+                if best.len() > n {
+                    best.pop();
+                }
+            }
+            Ok(())
+        })?;
+        // Ascending in what is reversed: the most common first.
+        let sorted = best.into_sorted_vec().into_iter();
+        Ok(sorted.map(|Reverse((count, Reverse(piece)))| (piece, count)).collect())
+    }
+
+    /// The pieces to merge: those that occur at least `min_piece_count` times, in any order (for
+    /// merging, byte order was no faster than the order of the table). An error if merging them
+    /// would not fit into the memory limit.
+    pub fn pieces(&mut self, min_piece_count: u64, job: &Job) -> Result<PieceList> {
+        if self.used_once && self.runs.is_empty() && !self.is_scattered() {
+            return self.take_pieces(min_piece_count);
+        }
+        let limit = self.limit;
+        let stats = self.settle(job)?;
+        if let Some(limit) = limit {
+            stats.check(min_piece_count, limit.available, limit.total)?;
+            let need = stats.merge_need(min_piece_count);
+            if !self.used_once && need + self.heap_bytes() as u64 > limit.available {
+                self.spill_tables(job)?;
+                self.settle(job)?;
+            }
+        }
+        let list = self.list(min_piece_count, job)?;
+        if self.used_once {
+            self.clear();
+        }
+        Ok(list)
+    }
+
+    /// The pieces of all tables, which are freed. The last few tables are not added up: to look a
+    /// piece up in the others is cheaper than to move it there, and all threads can.
+    fn take_pieces(&mut self, min_piece_count: u64) -> Result<PieceList> {
+        let n_parts = self.tables.len();
+        let n_tables = self.add_up()?;
+        let tables = &self.tables[..n_tables];
+        let mut parts: Vec<(usize, PieceList, Stats)> =
+            (0..n_parts).map(|part| (part, PieceList::default(), Stats::default())).collect();
+        on_each(&mut parts, |(part, list, stats), _| {
+            for (number, table) in tables.iter().enumerate() {
+                let (before, behind) = (&tables[..number], &tables[number + 1..]);
+                let mut result = Ok(());
+                table.for_each_of(*part, n_parts, |piece, count| {
+                    // The first table that has a piece stands for all.
+                    if before.iter().any(|other| other.get(piece).is_some()) {
+                        return;
+                    }
+                    let others = behind.iter().filter_map(|other| other.get(piece));
+                    let count = others.fold(count, u64::saturating_add);
+                    if result.is_ok() {
+                        result = stats.add(piece, count);
+                    }
+                    if count >= min_piece_count {
+                        list.push(piece, count);
+                    }
+                });
+                result?;
+            }
+            Ok(())
+        })?;
+        let mut parts = parts.into_iter();
+        let Some((_, mut list, mut stats)) = parts.next() else { return Ok(PieceList::default()) };
+        for (_, others, more) in parts {
+            list.append(&others);
+            stats.join(&more)?;
+        }
+        if let Some(limit) = self.limit {
+            stats.check(min_piece_count, limit.available, limit.total)?;
+        }
+        self.clear();
+        Ok(list)
+    }
+
+    /// Forgets everything, and frees memory and disk.
+    pub fn clear(&mut self) {
+        self.tables.iter_mut().for_each(|table| *table = PieceMap::default());
+        self.give_back();
+        self.runs.clear();
+        self.dir.clear();
+        self.stats = None;
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.tables.iter().map(PieceMap::heap_bytes).sum()
+    }
+
+    /// The settled counts as a list, in any order.
+    fn list(&self, min_piece_count: u64, job: &Job) -> Result<PieceList> {
+        if let [run, ..] = &self.runs[..] {
+            let mut list = PieceList::default();
+            if let Some(stats) = &self.stats {
+                let (n_pieces, n_bytes) = stats.at_least(min_piece_count);
+                list = PieceList::with_capacity(n_pieces as usize, n_bytes as usize);
+            }
+            merge::for_each(&mut run.open(None)?, job, |piece, count| {
+                if count >= min_piece_count {
+                    list.push(piece, count);
+                }
+                Ok(())
+            })?;
+            return Ok(list);
+        }
+        let mut list = PieceList::default();
+        self.tables[0].for_each(|piece, count| {
+            if count >= min_piece_count {
+                list.push(piece, count);
+            }
+        });
+        Ok(list)
+    }
+
+    /// Brings everything into one place, and tells what it is.
+    fn settle(&mut self, job: &Job) -> Result<&Stats> {
+        if self.is_scattered() {
+            self.spill_tables(job)?;
+        }
+        if self.runs.len() > 1 {
+            let (run, stats) = run::gather(self.runs.clone(), &self.dir, job)?;
+            self.runs = vec![run];
+            self.stats = Some(stats);
+        } else if self.runs.is_empty() {
+            self.gather_tables();
+        }
+        let stats = match self.stats.take() {
+            Some(stats) => stats,
+            None => self.count_stats(job)?,
+        };
+        Ok(self.stats.insert(stats))
+    }
+
+    fn count_stats(&self, job: &Job) -> Result<Stats> {
+        let mut stats = Stats::default();
+        if let [run, ..] = &self.runs[..] {
+            let mut source = run.open(None)?;
+            merge::for_each(&mut source, job, |piece, count| stats.add(piece, count))?;
+            return Ok(stats);
+        }
+        let mut result = Ok(());
+        self.tables[0].for_each(|piece, count| {
+            if result.is_ok() {
+                result = stats.add(piece, count);
+            }
+        });
+        result.map(|()| stats)
+    }
+
+    /// Adds up what the workers have; afterwards the first table has everything.
+    /// Adds tables to others, each pair on a thread, until the first few hold everything. Returns
+    /// how many do.
+    fn add_up(&mut self) -> Result<usize> {
+        let mut n_tables = self.tables.len();
+        while n_tables > FEW_TABLES {
+            let half = n_tables.div_ceil(2);
+            let (sums, others) = self.tables[..n_tables].split_at_mut(half);
+            let mut pairs: Vec<_> = sums.iter_mut().zip(others).collect();
+            on_each(&mut pairs, |(sum, other), _| {
+                other.for_each(|piece, n| *sum.value_mut(piece) += n);
+                **other = PieceMap::default();
+                Ok(())
+            })?;
+            n_tables = half;
+        }
+        Ok(n_tables)
+    }
+
+    fn gather_tables(&mut self) {
+        if let Some((sum, others)) = self.tables.split_first_mut() {
+            for other in others {
+                other.for_each(|piece, n| *sum.value_mut(piece) += n);
+                *other = PieceMap::default();
+            }
+        }
+    }
+
+    /// Writes all tables to disk and frees them.
+    fn spill_tables(&mut self, job: &Job) -> Result<()> {
+        let dir = Arc::clone(&self.dir);
+        for table in &mut self.tables {
+            if !table.is_empty() {
+                self.runs.push(run::spill(table, &dir, job)?);
+            }
+            *table = PieceMap::default();
+        }
+        self.give_back();
+        Ok(())
+    }
+
+    fn give_back(&self) {
+        if self.limit.is_some() {
+            allocator::give_back();
+        }
+    }
+}
+
+/// Goes through counted pieces in byte order.
+pub struct Cursor(Place);
+
+enum Place {
+    Memory { list: PieceList, seen: usize },
+    Disk(Box<dyn Source + Send + Sync>),
+}
+
+impl Source for Cursor {
+    fn advance(&mut self) -> Result<bool> {
+        match &mut self.0 {
+            Place::Disk(source) => source.advance(),
+            Place::Memory { list, seen } => {
+                let there = *seen < list.len();
+                *seen += usize::from(there);
+                Ok(there)
+            }
+        }
+    }
+
+    fn piece(&self) -> &[u8] {
+        match &self.0 {
+            Place::Disk(source) => source.piece(),
+            Place::Memory { list, seen } => list.entry(*seen - 1).0,
+        }
+    }
+
+    fn count(&self) -> u64 {
+        match &self.0 {
+            Place::Disk(source) => source.count(),
+            Place::Memory { list, seen } => list.entry(*seen - 1).1,
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Sorted runs: counts on disk, when memory is short.
+//!
+//! Runs lie in a directory of their own with a name that tells whose it is. It is made with the
+//! first run and goes with the last owner, whether the work succeeded, failed or was interrupted;
+//! only a killed process leaves it, and the next one that uses the same place removes it.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::file::FileSource;
+use super::merge::{self, Merged, Source};
+use super::record::{Decoder, Encoder};
+use super::stats::Stats;
+use crate::base::allocator;
+use crate::base::error::{Error, Result};
+use crate::base::files;
+use crate::base::job::{Job, Phase};
+use crate::text::pieces::PieceMap;
+
+/// How many runs are merged at a time: so many files are open, each with a buffer.
+const FAN_IN: usize = 64;
+/// What is read of a run at a time.
+pub const BUFFER: usize = 64 << 10;
+/// What the names of our directories begin with.
+pub const PREFIX: &str = "bytemill-spill-";
+
+/// Where runs go.
+#[derive(Debug)]
+pub struct SpillDir {
+    base: PathBuf,
+    /// Its path, and the handle that holds its lock.
+    made: Mutex<Option<(PathBuf, Option<File>)>>,
+    next: AtomicU64,
+}
+
+impl SpillDir {
+    /// A directory inside `base`, made when it is needed.
+    pub fn new(base: PathBuf) -> Self {
+        SpillDir { base, made: Mutex::new(None), next: AtomicU64::new(0) }
+    }
+
+    fn path(&self) -> Result<PathBuf> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((path, _)) = &*made {
+            return Ok(path.clone());
+        }
+        sweep(&self.base);
+        for number in 0u32.. {
+            let path = self.base.join(format!("{PREFIX}{}-{number}", std::process::id()));
+            match make_private(&path) {
+                Ok(()) => {
+                    let lock = File::open(&path).ok();
+                    if lock.as_ref().is_none_or(|lock| files::claim(lock, &path)) {
+                        *made = Some((path.clone(), lock));
+                        return Ok(path);
+                    }
+                }
+                // Another of this process, or left by a process of this number on another system.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(Error::io(&self.base, error)),
+            }
+        }
+        Err(Error::io(&self.base, io::ErrorKind::AlreadyExists.into()))
+    }
+}
+
+impl SpillDir {
+    /// Deletes the directory if no run is left in it; with the next run it is made again.
+    pub fn clear(&self) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((path, _)) = &*made
+            && fs::remove_dir(path).is_ok()
+        {
+            *made = None;
+        }
+    }
+}
+
+impl Drop for SpillDir {
+    fn drop(&mut self) {
+        let made = self.made.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some((path, _)) = made {
+            // Nobody is left to tell of a failure, and a later one finds the name.
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
+
+/// Removes the directories in `base` that killed processes left.
+pub fn sweep(base: &Path) {
+    files::sweep_directories(base, PREFIX);
+}
+
+/// A directory that only its owner may read: it holds text.
+fn make_private(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
+/// A file in a spill directory, deleted with its last user.
+#[derive(Debug)]
+struct Spilled {
+    path: PathBuf,
+    // The directory must outlive the file.
+    dir: Arc<SpillDir>,
+}
+
+impl Drop for Spilled {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Sorted counts on disk.
+#[derive(Debug, Clone)]
+pub struct Run {
+    place: Place,
+    n_records: u64,
+    size: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Place {
+    Spilled(Arc<Spilled>),
+    /// A counts file, which is the user's.
+    File(PathBuf),
+}
+
+impl Run {
+    /// A counts file as a run.
+    pub fn of_file(path: PathBuf, n_records: u64, size: u64) -> Self {
+        Run { place: Place::File(path), n_records, size }
+    }
+
+    /// Writes a run, and tells what is in it.
+    pub fn write(source: &mut impl Source, dir: &Arc<SpillDir>, job: &Job) -> Result<(Run, Stats)> {
+        let path = dir.path()?.join(format!("run-{}", dir.next.fetch_add(1, Relaxed)));
+        // Made before the file, so that a failure on the way deletes it.
+        let spilled = Arc::new(Spilled { path, dir: Arc::clone(dir) });
+        // The directory is what a user can do something about.
+        let failed = |error| Error::io(&spilled.dir.base, error);
+        let file = File::create(&spilled.path).map_err(failed)?;
+        let mut out = BufWriter::with_capacity(4 * BUFFER, file);
+        let mut encoder = Encoder::default();
+        let mut stats = Stats::default();
+        let mut size = 0;
+        merge::for_each(source, job, |piece, count| {
+            stats.add(piece, count)?;
+            size += encoder.write(&mut out, piece, count).map_err(failed)?;
+            Ok(())
+        })?;
+        out.flush().map_err(failed)?;
+        let run =
+            Run { place: Place::Spilled(Arc::clone(&spilled)), n_records: stats.n_pieces, size };
+        Ok((run, stats))
+    }
+
+    /// The pieces of the run; `job` hears of the bytes that are read.
+    pub fn open<'a>(&self, job: Option<&'a Job>) -> Result<Box<dyn Source + Send + Sync + 'a>> {
+        match &self.place {
+            Place::File(path) => Ok(Box::new(FileSource::open(path, job)?)),
+            Place::Spilled(spilled) => {
+                let file = File::open(&spilled.path).map_err(|e| Error::io(&spilled.path, e))?;
+                let input = BufReader::with_capacity(BUFFER, Told { input: file, job });
+                let name = spilled.path.display().to_string();
+                let decoder = Decoder::new(input, name, self.n_records);
+                Ok(Box::new(Kept { decoder, _spilled: Arc::clone(spilled) }))
+            }
+        }
+    }
+}
+
+/// A run that is being read stays where it is.
+struct Kept<S> {
+    decoder: S,
+    _spilled: Arc<Spilled>,
+}
+
+impl<S: Source> Source for Kept<S> {
+    fn advance(&mut self) -> Result<bool> {
+        self.decoder.advance()
+    }
+
+    fn piece(&self) -> &[u8] {
+        self.decoder.piece()
+    }
+
+    fn count(&self) -> u64 {
+        self.decoder.count()
+    }
+}
+
+/// Tells a job what was read.
+pub struct Told<'a, R> {
+    /// What is read from.
+    pub input: R,
+    /// Who is told.
+    pub job: Option<&'a Job>,
+}
+
+impl<R: Read> Read for Told<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.input.read(buffer)?;
+        if let Some(job) = self.job {
+            job.advance(n as u64);
+        }
+        Ok(n)
+    }
+}
+
+/// Writes a table as a run and empties it.
+pub fn spill(table: &mut PieceMap<u64>, dir: &Arc<SpillDir>, job: &Job) -> Result<Run> {
+    let sorted = std::mem::take(table).into_sorted(|| job.check())?;
+    let (run, _) = Run::write(&mut Merged::new(sorted.blocks())?, dir, job)?;
+    *table = sorted.into_empty();
+    allocator::give_back();
+    Ok(run)
+}
+
+/// Merges runs into one; with many, in several passes.
+pub fn gather(runs: Vec<Run>, dir: &Arc<SpillDir>, job: &Job) -> Result<(Run, Stats)> {
+    let mut runs = VecDeque::from(runs);
+    let total = runs.iter().map(|run| run.size).sum();
+    let before = job.enter(Phase::Gather, total);
+    loop {
+        // The oldest first, and what comes of them last: every run is read about equally often.
+        // Only as many as it takes for the last pass to take all.
+        let surplus = runs.len().saturating_sub(FAN_IN);
+        let batch = if surplus > 0 { (surplus + 1).min(FAN_IN) } else { runs.len() };
+        let batch: Vec<Run> = runs.drain(..batch).collect();
+        let mut sources = Vec::with_capacity(batch.len());
+        for run in &batch {
+            sources.push(run.open(Some(job))?);
+        }
+        let (run, stats) = Run::write(&mut Merged::new(sources)?, dir, job)?;
+        if runs.is_empty() {
+            if before != Phase::Gather {
+                job.enter(before, 0);
+            }
+            return Ok((run, stats));
+        }
+        job.add_total(run.size);
+        runs.push_back(run);
+    }
+}

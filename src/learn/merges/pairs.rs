@@ -1,0 +1,126 @@
+//! Pair → count and positions: one flat hash table with open addressing.
+
+use crate::base::pages::{Pages, Plain, prefetch};
+
+/// Two token numbers in one, all bits turned over: a table of zeros is a table without pairs, for
+/// no token has the largest number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pair(u64);
+
+impl Pair {
+    /// The pair of `left` and `right`.
+    #[inline]
+    pub fn new(left: u32, right: u32) -> Self {
+        Pair(!(u64::from(left) << 32 | u64::from(right)))
+    }
+
+    /// Its left and right token.
+    #[inline]
+    pub fn ids(self) -> [u32; 2] {
+        [!(self.0 >> 32) as u32, !self.0 as u32]
+    }
+
+    /// Mixed: the high bits of a product are its best ones.
+    #[inline]
+    pub fn hash(self) -> u64 {
+        let mixed = self.0 ^ self.0 >> 32;
+        (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.0).wrapping_mul(0xd6e8_feb8_6659_fd93)
+            >> 32
+    }
+}
+
+const FREE: Pair = Pair(0);
+
+/// What is known of a pair.
+#[repr(align(32))]
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// The pair.
+    pub pair: Pair,
+    /// How often it occurs now.
+    pub count: u64,
+    /// Where its positions start.
+    pub start: u64,
+    /// How many positions it has, those that have vanished included.
+    pub n: u32,
+}
+
+// SAFETY: numbers.
+unsafe impl Plain for Entry {}
+
+/// All pairs.
+#[derive(Debug)]
+pub struct PairTable {
+    entries: Pages<Entry>,
+    len: usize,
+}
+
+impl PairTable {
+    /// A table with room for about `n` pairs before it grows.
+    pub fn new(n: usize) -> Self {
+        PairTable { entries: Pages::new((2 * n).max(1 << 12).next_power_of_two()), len: 0 }
+    }
+
+    #[inline]
+    fn home(&self, pair: Pair) -> usize {
+        pair.hash() as usize & (self.entries.len() - 1)
+    }
+
+    /// Brings the entry of a pair closer before it is asked for.
+    #[inline]
+    pub fn prefetch(&self, pair: Pair) {
+        prefetch(&self.entries, self.home(pair));
+    }
+
+    #[inline]
+    fn slot(&self, pair: Pair) -> usize {
+        let mask = self.entries.len() - 1;
+        let mut at = self.home(pair);
+        while self.entries[at].pair != pair && self.entries[at].pair != FREE {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    /// The entry of a pair, made if there is none.
+    #[inline]
+    pub fn entry(&mut self, pair: Pair) -> &mut Entry {
+        let mut at = self.slot(pair);
+        if self.entries[at].pair == FREE {
+            if self.len * 2 >= self.entries.len() {
+                self.grow();
+                at = self.slot(pair);
+            }
+            self.entries[at].pair = pair;
+            self.len += 1;
+        }
+        &mut self.entries[at]
+    }
+
+    /// The entry of a pair, if there is one.
+    #[inline]
+    pub fn find(&mut self, pair: Pair) -> Option<&mut Entry> {
+        let at = self.slot(pair);
+        (self.entries[at].pair == pair).then(|| &mut self.entries[at])
+    }
+
+    /// How often a pair occurs now.
+    pub fn count(&self, pair: Pair) -> u64 {
+        self.entries[self.slot(pair)].count
+    }
+
+    /// All entries, in no particular order.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.pair != FREE)
+    }
+
+    fn grow(&mut self) {
+        let larger = Pages::new(self.entries.len() * 2);
+        for &entry in std::mem::replace(&mut self.entries, larger).iter() {
+            if entry.pair != FREE {
+                let at = self.slot(entry.pair);
+                self.entries[at] = entry;
+            }
+        }
+    }
+}

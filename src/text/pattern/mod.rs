@@ -1,0 +1,183 @@
+//! Documents → pieces.
+//!
+//! A pattern cuts a document, any bytes, into pieces: consecutive, covering every byte, none
+//! empty. It has one or more stages. The first cuts the document, each further one cuts the pieces
+//! of the stage before, each by itself; what lies between two matches is a piece too, so nothing is
+//! lost. Named patterns (`names`) have hand-written scanners (`scanners`) over tables of character
+//! classes (`classes`); all others go through a regular expression engine (`regex`).
+//!
+//! An invalid byte is a character of no class, here as everywhere.
+
+mod blocks;
+mod classes;
+mod cuts;
+mod inside;
+mod names;
+mod regex;
+mod scanners;
+#[cfg(test)]
+mod tests;
+
+pub use classes::UNICODE_VERSION;
+pub use inside::REACH as INSIDE_REACH;
+pub use names::{NAMES, huggingface_regex, is_name, known, tiktoken_regex, unknown};
+
+use crate::base::error::{Error, Result};
+use scanners::Scanner;
+
+/// How to cut documents into pieces.
+#[derive(Debug, Clone)]
+pub struct Pattern {
+    stages: Vec<Stage>,
+    texts: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+enum Stage {
+    Named(Scanner),
+    // Boxed: a compiled expression is large, a scanner one byte.
+    Regex(Box<regex::Engine>),
+}
+
+impl Pattern {
+    /// A pattern of one or more stages, each a name or a regular expression. An expression that is
+    /// a known spelling of a named pattern becomes that one. What reads like a name, but is none,
+    /// is refused.
+    pub fn new<S: AsRef<str>>(stages: &[S]) -> Result<Pattern> {
+        if stages.is_empty() {
+            return Err(Error::config("the split pattern has no stage")
+                .with_hint(format!("give one of the names {}", NAMES.join(", "))));
+        }
+        let mut pattern = Pattern { stages: Vec::new(), texts: Vec::new() };
+        for text in stages.iter().map(AsRef::as_ref) {
+            let name = known(text);
+            let stage = match name.and_then(Scanner::named) {
+                Some(scanner) => Stage::Named(scanner),
+                None if is_name(text) => return Err(unknown(text)),
+                None => Stage::Regex(Box::new(regex::Engine::new(text)?)),
+            };
+            pattern.stages.push(stage);
+            pattern.texts.push(name.unwrap_or(text).to_owned());
+        }
+        Ok(pattern)
+    }
+
+    /// The stages in canonical form: a name where there is one, else the expression as given.
+    pub fn stages(&self) -> &[String] {
+        &self.texts
+    }
+
+    /// Appends the ends of the pieces of `text` from `from` on to `ends`, until at least `limit`
+    /// were added or the text ends. Returns where to go on: the length of the text when done.
+    ///
+    /// `from` is 0 or a value returned earlier for the same text. A regular expression adds more
+    /// than a small `limit`, since each call costs it a pass over the whole text.
+    pub fn scan(
+        &self,
+        text: &[u8],
+        from: usize,
+        limit: usize,
+        ends: &mut Vec<usize>,
+    ) -> Result<usize> {
+        let Some((first, finer)) = self.stages.split_first() else { return Ok(text.len()) };
+        if finer.is_empty() {
+            return first.scan(text, from, limit, 0, ends);
+        }
+        let mut pieces = Vec::new();
+        let next = first.scan(text, from, limit, 0, &mut pieces)?;
+        for stage in finer {
+            let mut parts = Vec::with_capacity(pieces.len());
+            let mut start = from;
+            for &end in &pieces {
+                stage.scan_piece(text, start, end, &mut parts)?;
+                start = end;
+            }
+            pieces = parts;
+        }
+        ends.append(&mut pieces);
+        Ok(next)
+    }
+
+    /// Calls `emit` with each piece of `text`.
+    pub fn split<'t>(&self, text: &'t [u8], mut emit: impl FnMut(&'t [u8])) -> Result<()> {
+        let mut ends = Vec::new();
+        let (mut from, mut start) = (0, 0);
+        while from < text.len() {
+            ends.clear();
+            from = self.scan(text, from, PIECES_PER_SCAN, &mut ends)?;
+            for &end in &ends {
+                emit(&text[start..end]);
+                start = end;
+            }
+        }
+        Ok(())
+    }
+
+    /// The smallest place from `from` on, inside `text` and not its start, at which the pattern
+    /// cuts whatever stands before and behind: the parts on both sides, scanned apart, give the
+    /// pieces of the whole. None if there is none, or if the pattern does not tell (a regular
+    /// expression, several stages).
+    pub fn safe_cut_after(&self, text: &[u8], from: usize) -> Option<usize> {
+        self.has_safe_cuts().then(|| cuts::after(text, from))?
+    }
+
+    /// The largest such place up to `upto`. It stays one whatever is appended to `text`.
+    pub fn safe_cut_before(&self, text: &[u8], upto: usize) -> Option<usize> {
+        self.has_safe_cuts().then(|| cuts::before(text, upto))?
+    }
+
+    /// The first place from `from` on that is inside a piece for certain, of a text that begins with
+    /// a piece or at such a place: the part before ends in the middle of a piece and the part behind
+    /// begins there, and otherwise both have the pieces of the whole. None if there is none, or if
+    /// the pattern does not tell.
+    pub fn inside_after(&self, text: &[u8], from: usize) -> Option<usize> {
+        match *self.stages {
+            [Stage::Named(scanner)] => inside::after(scanner, text, from),
+            _ => None,
+        }
+    }
+
+    fn has_safe_cuts(&self) -> bool {
+        matches!(*self.stages, [Stage::Named(_)])
+    }
+}
+
+/// Keeps the list of ends of [`Pattern::split`] in the cache.
+const PIECES_PER_SCAN: usize = 1024;
+
+impl Stage {
+    fn scan(
+        &self,
+        text: &[u8],
+        from: usize,
+        limit: usize,
+        base: usize,
+        ends: &mut Vec<usize>,
+    ) -> Result<usize> {
+        match self {
+            Stage::Named(scanner) => Ok(scanner.scan(text, from, limit, ends)),
+            Stage::Regex(engine) => engine.scan(text, from, limit, base, ends),
+        }
+    }
+
+    /// Cuts one piece of the stage before as if it were a document; the ends count from the start
+    /// of the document.
+    fn scan_piece(
+        &self,
+        text: &[u8],
+        start: usize,
+        end: usize,
+        ends: &mut Vec<usize>,
+    ) -> Result<()> {
+        let piece = &text[start..end];
+        let first = ends.len();
+        let mut from = 0;
+        while from < piece.len() {
+            from = self.scan(piece, from, usize::MAX, start, ends)?;
+        }
+        for end in &mut ends[first..] {
+            *end += start;
+        }
+        Ok(())
+    }
+}

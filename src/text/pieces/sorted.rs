@@ -1,0 +1,206 @@
+//! A table's memory, and its pieces in byte order without a second copy of them.
+//!
+//! A table that is written to disk because memory is short must not need more memory for that: its
+//! entries are moved together and sorted where they are. They are sorted in blocks, so that a job
+//! that is to stop does so in time; whoever reads them merges the blocks.
+
+use super::{Entry, LongEntry, LongTable, PieceMap, ShortTable, key_bytes, order};
+use crate::base::error::Result;
+use crate::base::pages::{Pages, Plain};
+
+/// Entries that are sorted without asking whether to go on: some 50 ms.
+const BLOCK: usize = 1 << 18;
+
+/// The entries of a table, in blocks, each in byte order.
+#[derive(Debug)]
+pub struct SortedPieces<V> {
+    /// The first `n_short` are the short pieces, the others are free.
+    short: Pages<Entry<V>>,
+    n_short: usize,
+    long: Vec<LongEntry<V>>,
+    arena: Vec<u8>,
+}
+
+/// One block of [`SortedPieces`]: goes through its pieces in byte order.
+#[derive(Debug)]
+pub struct Block<'a, V> {
+    entries: Entries<'a, V>,
+    /// How many pieces were gone to: the present one is the last of them.
+    seen: usize,
+    /// The present piece, if it is a short one.
+    bytes: ([u8; 16], usize),
+}
+
+#[derive(Debug)]
+enum Entries<'a, V> {
+    Short(&'a [Entry<V>]),
+    Long(&'a [LongEntry<V>], &'a [u8]),
+}
+
+impl<V: Plain + Default> PieceMap<V> {
+    /// The memory that the table holds.
+    pub fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.short.entries)
+            + size_of_val(&*self.long.entries)
+            + self.long.arena.capacity()
+    }
+
+    /// The most memory that the table holds at any time while it takes up the pieces of a text of
+    /// this size. New pieces are taken to be eight bytes long on average, or thirty-two if they
+    /// are long ones: real text has fewer new ones by far.
+    pub fn heap_bytes_after(&self, text_size: usize) -> usize {
+        // While a table moves into a larger one, both are there.
+        let capacity = self.short.entries.len();
+        let short = Some(super::table_size(self.short.len + text_size / 8 + 1))
+            .filter(|&needed| needed > capacity)
+            .map_or(capacity, |needed| needed + needed / 2);
+        // What is not mapped by itself the allocator may keep: all the smaller ones that it moved
+        // out of are as large together as the last.
+        let capacity = self.long.entries.len();
+        let long = Some((2 * (self.long.len + text_size / 32) + 1).next_power_of_two())
+            .filter(|&needed| needed > capacity)
+            .map_or(capacity, |needed| 2 * needed);
+        let arena = &self.long.arena;
+        let arena = match arena.len() + text_size {
+            needed if needed > arena.capacity() => arena.len() + needed.max(2 * arena.capacity()),
+            _ => arena.capacity(),
+        };
+        short * size_of::<Entry<V>>() + long * size_of::<LongEntry<V>>() + arena
+    }
+
+    /// The pieces in byte order, in the memory of the table. `check` is asked now and then whether
+    /// to go on.
+    pub fn into_sorted(self, check: impl Fn() -> Result<()>) -> Result<SortedPieces<V>> {
+        let PieceMap { short: ShortTable { entries: mut short, .. }, long } = self;
+        let LongTable { entries: mut long, arena, .. } = long;
+        let mut n_short = 0;
+        for at in 0..short.len() {
+            if short[at].key != 0 {
+                short.swap(at, n_short);
+                n_short += 1;
+            }
+        }
+        check()?;
+        long.retain(|entry| entry.length > 0);
+        for block in short[..n_short].chunks_mut(BLOCK) {
+            // The first byte on top, the length at the bottom: numbers in the order of the bytes.
+            block.sort_unstable_by_key(|entry| order(entry.key));
+            check()?;
+        }
+        for block in long.chunks_mut(BLOCK) {
+            let bytes = |entry: &LongEntry<V>| &arena[entry.start..entry.start + entry.length];
+            block.sort_unstable_by(|a, b| bytes(a).cmp(bytes(b)));
+            check()?;
+        }
+        Ok(SortedPieces { short, n_short, long, arena })
+    }
+}
+
+impl<V: Plain + Default> SortedPieces<V> {
+    /// The blocks.
+    pub fn blocks(&self) -> Vec<Block<'_, V>> {
+        let short = self.short[..self.n_short].chunks(BLOCK).map(Entries::Short);
+        let long = self.long.chunks(BLOCK).map(|block| Entries::Long(block, &self.arena));
+        short.chain(long).map(|entries| Block { entries, seen: 0, bytes: ([0; 16], 0) }).collect()
+    }
+
+    /// An empty table in the same memory, so that what comes next need not grow again.
+    pub fn into_empty(self) -> PieceMap<V> {
+        let SortedPieces { mut short, n_short, mut long, mut arena } = self;
+        short[..n_short].fill(Entry { key: 0, value: V::default() });
+        // A table's size is a power of two; what the allocator gave may be more.
+        let capacity = floor_power_of_two(long.capacity());
+        long.clear();
+        long.resize(capacity, LongEntry::default());
+        arena.clear();
+        PieceMap {
+            short: ShortTable { entries: short, len: 0 },
+            long: LongTable { entries: long, len: 0, arena },
+        }
+    }
+}
+
+fn floor_power_of_two(n: usize) -> usize {
+    1 << n.max(1).ilog2()
+}
+
+impl<V: Copy> Block<'_, V> {
+    /// Goes to the next piece, the first one to begin with; false if there is none.
+    pub fn advance(&mut self) -> bool {
+        let there = match self.entries {
+            Entries::Short(entries) => match entries.get(self.seen) {
+                Some(entry) => {
+                    self.bytes = key_bytes(entry.key);
+                    true
+                }
+                None => false,
+            },
+            Entries::Long(entries, _) => self.seen < entries.len(),
+        };
+        self.seen += usize::from(there);
+        there
+    }
+
+    /// The present piece. There must be one.
+    pub fn piece(&self) -> &[u8] {
+        match self.entries {
+            Entries::Short(_) => &self.bytes.0[..self.bytes.1],
+            Entries::Long(entries, arena) => {
+                let entry = &entries[self.seen - 1];
+                &arena[entry.start..entry.start + entry.length]
+            }
+        }
+    }
+
+    /// Its value.
+    pub fn value(&self) -> V {
+        match self.entries {
+            Entries::Short(entries) => entries[self.seen - 1].value,
+            Entries::Long(entries, _) => entries[self.seen - 1].value,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn sorted_in_place_and_empty_again(pieces in prop::collection::vec(
+            prop_oneof![prop::collection::vec(0u8..3, 1..6), prop::collection::vec(0u8..2, 14..40)],
+            0..3000,
+        )) {
+            let mut map = PieceMap::<u64>::default();
+            let mut expected = BTreeMap::<Vec<u8>, u64>::new();
+            for _ in 0..2 {
+                let mut most = 0;
+                for piece in &pieces {
+                    most = most.max(map.heap_bytes_after(8 * piece.len().max(8)));
+                    *map.value_mut(piece) += 1;
+                    prop_assert!(map.heap_bytes() <= most);
+                    *expected.entry(piece.clone()).or_default() += 1;
+                }
+                let sorted = map.into_sorted(|| Ok(())).unwrap();
+                let mut short = Vec::new();
+                let mut long = Vec::new();
+                for mut block in sorted.blocks() {
+                    while block.advance() {
+                        let is_short = block.piece().len() <= super::super::SHORT;
+                        let list = if is_short { &mut short } else { &mut long };
+                        list.push((block.piece().to_vec(), block.value()));
+                    }
+                }
+                prop_assert!(short.is_sorted() && long.is_sorted());
+                short.append(&mut long);
+                short.sort();
+                prop_assert_eq!(short, expected.iter().map(|(p, &n)| (p.clone(), n)).collect::<Vec<_>>());
+                map = sorted.into_empty();
+                prop_assert!(map.is_empty());
+                expected.clear();
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Special tokens in text: where they stand, and where text may be cut without cutting one.
+
+mod sorted;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+
+use crate::base::error::{Error, Result};
+use sorted::SortedTexts;
+
+/// Bytes of special tokens that an automaton is built for, about a microsecond each.
+const MAX_AUTOMATON: usize = 1 << 20;
+/// Where there are more, tokens are looked up, if none is longer than this: a text that is nearly one
+/// at every place takes time for each of its bytes.
+const MAX_LOOKED_UP: usize = 256;
+
+/// Finds special tokens in text; of several that start at one place the longest wins.
+#[derive(Debug, Clone)]
+pub struct Specials {
+    /// None where there are no special tokens to find.
+    finder: Option<Arc<Finder>>,
+    texts: Arc<[String]>,
+    longest: usize,
+}
+
+#[derive(Debug)]
+enum Finder {
+    Automata {
+        /// Leftmost-longest: how text is read.
+        reading: AhoCorasick,
+        /// Every occurrence, overlapping ones too: for cuts.
+        all: AhoCorasick,
+    },
+    Sorted(SortedTexts),
+}
+
+/// A special token found in text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// Its number in the list that [`Specials::new`] was given.
+    pub index: usize,
+    /// Where it starts.
+    pub start: usize,
+    /// Where it ends.
+    pub end: usize,
+}
+
+impl Specials {
+    /// A finder for these tokens.
+    pub fn new<S: AsRef<str>>(tokens: &[S]) -> Result<Self> {
+        let mut seen = std::collections::HashSet::new();
+        for token in tokens {
+            let token = token.as_ref();
+            if token.is_empty() {
+                return Err(Error::config("a special token is the empty string"));
+            }
+            if !seen.insert(token) {
+                return Err(Error::config(format!("the special token {token:?} is given twice")));
+            }
+        }
+        let longest = tokens.iter().map(|t| t.as_ref().len()).max().unwrap_or(0);
+        let size: usize = tokens.iter().map(|t| t.as_ref().len()).sum();
+        let finder = if tokens.is_empty() {
+            None
+        } else if size > MAX_AUTOMATON && longest <= MAX_LOOKED_UP {
+            Some(Finder::Sorted(SortedTexts::new(tokens)))
+        } else {
+            Some(Finder::automata(tokens)?)
+        };
+        let texts = tokens.iter().map(|token| token.as_ref().to_owned()).collect();
+        Ok(Specials { finder: finder.map(Arc::new), texts, longest })
+    }
+
+    /// The special tokens, in the order given.
+    pub fn texts(&self) -> &[String] {
+        &self.texts
+    }
+
+    /// The length of the longest, 0 if there is none.
+    pub fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// The first special token of `text` from `from` on.
+    pub fn find(&self, text: &[u8], from: usize) -> Option<Found> {
+        match self.finder.as_deref()? {
+            Finder::Automata { reading, .. } => {
+                let found = reading.find(aho_corasick::Input::new(text).range(from..))?;
+                let index = found.pattern().as_usize();
+                Some(Found { index, start: found.start(), end: found.end() })
+            }
+            Finder::Sorted(texts) => (from..text.len()).find_map(|start| {
+                let (index, length) = texts.longest(&text[start..])?;
+                Some(Found { index, start, end: start + length })
+            }),
+        }
+    }
+
+    /// Cuts `text` into plain stretches and special tokens, in order. Plain stretches may not be
+    /// empty.
+    pub fn segments<'t>(
+        &self,
+        text: &'t [u8],
+        mut emit: impl FnMut(Segment<'t>) -> Result<()>,
+    ) -> Result<()> {
+        let mut at = 0;
+        while let Some(found) = self.find(text, at) {
+            if found.start > at {
+                emit(Segment::Plain(at, &text[at..found.start]))?;
+            }
+            emit(Segment::Special(found))?;
+            at = found.end;
+        }
+        if at < text.len() {
+            emit(Segment::Plain(at, &text[at..]))?;
+        }
+        Ok(())
+    }
+
+    /// Whether some special token stands across position `at`, in whatever way the text is read.
+    /// Where none does, the text before and the text behind can be read apart.
+    pub fn straddle(&self, text: &[u8], at: usize) -> bool {
+        self.any(text, at..at, |start, end| start < at && at < end)
+    }
+
+    /// Whether some special token has a byte in `range`, in whatever way the text is read.
+    pub fn touch(&self, text: &[u8], range: Range<usize>) -> bool {
+        self.any(text, range.clone(), |start, end| start < range.end && range.start < end)
+    }
+
+    /// Whether some occurrence that begins before the end of `range` and may reach it is `wanted`:
+    /// of several that begin at one place, the longest must be if any is.
+    fn any(&self, text: &[u8], range: Range<usize>, wanted: impl Fn(usize, usize) -> bool) -> bool {
+        let Some(finder) = &self.finder else { return false };
+        let first = range.start.saturating_sub(self.longest - 1);
+        match &**finder {
+            Finder::Automata { all, .. } => {
+                let end = (range.end + self.longest - 1).min(text.len());
+                let mut found = all.find_overlapping_iter(&text[first..end]);
+                found.any(|found| wanted(first + found.start(), first + found.end()))
+            }
+            Finder::Sorted(texts) => (first..range.end.min(text.len())).any(|start| {
+                let longest = texts.longest(&text[start..]);
+                longest.is_some_and(|(_, length)| wanted(start, start + length))
+            }),
+        }
+    }
+
+    /// The first position ≥ `from` at which a special token starts and which none stands across.
+    pub fn start_after(&self, text: &[u8], from: usize) -> Option<usize> {
+        match self.finder.as_deref()? {
+            Finder::Automata { all, .. } => {
+                let begin = from.saturating_sub(self.longest);
+                let mut starts =
+                    all.find_overlapping_iter(&text[begin..]).map(|found| found.start() + begin);
+                starts.find(|&start| start >= from && !self.straddle(text, start))
+            }
+            Finder::Sorted(texts) => (from..text.len()).find(|&start| {
+                texts.longest(&text[start..]).is_some() && !self.straddle(text, start)
+            }),
+        }
+    }
+}
+
+impl Finder {
+    fn automata<S: AsRef<str>>(tokens: &[S]) -> Result<Self> {
+        let build = |kind| {
+            AhoCorasick::builder()
+                .match_kind(kind)
+                .build(tokens.iter().map(AsRef::as_ref))
+                .map_err(|e| Error::config(format!("the special tokens are too many: {e}")))
+        };
+        let reading = build(MatchKind::LeftmostLongest)?;
+        Ok(Finder::Automata { reading, all: build(MatchKind::Standard)? })
+    }
+}
+
+/// A stretch of text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Segment<'t> {
+    /// Plain text and where it starts.
+    Plain(usize, &'t [u8]),
+    /// A special token.
+    Special(Found),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shape(tokens: &[&str], text: &str) -> Vec<String> {
+        let specials = Specials::new(tokens).unwrap();
+        let mut out = Vec::new();
+        specials
+            .segments(text.as_bytes(), |segment| {
+                out.push(match segment {
+                    Segment::Plain(_, plain) => String::from_utf8(plain.to_vec()).unwrap(),
+                    Segment::Special(found) => format!("#{}", found.index),
+                });
+                Ok(())
+            })
+            .unwrap();
+        out
+    }
+
+    #[test]
+    fn the_longest_wins() {
+        assert_eq!(shape(&["<a>", "<a><a>"], "x<a><a><a>"), ["x", "#1", "#0"]);
+        assert_eq!(shape(&["aXa"], "aXaXa"), ["#0", "Xa"]);
+        assert_eq!(shape(&[], "plain"), ["plain"]);
+    }
+
+    #[test]
+    fn a_cut_is_never_inside_one() {
+        let specials = Specials::new(&["a b", "<e>"]).unwrap();
+        let text = b"xa bx<e>y";
+        let inside: Vec<usize> =
+            (0..=text.len()).filter(|&at| specials.straddle(text, at)).collect();
+        assert_eq!(inside, [2, 3, 6, 7]);
+        assert_eq!(specials.start_after(text, 2), Some(5));
+        assert_eq!(specials.start_after(text, 6), None);
+    }
+
+    /// The same by automata and looked up.
+    #[test]
+    fn very_many_are_found_as_few_are() {
+        let texts = prop::collection::vec("[ab<|]{1,4}|a{1,9}", 1..12);
+        proptest!(|(texts in texts, text in "[ab<|é]{0,40}")| {
+            let texts: Vec<String> =
+                texts.into_iter().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+            let few = Specials::new(&texts).unwrap();
+            let finder = Some(Arc::new(Finder::Sorted(SortedTexts::new(&texts))));
+            let many = Specials { finder, ..few.clone() };
+            let text = text.as_bytes();
+            for at in 0..=text.len() {
+                prop_assert_eq!(few.find(text, at), many.find(text, at));
+                prop_assert_eq!(few.straddle(text, at), many.straddle(text, at));
+                prop_assert_eq!(few.start_after(text, at), many.start_after(text, at));
+                for end in at..=text.len() {
+                    prop_assert_eq!(few.touch(text, at..end), many.touch(text, at..end));
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn no_automaton_is_built_for_very_many() {
+        let texts: Vec<String> = (0..100_000).map(|i| format!("<|token {i}|>")).collect();
+        let specials = Specials::new(&texts).unwrap();
+        assert!(matches!(specials.finder.as_deref(), Some(Finder::Sorted(_))));
+        let found = specials.find(b"x <|token 7|><|token 77|>", 3).unwrap();
+        assert_eq!(found, Found { index: 77, start: 13, end: 25 });
+        let few = Specials::new(&texts[..1000]).unwrap();
+        assert!(matches!(few.finder.as_deref(), Some(Finder::Automata { .. })));
+    }
+
+    #[test]
+    fn impossible_ones_are_refused() {
+        assert!(Specials::new(&[""]).is_err());
+        assert!(Specials::new(&["a", "a"]).is_err());
+    }
+}

@@ -1,0 +1,257 @@
+//! Many texts, or one long text in parts, on several threads.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use super::{Recognise, Tokenizer, Worker};
+use crate::base::error::Result;
+use crate::base::job::Job;
+use crate::base::memory::{caught, error_of, spawn};
+use crate::base::pages;
+use crate::text::specials::Segment;
+
+/// Texts are handed to threads in groups of about this many bytes.
+const GROUP: usize = 256 << 10;
+
+/// A group of texts, encoded.
+#[derive(Default)]
+struct Encoded {
+    ids: Vec<u32>,
+    /// How many ids each text has.
+    lengths: Vec<u64>,
+}
+
+/// The result as far as it goes.
+struct Output {
+    /// Room for all ids. What is written is known at the end only.
+    ids: Vec<u32>,
+    /// Ids in groups that have their place.
+    len: usize,
+    offsets: Vec<u64>,
+    /// The group that comes next.
+    next: usize,
+    /// Groups that were done before their turn.
+    early: BTreeMap<usize, Encoded>,
+    /// Buffers to be used again: memory that was touched before costs nothing.
+    spare: Vec<Encoded>,
+}
+
+/// A group and where in the result it belongs.
+struct Placed {
+    group: Encoded,
+    to: *mut u32,
+}
+
+impl Output {
+    /// Takes up a group, and gives those whose place is known now: to be copied there by the caller,
+    /// who need not keep others from doing the same.
+    fn put(&mut self, number: usize, group: Encoded) -> Vec<Placed> {
+        self.early.insert(number, group);
+        let mut placed = Vec::new();
+        while let Some(group) = self.early.remove(&self.next) {
+            self.next += 1;
+            self.add_lengths(&group.lengths);
+            assert!(self.len + group.ids.len() <= self.ids.capacity());
+            // SAFETY: just so.
+            let to = unsafe { self.ids.as_mut_ptr().add(self.len) };
+            self.len += group.ids.len();
+            placed.push(Placed { group, to });
+        }
+        placed
+    }
+
+    fn add_lengths(&mut self, lengths: &[u64]) {
+        let mut end = self.offsets.last().copied().unwrap_or(0);
+        self.offsets.extend(lengths.iter().map(|length| {
+            end += length;
+            end
+        }));
+    }
+}
+
+impl Tokenizer {
+    /// The ids of all texts end to end, and where each text's ids begin (one more at the end).
+    pub fn encode_batch(
+        &self,
+        texts: &[&[u8]],
+        recognise: &Recognise,
+        threads: usize,
+        job: &Job,
+    ) -> Result<(Vec<u32>, Vec<u64>)> {
+        let sizes = texts.iter().map(|text| text.len());
+        self.in_groups(sizes, threads, job, |worker, group, encoded| {
+            for i in group {
+                let before = encoded.ids.len();
+                self.encode_with(worker, texts[i], recognise, &mut encoded.ids)
+                    .map_err(|error| error.in_file(&format!("text {i}")))?;
+                encoded.lengths.push((encoded.ids.len() - before) as u64);
+            }
+            Ok(())
+        })
+    }
+
+    /// The ids of a long text, cut where it can be and encoded by several threads.
+    pub fn encode_job(
+        &self,
+        text: &[u8],
+        recognise: &Recognise,
+        threads: usize,
+        job: &Job,
+    ) -> Result<Vec<u32>> {
+        let mut parts = Vec::new();
+        self.segments(text, recognise, |segment| {
+            match segment {
+                Segment::Plain(_, plain) => {
+                    let mut rest = plain;
+                    // Parts that end at a cut are the same text in smaller steps.
+                    while rest.len() > GROUP
+                        && let Some(cut) = self.cutter.pattern.safe_cut_after(rest, GROUP)
+                    {
+                        parts.push(Part::Plain(&rest[..cut]));
+                        rest = &rest[cut..];
+                    }
+                    parts.push(Part::Plain(rest));
+                }
+                Segment::Special(found) => {
+                    let special = &self.vocab.specials()[found.index];
+                    parts.push(Part::Special(special.id, special.text.len()));
+                }
+            }
+            Ok(())
+        })?;
+        let sizes = parts.iter().map(|part| match part {
+            Part::Plain(text) => text.len(),
+            Part::Special(_, size) => *size,
+        });
+        let (ids, _) = self.in_groups(sizes, threads, job, |worker, group, encoded| {
+            for part in &parts[group] {
+                match *part {
+                    Part::Plain(text) => self.encode_plain(worker, text, &mut encoded.ids)?,
+                    Part::Special(id, _) => worker.push(id, &mut encoded.ids),
+                }
+            }
+            self.finish(worker, &mut encoded.ids);
+            Ok(())
+        })?;
+        Ok(ids)
+    }
+
+    /// Calls `encode` for groups of things of these sizes, on several threads; the result is in
+    /// their order.
+    fn in_groups(
+        &self,
+        sizes: impl ExactSizeIterator<Item = usize>,
+        threads: usize,
+        job: &Job,
+        encode: impl Fn(&mut Worker, Range<usize>, &mut Encoded) -> Result<()> + Sync,
+    ) -> Result<(Vec<u32>, Vec<u64>)> {
+        let n = sizes.len();
+        let groups = groups_of(sizes);
+        let threads = threads.min(groups.len()).max(1);
+        let size: usize = groups.iter().map(|group| group.size).sum();
+        let mut offsets = Vec::with_capacity(n + 1);
+        offsets.push(0);
+        // An id stands for a byte at least. What is not used is never touched.
+        let ids = pages::with_room(size);
+        // Where there is no such room, the result has to grow, and one thread makes it.
+        let threads = if ids.capacity() < size { 1 } else { threads };
+        let mut output =
+            Output { ids, len: 0, offsets, next: 0, early: BTreeMap::new(), spare: Vec::new() };
+        if threads == 1 {
+            let mut worker = self.worker();
+            let mut encoded = Encoded { ids: output.ids, lengths: Vec::new() };
+            for group in &groups {
+                job.check()?;
+                encode(&mut worker, group.items.clone(), &mut encoded)?;
+                job.advance(group.size as u64);
+            }
+            self.give_back(worker);
+            output.ids = encoded.ids;
+            output.add_lengths(&encoded.lengths);
+            return Ok(output.finish());
+        }
+        let next = AtomicUsize::new(0);
+        let output = Mutex::new(output);
+        let locked = || output.lock().unwrap_or_else(PoisonError::into_inner);
+        let work = || -> Result<()> {
+            caught(|| {
+                let _job = job.on_this_thread();
+                let mut worker = self.worker();
+                loop {
+                    let number = next.fetch_add(1, Relaxed);
+                    let Some(group) = groups.get(number) else { break };
+                    job.check()?;
+                    let mut encoded = locked().spare.pop().unwrap_or_default();
+                    encode(&mut worker, group.items.clone(), &mut encoded)?;
+                    job.advance(group.size as u64);
+                    let placed = locked().put(number, encoded);
+                    for Placed { mut group, to } in placed {
+                        // SAFETY: there is room for them, which nobody else has.
+                        unsafe { to.copy_from_nonoverlapping(group.ids.as_ptr(), group.ids.len()) };
+                        group.ids.clear();
+                        group.lengths.clear();
+                        locked().spare.push(group);
+                    }
+                }
+                self.give_back(worker);
+                Ok(())
+            })
+        };
+        thread::scope(|scope| {
+            // Where there is no room for another thread, those there are do all.
+            let handles: Vec<_> = (1..threads).map_while(|_| spawn(scope, work).ok()).collect();
+            let mut result = work();
+            for handle in handles {
+                let one = handle.join().unwrap_or_else(|cause| Err(error_of(cause.as_ref())));
+                result = result.and(one);
+            }
+            result
+        })?;
+        let mut output = output.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: all groups have been copied to their places.
+        unsafe { output.ids.set_len(output.len) };
+        Ok(output.finish())
+    }
+}
+
+/// A stretch of a text.
+enum Part<'t> {
+    Plain(&'t [u8]),
+    /// The id, and how long the text of it is.
+    Special(u32, usize),
+}
+
+impl Output {
+    fn finish(mut self) -> (Vec<u32>, Vec<u64>) {
+        self.ids.shrink_to_fit();
+        (self.ids, self.offsets)
+    }
+}
+
+/// Things that a thread takes at once.
+struct Group {
+    items: Range<usize>,
+    size: usize,
+}
+
+/// Groups of about [`GROUP`] bytes each.
+fn groups_of(sizes: impl Iterator<Item = usize>) -> Vec<Group> {
+    let mut groups = vec![Group { items: 0..0, size: 0 }];
+    let mut weight = 0;
+    for (i, size) in sizes.enumerate() {
+        // Something empty is some work too.
+        if weight >= GROUP {
+            groups.push(Group { items: i..i, size: 0 });
+            weight = 0;
+        }
+        weight += size + 64;
+        if let Some(last) = groups.last_mut() {
+            last.items.end = i + 1;
+            last.size += size;
+        }
+    }
+    groups
+}

@@ -1,0 +1,98 @@
+//! How many tokens a corpus has for every size of the vocabulary, in one pass.
+//!
+//! A smaller vocabulary is the bytes and the first merges. Encoding takes the merge of the lowest
+//! rank that there is; so with the first merges alone it goes the same way, step by step, until all
+//! that is left needs a later one. A step therefore happens with every vocabulary that holds the
+//! highest rank so far, and with no smaller one. (As merges are learnt, each step has a higher rank
+//! than the one before; a file may have them in any order.)
+
+use std::cell::Cell;
+
+use super::Tokenizer;
+use crate::base::error::{Error, Result};
+use crate::base::job::Job;
+use crate::learn::counts::{Counts, for_each};
+use crate::tokenizer::merge::{self, Rule, Scratch};
+use crate::tokenizer::vocab::PairRanks;
+
+/// Merges by rank, and counts what each would have saved with how many tokens.
+struct Counted<'a> {
+    pairs: &'a PairRanks,
+    /// By rank: tokens fewer with this one in the vocabulary.
+    saved: &'a [Cell<u64>],
+    /// The piece, how often it occurs.
+    count: u64,
+    /// The highest rank so far.
+    highest: Cell<u32>,
+    /// The rank of the token that the piece is whatever the merges.
+    whole: u32,
+}
+
+impl Counted<'_> {
+    fn save(&self, rank: u32, n: u64) {
+        let saved = &self.saved[rank as usize];
+        // Only made-up counts come near the end of the numbers.
+        saved.set(saved.get().saturating_add(self.count.saturating_mul(n)));
+    }
+}
+
+impl Rule for Counted<'_> {
+    fn rank(&self, left: u32, right: u32) -> u32 {
+        self.pairs.get(left, right)
+    }
+
+    /// Called once for each merge, in their order.
+    fn result(&self, rank: u32) -> u32 {
+        self.highest.set(self.highest.get().max(rank));
+        self.save(self.highest.get().min(self.whole), 1);
+        rank
+    }
+}
+
+impl Tokenizer {
+    /// The number of tokens in which counted pieces end up, by how many tokens there are beside the
+    /// bytes: first without any, last with all.
+    pub fn tokens_by_size(&self, counts: &mut Counts, job: &Job) -> Result<Vec<u64>> {
+        let stages = self.cutter.pattern.stages();
+        if counts.pattern() != stages {
+            return Err(Error::config(format!(
+                "counts of pattern {} do not fit a tokenizer of pattern {}",
+                counts.pattern().join(" "),
+                stages.join(" ")
+            ))
+            .with_hint("count with the tokenizer's own pattern"));
+        }
+        let saved = vec![Cell::new(0); self.vocab.n_ranks()];
+        let (mut tokens, mut scratch) = (Vec::new(), Scratch::default());
+        let mut left = 0u64;
+        for_each(&mut counts.cursor(job)?, job, |piece, count| {
+            if piece.len() >= merge::NONE as usize {
+                return Err(Error::tokenizer("a piece of 4 GiB or more cannot be encoded"));
+            }
+            let whole = if self.ignore_merges { self.vocab.rank_of(piece) } else { None };
+            let rule = Counted {
+                pairs: self.vocab.pairs(),
+                saved: &saved,
+                count,
+                highest: Cell::new(0),
+                whole: whole.unwrap_or(merge::NONE),
+            };
+            tokens.clear();
+            tokens.extend(piece.iter().map(|&byte| u32::from(byte)));
+            left = left.saturating_add(count.saturating_mul(piece.len() as u64));
+            merge::merge(&mut tokens, &rule, &mut scratch);
+            scratch.trim();
+            if let Some(rank) = whole {
+                rule.save(rank, tokens.len() as u64 - 1);
+            }
+            Ok(())
+        })?;
+        let mut by_size = Vec::with_capacity(self.vocab.n_ranks() - 255);
+        by_size.push(left);
+        for saved in &saved[256..] {
+            left = left.saturating_sub(saved.get());
+            by_size.push(left);
+        }
+        Ok(by_size)
+    }
+}

@@ -1,0 +1,188 @@
+//! Unseen short pieces merged sixteen side by side, one in each lane of AVX-512.
+//!
+//! Merging a piece by itself is a chain in which everything waits for the one before: the least of
+//! the ranks, the merge, two look-ups in a large table, the least again. Sixteen such chains at once
+//! wait together; a lane that is done takes the next piece. As in [`super::small`], a token stands
+//! where its first byte does, which places have one is a bit mask, and a rank and its place are one
+//! number. Processors without AVX-512 merge piece by piece.
+
+use crate::text::pieces::{Key, key_bytes};
+use crate::tokenizer::vocab::PairRanks;
+
+/// Pieces at once.
+const LANES: usize = 16;
+/// Bits of a place.
+const BITS: u32 = 4;
+/// Nothing to merge.
+const NOTHING: u32 = u32::MAX;
+
+/// One value for each lane.
+#[repr(C, align(64))]
+#[derive(Debug, Clone, Copy)]
+struct Row([u32; LANES]);
+
+/// What merging side by side needs.
+#[derive(Debug)]
+pub struct Lanes {
+    /// By place: the tokens there.
+    tokens: [Row; LANES],
+    /// By place: the rank of the merge of the token there and the next, and the place.
+    merges: [Row; LANES],
+    /// By lane: which places have a token.
+    live: Row,
+}
+
+impl Default for Lanes {
+    fn default() -> Self {
+        Lanes {
+            tokens: [Row([0; LANES]); LANES],
+            merges: [Row([NOTHING; LANES]); LANES],
+            live: Row([0; LANES]),
+        }
+    }
+}
+
+impl Lanes {
+    /// Whether this processor has what it takes.
+    #[inline]
+    pub fn available() -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return std::arch::is_x86_feature_detected!("avx512f")
+            && std::arch::is_x86_feature_detected!("avx512cd")
+            && std::arch::is_x86_feature_detected!("bmi1");
+        #[cfg(not(target_arch = "x86_64"))]
+        return false;
+    }
+
+    /// Merges pieces. `done` is told the tokens of each as it is finished, in no particular order.
+    /// Only where it is [available](Lanes::available).
+    pub fn merge(&mut self, pieces: &[Key], pairs: &PairRanks, done: impl FnMut(usize, &[u32])) {
+        assert!(Self::available());
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the processor has what is asked for.
+        unsafe {
+            self.merge_avx512(pieces, pairs, done);
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (pieces, pairs, done);
+    }
+
+    /// Puts a piece into a lane in which there is nothing to merge.
+    #[inline(always)]
+    fn load(&mut self, lane: usize, piece: Key, pairs: &PairRanks) {
+        let (bytes, length) = key_bytes(piece);
+        // A key has at most fifteen bytes.
+        let length = length.min(LANES - 1);
+        self.tokens[0].0[lane] = u32::from(bytes[0]);
+        for place in 1..length {
+            self.tokens[place].0[lane] = u32::from(bytes[place]);
+            let rank = pairs.of_bytes(bytes[place - 1], bytes[place]);
+            // No branch: whether two bytes merge cannot be predicted.
+            let none = u32::from(rank == NOTHING).wrapping_neg();
+            self.merges[place - 1].0[lane] = rank << BITS | (place as u32 - 1) | none;
+        }
+        self.live.0[lane] = (1 << length) - 1;
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512cd,bmi1")]
+    fn merge_avx512(
+        &mut self,
+        pieces: &[Key],
+        pairs: &PairRanks,
+        mut done: impl FnMut(usize, &[u32]),
+    ) {
+        use std::arch::x86_64::*;
+
+        let splat = |number: u32| _mm512_set1_epi32(number as i32);
+        let (nothing, one) = (splat(NOTHING), splat(1));
+        let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        let in_row = |place| _mm512_or_si512(_mm512_slli_epi32::<4>(place), lanes);
+        let merge = |rank, place| {
+            let some = _mm512_cmplt_epu32_mask(rank, nothing);
+            _mm512_mask_or_epi32(nothing, some, _mm512_slli_epi32::<BITS>(rank), place)
+        };
+        // SAFETY: a row is sixteen numbers.
+        let load = |row: &Row| unsafe { _mm512_load_si512(row.0.as_ptr().cast()) };
+        let mut numbers = [0; LANES];
+        let mut idle: u16 = u16::MAX;
+        let mut later = pieces.iter().copied().enumerate();
+        let mut fill = |lanes: &mut Self, numbers: &mut [usize; LANES], idle: &mut u16| {
+            while *idle != 0
+                && let Some((number, piece)) = later.next()
+            {
+                let lane = idle.trailing_zeros() as usize % LANES;
+                *idle &= *idle - 1;
+                numbers[lane] = number;
+                lanes.load(lane, piece, pairs);
+            }
+        };
+        fill(self, &mut numbers, &mut idle);
+        while idle != u16::MAX {
+            let mut least = [nothing; 2];
+            for two in self.merges.chunks_exact(2) {
+                least = [0, 1].map(|i| _mm512_min_epu32(least[i], load(&two[i])));
+            }
+            let least = _mm512_min_epu32(least[0], least[1]);
+            let active = _mm512_cmplt_epu32_mask(least, nothing);
+            let mut finished = !active & !idle;
+            if finished != 0 {
+                idle |= finished;
+                while finished != 0 {
+                    let lane = finished.trailing_zeros() as usize % LANES;
+                    finished &= finished - 1;
+                    let mut live = self.live.0[lane];
+                    let mut ranks = [0; LANES];
+                    let mut n = 0;
+                    while live != 0 {
+                        let place = live.trailing_zeros() as usize % LANES;
+                        live &= live - 1;
+                        ranks[n % LANES] = self.tokens[place].0[lane];
+                        n += 1;
+                    }
+                    done(numbers[lane], &ranks[..n]);
+                }
+                // They join the others in the next round: what was just written in parts cannot be
+                // read as a row right away.
+                fill(self, &mut numbers, &mut idle);
+            }
+            let at = _mm512_and_si512(least, splat(LANES as u32 - 1));
+            let merged = _mm512_srli_epi32::<BITS>(least);
+            let bit = _mm512_sllv_epi32(one, at);
+            let ahead = _mm512_sub_epi32(bit, one);
+            let lowest =
+                |bits| _mm512_and_si512(bits, _mm512_sub_epi32(_mm512_setzero_si512(), bits));
+            let highest = |bits| _mm512_sub_epi32(splat(31), _mm512_lzcnt_epi32(bits));
+            // The right one of the two goes.
+            let live = load(&self.live);
+            let behind = _mm512_andnot_si512(_mm512_or_si512(bit, ahead), live);
+            let right = lowest(behind);
+            let live = _mm512_mask_andnot_epi32(live, active, right, live);
+            let behind = _mm512_andnot_si512(right, behind);
+            let ahead = _mm512_and_si512(live, ahead);
+            let has_next = _mm512_mask_test_epi32_mask(active, behind, behind);
+            let has_before = _mm512_mask_test_epi32_mask(active, ahead, ahead);
+            let (next, before) = (highest(lowest(behind)), highest(ahead));
+            // SAFETY: places of live tokens are below sixteen, and so are lanes; a row is sixteen
+            // numbers.
+            unsafe {
+                let tokens: *mut i32 = self.tokens.as_mut_ptr().cast();
+                let merges: *mut i32 = self.merges.as_mut_ptr().cast();
+                _mm512_store_si512(self.live.0.as_mut_ptr().cast(), live);
+                let token = |which, place| {
+                    _mm512_mask_i32gather_epi32::<4>(nothing, which, in_row(place), tokens)
+                };
+                let (next_token, token_before) = (token(has_next, next), token(has_before, before));
+                let put = |to: *mut i32, which, place, value| {
+                    _mm512_mask_i32scatter_epi32::<4>(to, which, in_row(place), value);
+                };
+                put(tokens, active, at, merged);
+                put(merges, active, highest(right), nothing);
+                let with_next = pairs.get_x16(has_next, merged, next_token);
+                let with_before = pairs.get_x16(has_before, token_before, merged);
+                put(merges, active, at, merge(with_next, at));
+                put(merges, has_before, before, merge(with_before, before));
+            }
+        }
+    }
+}

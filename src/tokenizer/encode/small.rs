@@ -1,0 +1,113 @@
+//! Merging of pieces of up to 64 bytes, which is nearly all of them, without leaving the stack.
+//!
+//! Every token stands where its first byte does, and which places have one is a bit mask, so that
+//! neighbours are found by counting zeros. The rank of a place's merge and the place itself are one
+//! number, so that the least of them says what to merge and where, the leftmost of equal ranks.
+
+use crate::tokenizer::vocab::PairRanks;
+
+/// The longest piece.
+pub const MOST: usize = 64;
+
+/// Bits of a place.
+const BITS: u32 = 6;
+/// From here on a number says that there is nothing to merge. Ranks have 21 bits.
+const NOTHING: u32 = u32::MAX << BITS;
+
+/// The tokens of a piece: `n` of them, by rank.
+#[derive(Debug)]
+pub struct Small {
+    pub ranks: [u32; MOST],
+    pub n: usize,
+}
+
+impl Default for Small {
+    fn default() -> Self {
+        Small { ranks: [0; MOST], n: 0 }
+    }
+}
+
+impl Small {
+    /// Merges a piece of 1 to [`MOST`] bytes.
+    #[inline]
+    pub fn merge(&mut self, piece: &[u8], pairs: &PairRanks) {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2")
+            && std::arch::is_x86_feature_detected!("bmi1")
+            && std::arch::is_x86_feature_detected!("bmi2")
+            && std::arch::is_x86_feature_detected!("lzcnt")
+        {
+            // SAFETY: the processor has what is asked for.
+            unsafe { self.merge_avx2(piece, pairs) };
+            return;
+        }
+        self.merge_sized(piece, pairs);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+    fn merge_avx2(&mut self, piece: &[u8], pairs: &PairRanks) {
+        self.merge_sized(piece, pairs);
+    }
+
+    #[inline(always)]
+    fn merge_sized(&mut self, piece: &[u8], pairs: &PairRanks) {
+        match piece.len() {
+            0..=8 => self.merge_within::<8>(piece, pairs),
+            9..=16 => self.merge_within::<16>(piece, pairs),
+            17..=32 => self.merge_within::<32>(piece, pairs),
+            _ => self.merge_within::<MOST>(piece, pairs),
+        }
+    }
+
+    #[inline(always)]
+    fn merge_within<const N: usize>(&mut self, piece: &[u8], pairs: &PairRanks) {
+        let n = piece.len().min(N);
+        let piece = &piece[..n];
+        let mut tokens = [0u32; N];
+        let mut merges = [NOTHING; N];
+        for (token, &byte) in tokens.iter_mut().zip(piece) {
+            *token = u32::from(byte);
+        }
+        for (i, two) in piece.windows(2).enumerate() {
+            merges[i] = pairs.of_bytes(two[0], two[1]) << BITS | i as u32;
+        }
+        let mut live = u64::MAX >> (64 - n);
+        loop {
+            // Four at a time: one after the other, each would wait for the one before.
+            let mut four = [merges[0], merges[1], merges[2], merges[3]];
+            for more in merges[4..].chunks_exact(4) {
+                for (least, &merge) in four.iter_mut().zip(more) {
+                    *least = merge.min(*least);
+                }
+            }
+            let least = four[0].min(four[1]).min(four[2].min(four[3]));
+            if least >= NOTHING {
+                break;
+            }
+            let (at, rank) = ((least % MOST as u32) as usize % N, least >> BITS);
+            // The right one of the two goes.
+            let behind = live & (u64::MAX - 1) << at;
+            let right = behind.trailing_zeros() as usize % N;
+            live &= !(1 << right);
+            merges[right] = NOTHING;
+            tokens[at] = rank;
+            let behind = behind & behind.wrapping_sub(1);
+            let next = tokens[behind.trailing_zeros() as usize % N];
+            let ahead = live & !(u64::MAX << at);
+            let before = (63 - (ahead | 1).leading_zeros()) as usize % N;
+            // Both are asked at once, whether there is such a neighbour or not.
+            let (with_next, with_before) = (pairs.get(rank, next), pairs.get(tokens[before], rank));
+            merges[at] = if behind == 0 { NOTHING } else { with_next << BITS | at as u32 };
+            if ahead != 0 {
+                merges[before] = with_before << BITS | before as u32;
+            }
+        }
+        self.n = 0;
+        while live != 0 {
+            self.ranks[self.n % MOST] = tokens[live.trailing_zeros() as usize % N];
+            self.n += 1;
+            live &= live - 1;
+        }
+    }
+}

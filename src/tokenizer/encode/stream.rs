@@ -1,0 +1,122 @@
+//! Text that comes in parts, encoded as if it were one.
+
+use std::sync::Arc;
+
+use super::{OpenPiece, Recognise, Tokenizer, Worker, cache};
+use crate::base::error::Result;
+use crate::corpus::Cutter;
+use crate::text::specials::Specials;
+
+/// Below this many bytes, looking for a cut again is not worth it.
+const PATIENCE: usize = 4096;
+/// From this many bytes without a cut on, one inside a piece will do.
+const NO_CUT_FOR_LONG: usize = 64 << 10;
+
+/// Encodes a text that comes in parts.
+///
+/// What can no longer change, whatever follows, is encoded and handed out; the rest (usually less
+/// than a line, and not much of a very long piece) is kept. A pattern that does not say where it always cuts (a regular expression)
+/// is encoded only at special tokens and at the end.
+#[derive(Debug)]
+pub struct Stream {
+    tokenizer: Arc<Tokenizer>,
+    recognise: Recognise,
+    /// Cuts with the special tokens that are recognised.
+    cutter: Cutter,
+    worker: Worker,
+    /// The piece that the buffer begins inside of, if it does.
+    piece: OpenPiece,
+    buffer: Vec<u8>,
+    /// No look for a cut before the buffer has this many bytes: doubled when there is none, so
+    /// that one endless piece is not searched again and again.
+    threshold: usize,
+    /// Bytes handed out so far, for the place in errors.
+    taken: usize,
+}
+
+impl Stream {
+    /// A stream with nothing in it yet.
+    pub fn new(tokenizer: Arc<Tokenizer>, recognise: Recognise) -> Result<Self> {
+        let specials = match &recognise {
+            Recognise::All | Recognise::Refuse => tokenizer.cutter().specials.clone(),
+            Recognise::Nothing => Specials::new::<&str>(&[])?,
+            Recognise::Some(subset) => subset.finder.clone(),
+        };
+        let cutter = Cutter { specials, pattern: tokenizer.cutter().pattern.clone() };
+        Ok(Stream {
+            piece: OpenPiece::new(&tokenizer),
+            tokenizer,
+            recognise,
+            cutter,
+            worker: Worker::new(cache::SMALL),
+            buffer: Vec::new(),
+            threshold: PATIENCE,
+            taken: 0,
+        })
+    }
+
+    /// Takes more text; appends the ids that are certain now to `ids`.
+    pub fn push(&mut self, text: &[u8], ids: &mut Vec<u32>) -> Result<()> {
+        self.buffer.extend_from_slice(text);
+        if self.buffer.len() < self.threshold {
+            return Ok(());
+        }
+        if let Some(cut) = self.certain() {
+            self.encode(cut, false, ids)?;
+            self.threshold = PATIENCE;
+        } else if let Some(cut) = self.inside() {
+            self.encode(cut, true, ids)?;
+            self.threshold = NO_CUT_FOR_LONG;
+        } else {
+            self.threshold = self.buffer.len() * 2;
+        }
+        Ok(())
+    }
+
+    /// Ends the text; appends the remaining ids to `ids`. The stream starts afresh.
+    pub fn finish(&mut self, ids: &mut Vec<u32>) -> Result<()> {
+        self.encode(self.buffer.len(), false, ids)?;
+        self.threshold = PATIENCE;
+        self.taken = 0;
+        Ok(())
+    }
+
+    /// Bytes that it holds.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.buffer.len() + self.piece.held()
+    }
+
+    /// Up to where the buffer is certain.
+    fn certain(&self) -> Option<usize> {
+        self.cutter.cut_before(&self.buffer)
+    }
+
+    /// A place inside a very long piece.
+    fn inside(&self) -> Option<usize> {
+        let n = self.buffer.len();
+        if n < NO_CUT_FOR_LONG { None } else { self.cutter.inside_after(&self.buffer, n / 2) }
+    }
+
+    fn encode(&mut self, upto: usize, goes_on: bool, ids: &mut Vec<u32>) -> Result<()> {
+        let text = &self.buffer[..upto];
+        if matches!(self.recognise, Recognise::Refuse)
+            && let Some(found) = self.cutter.specials.find(text, 0)
+        {
+            return Err(self.tokenizer.refused(found.index, self.taken + found.start));
+        }
+        if goes_on || !self.piece.is_empty() {
+            let Stream { tokenizer, recognise, piece, .. } = self;
+            tokenizer.encode_stretch(text, recognise, goes_on, piece, ids)?;
+        } else {
+            self.tokenizer.encode_with(&mut self.worker, text, &self.recognise, ids)?;
+            self.worker.trim();
+        }
+        self.buffer.drain(..upto);
+        if self.buffer.capacity() > 16 * PATIENCE {
+            self.buffer.shrink_to(self.buffer.len().max(PATIENCE));
+        }
+        self.taken += upto;
+        Ok(())
+    }
+}

@@ -1,0 +1,365 @@
+//! Very long pieces, merged window by window: the same tokens in memory that does not depend on
+//! the length of the piece.
+//!
+//! Write M(x) for the tokens that merging makes of the bytes x. A *border* of M(x) is a place
+//! between two of its tokens.
+//!
+//! 1. If M(xy) has a border between x and y, then M(xy) = M(x) M(y). Merging takes the lowest rank
+//!    first, the leftmost of equal ones. No merge crosses the border, so those within x come in the
+//!    order in which they come in x alone; so do those within y.
+//! 2. Let l be the last token of M(x) and r the first of M(y). M(xy) has a border between x and y
+//!    if and only if M(lr) = [l, r]. Until a merge crosses that place, l and r come together from
+//!    their own bytes only (by 1), and the merges within the bytes of l and r come in the order of
+//!    M(lr), whatever happens elsewhere. So one crosses in M(xy) just if one does in M(lr).
+//!
+//! Both hold for any table of merges, also one whose tokens need later merges than their own.
+//!
+//! A window w is the start of the piece, or of what is left of it, and more text u follows. Is a
+//! border b of M(w) one of M(wu) for every u? The last border of M(wu) within w is less than the
+//! longest token before the end of w. Call it i: by 1, the tokens before it are M(w[..i]). So b is a
+//! border of M(wu) if it is one of M(w[..i]) for each i that is so close to the end; and by 2 that
+//! depends on the first token of M(w[b..i]) alone. These first tokens come from the last token of
+//! every prefix of w[b..]: it is the one token t that ends there for which (the last token of the
+//! prefix that t follows, t) is a pair that 2 lets stand.
+//!
+//! Where no border passes, the window is made twice as long, up to the whole piece. No vocabulary
+//! of those in use has been seen to need that; one can be made up.
+
+use std::collections::HashMap;
+
+use super::{Merger, Recognise, Tokenizer};
+use crate::base::error::Result;
+use crate::base::memory::reserve;
+use crate::text::pieces::BATCH;
+use crate::text::specials::Segment;
+use crate::tokenizer::vocab::NONE;
+
+/// Text of a window, unless the vocabulary has very long tokens.
+const WINDOW: usize = 128 << 10;
+/// A window is at least so many times as long as the longest token: what is spent on finding a
+/// border goes with the length of tokens.
+const LONGEST_TOKENS: usize = 32;
+/// Steps for each byte of a window before finding a border in it is given up: hostile vocabularies
+/// have thousands of tokens that end at one place.
+const STEPS_PER_BYTE: usize = 64;
+/// Steps that merging a byte is worth.
+const MERGE_STEPS: usize = 8;
+/// Answers that are remembered.
+const MAX_KNOWN: usize = 1 << 16;
+
+/// What finding borders reuses.
+#[derive(Debug)]
+pub(super) struct Borders {
+    /// The size of the first window.
+    window: usize,
+    /// The size of the largest.
+    pub(super) largest: usize,
+    /// Steps left for this window.
+    steps: usize,
+    merger: Merger,
+    bytes: Vec<u8>,
+    /// Whether two tokens stay two, side by side; of [`NONE`] and a token, whether its bytes merge
+    /// into it.
+    known: HashMap<(u32, u32), bool>,
+    /// The tokens that end at each place, and where in the list those of a place start.
+    endings: Vec<u32>,
+    starts: Vec<usize>,
+    /// By place, the first and last token of what stands before it.
+    ends: Vec<(u32, u32)>,
+}
+
+/// The beginning of a piece that more text follows.
+#[derive(Debug)]
+pub struct OpenPiece {
+    /// What has no ids yet.
+    bytes: Vec<u8>,
+    /// Whether some of it has.
+    is_cut: bool,
+    /// The size of the next window.
+    size: usize,
+    borders: Borders,
+}
+
+impl Borders {
+    /// For windows of this size, if that is enough.
+    pub(super) fn new(window: usize) -> Self {
+        Borders {
+            window,
+            largest: 0,
+            steps: 0,
+            merger: Merger::default(),
+            bytes: Vec::new(),
+            known: HashMap::new(),
+            endings: Vec::new(),
+            starts: Vec::new(),
+            ends: Vec::new(),
+        }
+    }
+}
+
+impl OpenPiece {
+    /// None yet, of pieces of this tokenizer.
+    pub fn new(tokenizer: &Tokenizer) -> Self {
+        OpenPiece::with_window(tokenizer.window())
+    }
+
+    /// The same, with windows of another size.
+    pub(super) fn with_window(window: usize) -> Self {
+        OpenPiece { bytes: Vec::new(), is_cut: false, size: window, borders: Borders::new(window) }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Bytes that have no ids yet.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl Tokenizer {
+    /// Appends the ids of the next stretch of a text. `goes_on` says that it ends inside a piece, of
+    /// which the last ids come with the stretches that follow.
+    pub fn encode_stretch(
+        &self,
+        text: &[u8],
+        recognise: &Recognise,
+        goes_on: bool,
+        piece: &mut OpenPiece,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        if piece.is_empty() && !goes_on {
+            return self.encode(text, recognise, ids);
+        }
+        let mut worker = self.worker();
+        let merger = worker.merger();
+        let mut ends = Vec::new();
+        self.segments(text, recognise, |segment| {
+            let plain = match segment {
+                Segment::Plain(_, plain) => plain,
+                Segment::Special(found) => {
+                    self.end_piece(merger, piece, ids)?;
+                    ids.push(self.vocab.specials()[found.index].id);
+                    return Ok(());
+                }
+            };
+            // Only what stood at the end of the stretch before is open.
+            let (mut from, mut start) = (0, 0);
+            while from < plain.len() {
+                ends.clear();
+                from = self.cutter.pattern.scan(plain, from, BATCH, &mut ends)?;
+                for &end in &ends {
+                    if start > 0 {
+                        self.end_piece(merger, piece, ids)?;
+                    }
+                    self.extend_piece(merger, piece, &plain[start..end], ids)?;
+                    start = end;
+                }
+            }
+            Ok(())
+        })?;
+        if !goes_on {
+            self.end_piece(merger, piece, ids)?;
+        }
+        self.give_back(worker);
+        Ok(())
+    }
+
+    /// The size of a window. Longer than any token, so that what is cut is none.
+    pub(super) fn window(&self) -> usize {
+        WINDOW.max(LONGEST_TOKENS * self.vocab.longest())
+    }
+
+    /// Appends the ids of a piece, or of a part of one that is no token by itself, window by window.
+    pub(super) fn encode_windows(
+        &self,
+        merger: &mut Merger,
+        piece: &[u8],
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        let mut borders = Borders::new(self.window());
+        let mut size = borders.window;
+        self.merge_windows(merger, &mut borders, piece, true, &mut size, ids)?;
+        Ok(())
+    }
+
+    /// Continues a piece: appends the ids that are certain now.
+    pub(super) fn extend_piece(
+        &self,
+        merger: &mut Merger,
+        piece: &mut OpenPiece,
+        bytes: &[u8],
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        let OpenPiece { bytes: held, is_cut, size, borders } = piece;
+        for part in bytes.chunks(borders.window) {
+            held.extend_from_slice(part);
+            let done = self.merge_windows(merger, borders, held, false, size, ids)?;
+            *is_cut |= done > 0;
+            held.drain(..done);
+        }
+        Ok(())
+    }
+
+    /// Ends a piece: appends the ids that are left.
+    pub(super) fn end_piece(
+        &self,
+        merger: &mut Merger,
+        piece: &mut OpenPiece,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        let OpenPiece { bytes, is_cut, size, borders } = piece;
+        if *is_cut {
+            self.merge_windows(merger, borders, bytes, true, size, ids)?;
+        } else if !bytes.is_empty() {
+            self.merge_piece(merger, bytes)?;
+            ids.extend(merger.tokens.iter().map(|&rank| self.vocab.rank_id(rank)));
+        }
+        (*is_cut, *size) = (false, borders.window);
+        bytes.clear();
+        bytes.shrink_to(2 * borders.window);
+        Ok(())
+    }
+
+    /// Appends the ids of as many bytes of a piece as are certain, all of them if `ends`; returns
+    /// how many. `size` is that of the first window, then of the one to come.
+    pub(super) fn merge_windows(
+        &self,
+        merger: &mut Merger,
+        borders: &mut Borders,
+        piece: &[u8],
+        ends: bool,
+        size: &mut usize,
+        ids: &mut Vec<u32>,
+    ) -> Result<usize> {
+        let mut at = 0;
+        loop {
+            let rest = &piece[at..];
+            let is_last = rest.len() <= *size;
+            if is_last && !ends {
+                return Ok(at);
+            }
+            let window = if is_last { rest } else { &rest[..*size] };
+            borders.largest = borders.largest.max(window.len());
+            self.merge_bytes(merger, window)?;
+            let border = if is_last {
+                Some((merger.tokens.len(), window.len()))
+            } else {
+                self.certain_border(borders, &merger.tokens, window)?
+            };
+            let Some((n, length)) = border else {
+                *size *= 2;
+                continue;
+            };
+            reserve(ids, n);
+            ids.extend(merger.tokens[..n].iter().map(|&rank| self.vocab.rank_id(rank)));
+            at += length;
+            *size = borders.window;
+            if is_last {
+                return Ok(at);
+            }
+        }
+    }
+
+    /// A border between the tokens of a window that stays one whatever follows: the number of
+    /// tokens before it, and of bytes.
+    fn certain_border(
+        &self,
+        borders: &mut Borders,
+        tokens: &[u32],
+        window: &[u8],
+    ) -> Result<Option<(usize, usize)>> {
+        borders.steps = STEPS_PER_BYTE * window.len();
+        let mut reach = 2 * self.vocab.longest();
+        while reach <= window.len() / 2 {
+            let (mut n, mut at) = (tokens.len(), window.len());
+            while at + reach > window.len() {
+                n -= 1;
+                at -= self.vocab.rank_bytes(tokens[n]).len();
+            }
+            if n > 0 && self.is_certain(borders, tokens[n - 1], &window[at..])? {
+                return Ok(Some((n, at)));
+            }
+            reach *= 4;
+        }
+        Ok(None)
+    }
+
+    /// Whether the border between a token and the `text` that follows it, to the end of a window, is
+    /// certain.
+    fn is_certain(&self, borders: &mut Borders, token: u32, text: &[u8]) -> Result<bool> {
+        borders.endings.clear();
+        borders.starts.clear();
+        borders.starts.push(0);
+        borders.ends.clear();
+        borders.ends.push((NONE, NONE));
+        let length = |token: u32| self.vocab.rank_bytes(token).len();
+        for (i, &byte) in (1..).zip(text) {
+            let Borders { endings, starts, steps, .. } = borders;
+            let start = endings.len();
+            starts.push(start);
+            endings.push(u32::from(byte));
+            let mut next = start;
+            while next < endings.len() {
+                let right = endings[next];
+                let place = i - length(right);
+                let before = starts[place]..starts[place + 1];
+                *steps = steps.saturating_sub(1 + before.len());
+                for at in before {
+                    let merged = self.vocab.pairs().get(endings[at], right);
+                    if merged != NONE {
+                        endings.push(merged);
+                    }
+                }
+                next += 1;
+                if *steps == 0 {
+                    return Ok(false);
+                }
+            }
+            let mut found = None;
+            for at in (start..borders.endings.len()).rev() {
+                let last = borders.endings[at];
+                let (first, before) = borders.ends[i - length(last)];
+                if self.stay_two(borders, before, last)? {
+                    found = Some((if before == NONE { last } else { first }, last));
+                    break;
+                }
+            }
+            // There always is one, where there were steps enough to find all tokens.
+            let Some(ends) = found.filter(|_| borders.steps > 0) else { return Ok(false) };
+            borders.ends.push(ends);
+        }
+        for i in text.len() + 1 - self.vocab.longest()..=text.len() {
+            let (first, _) = borders.ends[i];
+            if !self.stay_two(borders, token, first)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether the bytes of two tokens, end to end, merge into these two.
+    fn stay_two(&self, borders: &mut Borders, left: u32, right: u32) -> Result<bool> {
+        let Borders { merger, bytes, known, steps, .. } = borders;
+        if let Some(&answer) = known.get(&(left, right)) {
+            return Ok(answer);
+        }
+        bytes.clear();
+        if left != NONE {
+            bytes.extend_from_slice(self.vocab.rank_bytes(left));
+        }
+        bytes.extend_from_slice(self.vocab.rank_bytes(right));
+        *steps = steps.saturating_sub(MERGE_STEPS * bytes.len());
+        self.merge_bytes(merger, bytes)?;
+        let answer =
+            if left == NONE { merger.tokens == [right] } else { merger.tokens == [left, right] };
+        if known.len() >= MAX_KNOWN {
+            known.clear();
+        }
+        known.insert((left, right), answer);
+        Ok(answer)
+    }
+}

@@ -1,0 +1,170 @@
+//! Merging: the pair of the lowest rank first, the leftmost of equal ones, until none is left.
+//!
+//! Short pieces go through a plain array: finding the minimum of a few numbers is faster than any
+//! structure kept for it. Long ones (runs of one letter, text without spaces) go through a linked
+//! list and a heap, so that no input costs more than O(n log n).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::base::memory::{out_of_memory, reserve, try_reserve};
+
+/// No rank: the two do not merge.
+pub const NONE: u32 = u32::MAX;
+/// From this many tokens on, the heap is faster than the array.
+const LONG: usize = 96;
+
+/// Which tokens merge, and into what.
+pub trait Rule {
+    /// The rank of the merge of two tokens, or [`NONE`].
+    fn rank(&self, left: u32, right: u32) -> u32;
+    /// What the merge of this rank makes.
+    fn result(&self, rank: u32) -> u32;
+}
+
+/// Room that merging reuses.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    ranks: Vec<u32>,
+    next: Vec<u32>,
+    previous: Vec<u32>,
+    heap: BinaryHeap<Reverse<u64>>,
+}
+
+impl Scratch {
+    /// Gives memory back that a very long piece needed.
+    pub fn trim(&mut self) {
+        if self.ranks.capacity() > 1 << 16 {
+            *self = Scratch::default();
+        }
+    }
+}
+
+/// Merges `tokens` as far as the rule goes. Returns the last merge: left, right, rank.
+pub fn merge(
+    tokens: &mut Vec<u32>,
+    rule: &impl Rule,
+    scratch: &mut Scratch,
+) -> Option<(u32, u32, u32)> {
+    if tokens.len() < LONG {
+        merge_short(tokens, rule, scratch)
+    } else {
+        merge_long(tokens, rule, scratch)
+    }
+}
+
+fn merge_short(
+    tokens: &mut Vec<u32>,
+    rule: &impl Rule,
+    scratch: &mut Scratch,
+) -> Option<(u32, u32, u32)> {
+    let ranks = &mut scratch.ranks;
+    ranks.clear();
+    ranks.extend(tokens.windows(2).map(|pair| rule.rank(pair[0], pair[1])));
+    let mut last = None;
+    loop {
+        let mut best = NONE;
+        let mut at = 0;
+        for (i, &rank) in ranks.iter().enumerate() {
+            if rank < best {
+                best = rank;
+                at = i;
+            }
+        }
+        if best == NONE {
+            return last;
+        }
+        last = Some((tokens[at], tokens[at + 1], best));
+        tokens[at] = rule.result(best);
+        tokens.remove(at + 1);
+        ranks.remove(at);
+        if at > 0 {
+            ranks[at - 1] = rule.rank(tokens[at - 1], tokens[at]);
+        }
+        if at < ranks.len() {
+            ranks[at] = rule.rank(tokens[at], tokens[at + 1]);
+        }
+    }
+}
+
+/// The end of the linked list.
+const END: u32 = u32::MAX;
+
+fn merge_long(
+    tokens: &mut Vec<u32>,
+    rule: &impl Rule,
+    scratch: &mut Scratch,
+) -> Option<(u32, u32, u32)> {
+    let n = tokens.len();
+    // Callers keep pieces below 4 GiB.
+    debug_assert!(n < END as usize);
+    let Scratch { ranks, next, previous, heap } = scratch;
+    ranks.clear();
+    next.clear();
+    previous.clear();
+    for list in [&mut *ranks, next, previous] {
+        reserve(list, n);
+    }
+    ranks.extend(tokens.windows(2).map(|pair| rule.rank(pair[0], pair[1])));
+    ranks.push(NONE);
+    next.extend(1..n as u32);
+    next.push(END);
+    previous.push(END);
+    previous.extend(0..n as u32 - 1);
+    heap.clear();
+    // There may be as many entries, and it may grow.
+    if heap.capacity() < n && !try_reserve(|| heap.try_reserve(n)) {
+        out_of_memory(n * size_of::<u64>());
+    }
+    // Rank above, position below: the smallest entry is the leftmost of the lowest rank.
+    let entry = |rank: u32, at: u32| Reverse(u64::from(rank) << 32 | u64::from(at));
+    heap.extend(
+        ranks
+            .iter()
+            .zip(0u32..)
+            .filter(|&(&rank, _)| rank != NONE)
+            .map(|(&rank, at)| entry(rank, at)),
+    );
+    let mut last = None;
+    while let Some(Reverse(top)) = heap.pop() {
+        let (rank, at) = ((top >> 32) as u32, (top & 0xffff_ffff) as usize);
+        // Entries are not taken out when a pair changes; a changed pair has another rank.
+        if ranks[at] != rank {
+            continue;
+        }
+        let right = next[at] as usize;
+        last = Some((tokens[at], tokens[right], rank));
+        tokens[at] = rule.result(rank);
+        ranks[right] = NONE;
+        let behind = next[right];
+        next[at] = behind;
+        ranks[at] = NONE;
+        if behind != END {
+            previous[behind as usize] = at as u32;
+            ranks[at] = rule.rank(tokens[at], tokens[behind as usize]);
+            if ranks[at] != NONE {
+                heap.push(entry(ranks[at], at as u32));
+            }
+        }
+        let before = previous[at];
+        if before != END {
+            let rank = rule.rank(tokens[before as usize], tokens[at]);
+            // The same rank again is no new entry: the one in the heap is right once more.
+            if rank != ranks[before as usize] {
+                ranks[before as usize] = rank;
+                if rank != NONE {
+                    heap.push(entry(rank, before));
+                }
+            }
+        }
+    }
+    let mut at = 0;
+    let mut n = 0;
+    while at != END {
+        tokens[n] = tokens[at as usize];
+        n += 1;
+        at = next[at as usize];
+    }
+    tokens.truncate(n);
+    last
+}

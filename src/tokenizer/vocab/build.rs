@@ -1,0 +1,357 @@
+//! Checks a [`Spec`] and numbers its tokens by rank.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
+
+use super::{IdMap, MAX_TOKEN_LENGTH, MAX_TOKENS, NONE, PairRanks, Vocab};
+use crate::base::error::{Error, Result};
+use crate::text::pieces::PieceMap;
+use crate::tokenizer::merge::{self, Rule, Scratch};
+use crate::tokenizer::spec::{Merge, MergeRule, Spec, TokenList};
+
+pub fn build(spec: &Spec) -> Result<Vocab> {
+    let tokens = ordinary_tokens(spec)?;
+    if tokens.len() + spec.specials.len() > MAX_TOKENS {
+        return Err(Error::tokenizer(format!(
+            "the vocabulary has {} tokens, more than the {MAX_TOKENS} that are supported",
+            tokens.len() + spec.specials.len()
+        )));
+    }
+    let (lookup, bytes) = index(&tokens)?;
+    let merges = match &spec.merges {
+        MergeRule::List(list) => listed_merges(&tokens, list)?,
+        MergeRule::ByRank => ranked_merges(&tokens, &lookup),
+    };
+    let order = ranks_of(&tokens, &bytes, &merges);
+    assemble(spec, &tokens, lookup, &merges, &order)
+}
+
+/// A merge as numbers in the token list.
+#[derive(Debug, Clone, Copy)]
+struct Indexed {
+    left: u32,
+    right: u32,
+    result: u32,
+}
+
+/// The tokens that are not special ones too, with the ids checked.
+fn ordinary_tokens(spec: &Spec) -> Result<TokenList> {
+    let mut special_ids = HashMap::new();
+    let mut texts = HashSet::new();
+    for special in &spec.specials {
+        if special.text.is_empty() {
+            return Err(Error::tokenizer(format!(
+                "the special token with id {} is the empty string",
+                special.id
+            )));
+        }
+        if !texts.insert(&special.text) {
+            return Err(Error::tokenizer(format!(
+                "the special token {:?} is there twice",
+                special.text
+            )));
+        }
+        if let Some(other) = special_ids.insert(special.id, &special.text) {
+            return Err(Error::tokenizer(format!(
+                "the special tokens {other:?} and {:?} have the same id {}",
+                special.text, special.id
+            )));
+        }
+    }
+    let mut tokens = TokenList::with_capacity(spec.tokens.len());
+    for (id, token) in spec.tokens.iter() {
+        match special_ids.get(&id) {
+            None => tokens.push(id, token),
+            Some(text) if text.as_bytes() == token => {}
+            Some(text) => {
+                return Err(Error::tokenizer(format!(
+                    "the token {} and the special token {text:?} have the same id {id}",
+                    shown(token)
+                )));
+            }
+        }
+    }
+    Ok(tokens)
+}
+
+/// Token bytes → number in the list + 1, and the numbers of the 256 bytes.
+fn index(tokens: &TokenList) -> Result<(PieceMap<u32>, Vec<u32>)> {
+    let mut lookup = PieceMap::<u32>::with_room(tokens.len());
+    for (number, (id, token)) in (1..).zip(tokens.iter()) {
+        if token.is_empty() {
+            return Err(Error::tokenizer(format!("the token with id {id} is empty")));
+        }
+        if token.len() > MAX_TOKEN_LENGTH {
+            return Err(Error::tokenizer(format!(
+                "the token with id {id} has {} bytes; {MAX_TOKEN_LENGTH} are supported",
+                token.len()
+            )));
+        }
+        let entry = lookup.value_mut(token);
+        if *entry != 0 {
+            let (other, _) = tokens.get(*entry as usize - 1);
+            return Err(Error::tokenizer(format!(
+                "the token {} is there twice, with ids {other} and {id}",
+                shown(token)
+            )));
+        }
+        *entry = number;
+    }
+    let mut ids: Vec<u32> = tokens.iter().map(|(id, _)| id).collect();
+    ids.sort_unstable();
+    if let Some(two) = ids.windows(2).find(|two| two[0] == two[1]) {
+        return Err(Error::tokenizer(format!("two tokens have the id {}", two[0])));
+    }
+    let mut bytes = Vec::with_capacity(256);
+    let mut missing = Vec::new();
+    for byte in 0..=255u8 {
+        match lookup.get(&[byte]) {
+            Some(number) => bytes.push(number - 1),
+            None => missing.push(format!("0x{byte:02x}")),
+        }
+    }
+    if !missing.is_empty() {
+        let more = if missing.len() > 8 { ", …" } else { "" };
+        let n = missing.len();
+        missing.truncate(8);
+        return Err(Error::tokenizer(format!(
+            "{n} of the 256 bytes are not in the vocabulary: {}{more}",
+            missing.join(", ")
+        ))
+        .with_hint("a byte-level vocabulary has a token for each byte"));
+    }
+    Ok((lookup, bytes))
+}
+
+/// The merges of a list, checked, with one for each token.
+fn listed_merges(tokens: &TokenList, list: &[Merge]) -> Result<Vec<Indexed>> {
+    let number_of =
+        IdMap::new((0..).zip(tokens.iter()).map(|(number, (id, _))| (id, number)).collect());
+    let mut merges = Vec::with_capacity(list.len());
+    // By token: the merge that makes it; and whether there are several.
+    let mut made_by = vec![NONE; tokens.len()];
+    let mut several = false;
+    for (at, merge) in list.iter().enumerate() {
+        let [left, right, result] = [merge.left, merge.right, merge.result].map(|id| {
+            number_of.get(id).ok_or_else(|| {
+                Error::tokenizer(format!("merge {at} names id {id}, which is not a token"))
+            })
+        });
+        let indexed = Indexed { left: left?, right: right?, result: result? };
+        let bytes = |number: u32| tokens.get(number as usize).1;
+        let (left, right) = (bytes(indexed.left), bytes(indexed.right));
+        if bytes(indexed.result).strip_prefix(left) != Some(right) {
+            return Err(Error::tokenizer(format!(
+                "merge {at} ({} + {}) is said to make {}",
+                shown(left),
+                shown(right),
+                shown(bytes(indexed.result))
+            )));
+        }
+        several |= made_by[indexed.result as usize] != NONE;
+        made_by[indexed.result as usize] = at as u32;
+        merges.push(indexed);
+    }
+    if several {
+        keep_one_each(tokens, &mut merges);
+    }
+    Ok(merges)
+}
+
+/// Ranks are places in a list of merges.
+struct ByPlace<'a> {
+    places: HashMap<(u32, u32), u32>,
+    merges: &'a [Indexed],
+}
+
+impl Rule for ByPlace<'_> {
+    fn rank(&self, left: u32, right: u32) -> u32 {
+        self.places.get(&(left, right)).copied().unwrap_or(NONE)
+    }
+
+    fn result(&self, rank: u32) -> u32 {
+        self.merges[rank as usize].result
+    }
+}
+
+/// Of several merges that make one token, keeps the one that happens (the module head of
+/// [`super`] says why there is only one). A pair that is listed twice counts where it stands
+/// last, as in `tokenizers`.
+fn keep_one_each(tokens: &TokenList, merges: &mut Vec<Indexed>) {
+    let places = (0..).zip(merges.iter()).map(|(at, merge)| ((merge.left, merge.right), at));
+    let rule = ByPlace { places: places.collect(), merges };
+    let single: HashMap<u8, u32> = (0..)
+        .zip(tokens.iter())
+        .filter(|(_, (_, token))| token.len() == 1)
+        .map(|(number, (_, token))| (token[0], number))
+        .collect();
+    let mut n_made = vec![0u32; tokens.len()];
+    for merge in &*merges {
+        n_made[merge.result as usize] += 1;
+    }
+    let mut kept = vec![NONE; tokens.len()];
+    let mut scratch = Scratch::default();
+    let mut parts = Vec::new();
+    for (number, (_, token)) in tokens.iter().enumerate() {
+        if n_made[number] < 2 {
+            continue;
+        }
+        parts.clear();
+        parts.extend(token.iter().map(|byte| single[byte]));
+        if let Some((_, _, rank)) = merge::merge(&mut parts, &rule, &mut scratch)
+            && parts == [number as u32]
+        {
+            kept[number] = rank;
+        }
+    }
+    let mut at = 0;
+    merges.retain(|merge| {
+        let result = merge.result as usize;
+        let keep = if n_made[result] < 2 {
+            true
+        } else if kept[result] == NONE {
+            // None of them ever happens; the first stands for all.
+            kept[result] = at;
+            true
+        } else {
+            kept[result] == at
+        };
+        at += 1;
+        keep
+    });
+}
+
+/// Two tokens merge where their bytes together are a token; its id is the rank.
+struct ByConcatenation<'a> {
+    tokens: &'a TokenList,
+    lookup: &'a PieceMap<u32>,
+    /// By length: whether there is a token so long. Spares most look-ups of long ones.
+    lengths: Vec<bool>,
+    /// Number → place in the order of ids, and back.
+    place: Vec<u32>,
+    number: Vec<u32>,
+}
+
+impl Rule for ByConcatenation<'_> {
+    fn rank(&self, left: u32, right: u32) -> u32 {
+        let (left, right) = (self.tokens.get(left as usize).1, self.tokens.get(right as usize).1);
+        let length = left.len() + right.len();
+        if !self.lengths.get(length).copied().unwrap_or(false) {
+            return NONE;
+        }
+        let found = if length <= 64 {
+            let mut buffer = [0; 64];
+            buffer[..left.len()].copy_from_slice(left);
+            buffer[left.len()..length].copy_from_slice(right);
+            self.lookup.get(&buffer[..length])
+        } else {
+            self.lookup.get(&[left, right].concat())
+        };
+        found.map_or(NONE, |number| self.place[number as usize - 1])
+    }
+
+    fn result(&self, rank: u32) -> u32 {
+        self.number[rank as usize]
+    }
+}
+
+/// The merges that a list of ranked tokens stands for: the last step of encoding each token by
+/// itself. A token whose bytes do not come together has none.
+fn ranked_merges(tokens: &TokenList, lookup: &PieceMap<u32>) -> Vec<Indexed> {
+    let mut number: Vec<u32> = (0..tokens.len() as u32).collect();
+    number.sort_unstable_by_key(|&i| tokens.get(i as usize).0);
+    let mut place = vec![0; tokens.len()];
+    let mut longest = 0;
+    for (at, &i) in (0..).zip(&number) {
+        place[i as usize] = at;
+        longest = longest.max(tokens.get(i as usize).1.len());
+    }
+    let mut lengths = vec![false; longest + 1];
+    for (_, token) in tokens.iter() {
+        lengths[token.len()] = true;
+    }
+    let rule = ByConcatenation { tokens, lookup, lengths, place, number };
+    let mut scratch = Scratch::default();
+    let mut parts = Vec::new();
+    let mut merges = Vec::new();
+    for &i in &rule.number {
+        let (_, token) = tokens.get(i as usize);
+        parts.clear();
+        parts.extend(token.iter().filter_map(|&byte| lookup.get(&[byte]).map(|n| n - 1)));
+        if let Some((left, right, _)) = merge::merge(&mut parts, &rule, &mut scratch)
+            && parts == [i]
+        {
+            merges.push(Indexed { left, right, result: i });
+        }
+    }
+    merges
+}
+
+/// Rank → number in the token list.
+fn ranks_of(tokens: &TokenList, bytes: &[u32], merges: &[Indexed]) -> Vec<u32> {
+    let mut order = bytes.to_vec();
+    order.extend(merges.iter().map(|merge| merge.result));
+    let mut placed = vec![false; tokens.len()];
+    for &number in &order {
+        placed[number as usize] = true;
+    }
+    let mut rest: Vec<u32> =
+        (0..tokens.len() as u32).filter(|&number| !placed[number as usize]).collect();
+    rest.sort_unstable_by_key(|&number| tokens.get(number as usize).0);
+    order.extend(rest);
+    order
+}
+
+fn assemble(
+    spec: &Spec,
+    tokens: &TokenList,
+    mut lookup: PieceMap<u32>,
+    merges: &[Indexed],
+    order: &[u32],
+) -> Result<Vocab> {
+    let mut rank = vec![0; tokens.len()];
+    let mut vocab = Vocab {
+        bytes: Vec::new(),
+        starts: vec![0],
+        ids: Vec::with_capacity(order.len()),
+        ranks: IdMap::Dense(Vec::new()),
+        lookup: PieceMap::default(),
+        merges: Vec::with_capacity(merges.len()),
+        pairs: PairRanks::new(&[]),
+        longest: tokens.iter().map(|(_, token)| token.len()).max().unwrap_or(1),
+        joins: OnceLock::new(),
+        places: OnceLock::new(),
+        specials: spec.specials.clone(),
+    };
+    for (at, &number) in (0..).zip(order) {
+        let (id, token) = tokens.get(number as usize);
+        rank[number as usize] = at;
+        vocab.bytes.extend_from_slice(token);
+        let end = u32::try_from(vocab.bytes.len())
+            .map_err(|_| Error::tokenizer("the tokens have more than 4 GiB together"))?;
+        vocab.starts.push(end);
+        vocab.ids.push(id);
+    }
+    lookup.for_each_value(|value| *value = rank[*value as usize - 1] + 1);
+    vocab.lookup = lookup;
+    let ordinary = vocab.ids.iter().copied().zip(0..);
+    let special = spec.specials.iter().map(|special| special.id).zip(vocab.ids.len() as u32..);
+    vocab.ranks = IdMap::new(ordinary.chain(special).collect());
+    let ranked = merges.iter().map(|merge| (rank[merge.left as usize], rank[merge.right as usize]));
+    vocab.merges.extend(ranked);
+    vocab.pairs = PairRanks::new(&vocab.merges);
+    Ok(vocab)
+}
+
+/// Token bytes for a message.
+pub fn shown(token: &[u8]) -> String {
+    let mut text = format!("{:?}", String::from_utf8_lossy(token));
+    if std::str::from_utf8(token).is_err() {
+        text = format!("\"{}\"", token.escape_ascii());
+    }
+    if text.len() > 80 {
+        format!("{}… ({} bytes)", text.chars().take(60).collect::<String>(), token.len())
+    } else {
+        text
+    }
+}
