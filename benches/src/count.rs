@@ -1,6 +1,6 @@
 //! Text → counts, on one thread and on all.
 
-use bytemill::corpus::Cutter;
+use bytemill::text::cutter::Cutter;
 use bytemill::learn::counts::Counts;
 use bytemill::base::job::{Job, Phase};
 use bytemill_benches::{Kind, text};

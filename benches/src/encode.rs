@@ -1,7 +1,7 @@
 //! Text → ids: a text seen before (the cache is warm), a fresh tokenizer, and one long piece.
 
 use bytemill::Tokenizer;
-use bytemill::corpus::Cutter;
+use bytemill::text::cutter::Cutter;
 use bytemill::learn::counts::Counts;
 use bytemill::tokenizer::encode::Recognise;
 use bytemill::base::job::{Job, Phase};

@@ -1,6 +1,6 @@
 //! Counts → merges.
 
-use bytemill::corpus::Cutter;
+use bytemill::text::cutter::Cutter;
 use bytemill::learn::counts::Counts;
 use bytemill::base::job::{Job, Phase};
 use bytemill::learn::merges::{Bytes, Options, learn};

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary, Unstructured};
-use bytemill::corpus::Cutter;
+use bytemill::text::cutter::Cutter;
 use bytemill::learn::counts::{Counts, PieceList};
 use bytemill::base::error::{Error, Result};
 use bytemill::text::specials::Segment;

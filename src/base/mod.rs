@@ -7,3 +7,4 @@ pub mod job;
 pub mod memory;
 pub mod pages;
 pub mod seed;
+pub mod table;

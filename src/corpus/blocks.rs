@@ -1,10 +1,10 @@
 //! An open source, block by block.
 
-use super::Cutter;
 use super::block::Block;
 use super::reading::Reading;
 use crate::base::error::Result;
 use crate::base::job::Job;
+use crate::text::cutter::Cutter;
 
 /// What is needed to find blocks and to read them.
 #[derive(Debug, Clone, Copy)]

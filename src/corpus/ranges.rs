@@ -11,8 +11,9 @@ use super::lines::{self, Before, Place};
 use super::reading::{Fault, Skipped};
 use super::source::Source;
 use super::storage::{Storage, read_range};
-use super::{Cutter, text};
+use super::text;
 use crate::base::error::Result;
+use crate::text::cutter::Cutter;
 
 /// What is read at a time when looking for a cut.
 const WINDOW: usize = 16 << 10;

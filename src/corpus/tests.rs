@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::base::error::Error;
 use crate::base::job::{Job, Phase};
+use crate::text::cutter::Cutter;
 
 const KINDS: [&str; 4] = ["gz", "zst", "xz", "bz2"];
 

@@ -18,10 +18,11 @@ use super::gateway::to_python;
 use crate::base::error::{Error, Result};
 use crate::base::job::{Job, Phase};
 use crate::corpus::{
-    self, Batch, Batches, Choice, Chosen, Context, Cutter, Given, GivenBytes, Giver, InOrder,
-    Input, Kind, OnError, Pipe, Place, Position, Reading, Records, Scratch, Skipped, Source,
-    Storage, Unpacked, ended_early,
+    self, Batch, Batches, Choice, Chosen, Context, Given, GivenBytes, Giver, InOrder, Input, Kind,
+    OnError, Pipe, Place, Position, Reading, Records, Scratch, Skipped, Source, Storage, Unpacked,
+    ended_early,
 };
+use crate::text::cutter::Cutter;
 
 /// The sources of a corpus.
 #[pyclass(frozen, module = "bytemill._native")]

@@ -14,10 +14,10 @@ use super::gateway::{run, threads, to_python};
 use super::tokenizer::Core;
 use crate::base::error::Error;
 use crate::base::job::{Job, Phase};
-use crate::corpus::Cutter;
 use crate::learn as learning;
 use crate::learn::counts::{CHUNK_SIZE, Counts as Inner, Cursor, Limit, Source, Stats};
 use crate::learn::merges::{Options, TieBreak};
+use crate::text::cutter::Cutter;
 use crate::tokenizer::encode::Tokenizer;
 use crate::tokenizer::vocab::MAX_TOKEN_LENGTH;
 

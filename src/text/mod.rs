@@ -1,5 +1,6 @@
 //! A document → its pieces: special tokens, split patterns, and pieces as table keys.
 
+pub mod cutter;
+pub mod keys;
 pub mod pattern;
-pub mod pieces;
 pub mod specials;

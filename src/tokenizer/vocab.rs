@@ -26,7 +26,7 @@ use std::sync::OnceLock;
 use sha2::{Digest, Sha256};
 
 use crate::base::error::{Error, Result};
-use crate::text::pieces::PieceMap;
+use crate::base::table::Table;
 use crate::tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken, TokenList};
 
 /// No token.
@@ -49,7 +49,7 @@ pub struct Vocab {
     /// Id → rank of the token, or the number of the special token + [`Vocab::n_ranks`].
     ranks: IdMap,
     /// Token bytes → rank + 1 (0: none).
-    lookup: PieceMap<u32>,
+    lookup: Table<u32>,
     /// The merges in order: ranks of left and right; the result of the `i`th has rank 256 + i.
     merges: Vec<(u32, u32)>,
     pairs: PairRanks,

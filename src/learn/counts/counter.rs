@@ -2,19 +2,20 @@
 
 use crate::base::error::Result;
 use crate::base::job::Job;
-use crate::corpus::Cutter;
-use crate::text::pieces::{PieceMap, Records};
+use crate::base::table::Table;
+use crate::text::cutter::Cutter;
+use crate::text::keys::Records;
 use crate::text::specials::Segment;
 
 /// One worker: its table and what it reuses from chunk to chunk.
 pub struct Counter<'a> {
-    table: &'a mut PieceMap<u64>,
+    table: &'a mut Table<u64>,
     records: Records,
 }
 
 impl<'a> Counter<'a> {
     /// A worker that counts into `table`.
-    pub fn new(table: &'a mut PieceMap<u64>) -> Self {
+    pub fn new(table: &'a mut Table<u64>) -> Self {
         Counter { table, records: Records::default() }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
-use crate::text::pieces::Block;
+use crate::base::table::SortedRun;
 
 /// Records between two looks at whether to go on: far below a tenth of a second.
 const CHECK_EVERY: u64 = 1 << 14;
@@ -31,13 +31,13 @@ impl<S: Source + ?Sized> Source for Box<S> {
     }
 }
 
-impl Source for Block<'_, u64> {
+impl Source for SortedRun<'_, u64> {
     fn advance(&mut self) -> Result<bool> {
-        Ok(Block::advance(self))
+        Ok(SortedRun::advance(self))
     }
 
     fn piece(&self) -> &[u8] {
-        Block::piece(self)
+        SortedRun::piece(self)
     }
 
     fn count(&self) -> u64 {

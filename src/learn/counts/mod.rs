@@ -36,8 +36,9 @@ use std::thread;
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
 use crate::base::memory::{caught, error_of, spawn};
-use crate::corpus::{Block, Context, Cutter, Input, Inputs, Reader, Scratch, Skipped, Text};
-use crate::text::pieces::PieceMap;
+use crate::base::table::Table;
+use crate::corpus::{Block, Context, Input, Inputs, Reader, Scratch, Skipped, Text};
+use crate::text::cutter::Cutter;
 use counter::Counter;
 use run::{Run, SpillDir, sweep};
 
@@ -62,7 +63,7 @@ pub struct Limit {
 pub struct Counts {
     cutter: Cutter,
     /// One table per worker; the first holds the sum of what was counted before.
-    tables: Vec<PieceMap<u64>>,
+    tables: Vec<Table<u64>>,
     /// What went to disk, and counts files that were added.
     runs: Vec<Run>,
     dir: Arc<SpillDir>,
@@ -78,7 +79,7 @@ pub struct Counts {
 impl Counts {
     /// Empty counts, to be filled by `threads` workers.
     pub fn new(cutter: Cutter, threads: usize) -> Self {
-        let tables = (0..threads.max(1)).map(|_| PieceMap::default()).collect();
+        let tables = (0..threads.max(1)).map(|_| Table::default()).collect();
         Counts {
             cutter,
             tables,
@@ -249,7 +250,7 @@ impl<'a> Room<'a> {
     }
 
     /// Sees to it that the pieces of a text of this size fit into the table.
-    fn make(&self, table: &mut PieceMap<u64>, text_size: usize, job: &Job) -> Result<()> {
+    fn make(&self, table: &mut Table<u64>, text_size: usize, job: &Job) -> Result<()> {
         if table.heap_bytes_after(text_size) <= self.share {
             return Ok(());
         }
@@ -259,7 +260,7 @@ impl<'a> Room<'a> {
         }
         // Emptied, it keeps its memory; unless that itself is too much.
         if table.heap_bytes_after(text_size) > self.share {
-            *table = PieceMap::default();
+            *table = Table::default();
         }
         Ok(())
     }

@@ -14,8 +14,8 @@ use super::{Counts, PieceList, Stats, on_each};
 use crate::base::allocator;
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
-use crate::corpus::Cutter;
-use crate::text::pieces::PieceMap;
+use crate::base::table::Table;
+use crate::text::cutter::Cutter;
 
 /// Adding up tables holds them and their growing sum; a list of the pieces follows.
 const TIMES_TABLES: u64 = 4;
@@ -237,7 +237,7 @@ impl Counts {
 
     /// Forgets everything, and frees memory and disk.
     pub fn clear(&mut self) {
-        self.tables.iter_mut().for_each(|table| *table = PieceMap::default());
+        self.tables.iter_mut().for_each(|table| *table = Table::default());
         self.give_back();
         self.runs.clear();
         self.dir.clear();
@@ -245,7 +245,7 @@ impl Counts {
     }
 
     fn heap_bytes(&self) -> usize {
-        self.tables.iter().map(PieceMap::heap_bytes).sum()
+        self.tables.iter().map(Table::heap_bytes).sum()
     }
 
     /// The settled counts as a list, in any order.
@@ -319,7 +319,7 @@ impl Counts {
             let mut pairs: Vec<_> = sums.iter_mut().zip(others).collect();
             on_each(&mut pairs, |(sum, other), _| {
                 other.for_each(|piece, n| *sum.value_mut(piece) += n);
-                **other = PieceMap::default();
+                **other = Table::default();
                 Ok(())
             })?;
             n_tables = half;
@@ -331,7 +331,7 @@ impl Counts {
         if let Some((sum, others)) = self.tables.split_first_mut() {
             for other in others {
                 other.for_each(|piece, n| *sum.value_mut(piece) += n);
-                *other = PieceMap::default();
+                *other = Table::default();
             }
         }
     }
@@ -343,7 +343,7 @@ impl Counts {
             if !table.is_empty() {
                 self.runs.push(run::spill(table, &dir, job)?);
             }
-            *table = PieceMap::default();
+            *table = Table::default();
         }
         self.give_back();
         Ok(())

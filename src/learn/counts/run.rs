@@ -19,7 +19,7 @@ use crate::base::allocator;
 use crate::base::error::{Error, Result};
 use crate::base::files;
 use crate::base::job::{Job, Phase};
-use crate::text::pieces::PieceMap;
+use crate::base::table::Table;
 
 /// How many runs are merged at a time: so many files are open, each with a buffer.
 const FAN_IN: usize = 64;
@@ -215,9 +215,9 @@ impl<R: Read> Read for Told<'_, R> {
 }
 
 /// Writes a table as a run and empties it.
-pub fn spill(table: &mut PieceMap<u64>, dir: &Arc<SpillDir>, job: &Job) -> Result<Run> {
+pub fn spill(table: &mut Table<u64>, dir: &Arc<SpillDir>, job: &Job) -> Result<Run> {
     let sorted = std::mem::take(table).into_sorted(|| job.check())?;
-    let (run, _) = Run::write(&mut Merged::new(sorted.blocks())?, dir, job)?;
+    let (run, _) = Run::write(&mut Merged::new(sorted.runs())?, dir, job)?;
     *table = sorted.into_empty();
     allocator::give_back();
     Ok(run)

@@ -1,6 +1,6 @@
 //! Short pieces that were encoded before, with their ids.
 //!
-//! As in [`crate::text::pieces`], two entries to a cache line, and a piece stands in its line or, if that
+//! As in [`crate::base::table`], two entries to a cache line, and a piece stands in its line or, if that
 //! is full, in one of the next few. The cache starts small and grows while growing pays: while most
 //! pieces are found. At its limit a new piece takes the place of another, so nothing ever has to be
 //! cleared and memory stays where it is.
@@ -8,7 +8,8 @@
 use std::ops::Range;
 
 use crate::base::pages::{Pages, Plain, prefetch_line};
-use crate::text::pieces::{Key, Record, hash};
+use crate::base::table::{Key, hash};
+use crate::text::keys::Record;
 
 /// How much memory the cache of a worker may take, if nothing else is said.
 pub const USUAL: usize = 64 << 20;
@@ -207,7 +208,7 @@ impl Cache {
                 }
                 let home = self.line(hash) + LINE - 1;
                 // One that is itself not at home might not be found any more.
-                if self.line(crate::text::pieces::hash(self.entries[home].key)) == self.line(hash) {
+                if self.line(crate::base::table::hash(self.entries[home].key)) == self.line(hash) {
                     self.entries.swap(at, home);
                 }
                 let n = entry.n as usize;

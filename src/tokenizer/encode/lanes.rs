@@ -6,7 +6,7 @@
 //! where its first byte does, which places have one is a bit mask, and a rank and its place are one
 //! number. Processors without AVX-512 merge piece by piece.
 
-use crate::text::pieces::{Key, key_bytes};
+use crate::base::table::{Key, key_bytes};
 use crate::tokenizer::vocab::PairRanks;
 
 /// Pieces at once.

@@ -7,7 +7,7 @@
 
 use super::{Merger, Tokenizer};
 use crate::base::error::Result;
-use crate::text::pieces::PieceMap;
+use crate::base::table::Table;
 use crate::tokenizer::vocab::Joins;
 
 /// Longer ones are not kept.
@@ -21,7 +21,7 @@ const SHARE: usize = 16;
 #[derive(Debug)]
 pub struct LongCache {
     /// Piece → where its ids start and how many they are, as `start << 8 | n`.
-    places: PieceMap<u64>,
+    places: Table<u64>,
     ids: Vec<u32>,
     /// Bytes kept, about.
     size: usize,
@@ -32,7 +32,7 @@ impl LongCache {
     /// For a worker whose caches may take so much memory.
     pub fn new(cache_bytes: usize) -> Self {
         let limit = cache_bytes / SHARE;
-        LongCache { places: PieceMap::default(), ids: Vec::new(), size: 0, limit }
+        LongCache { places: Table::default(), ids: Vec::new(), size: 0, limit }
     }
 
     fn get(&self, piece: &[u8]) -> Option<&[u32]> {
@@ -45,7 +45,7 @@ impl LongCache {
         let size = piece.len() + 4 * ids.len() + 64;
         if self.size + size > self.limit {
             // A small cache is soon filled again.
-            self.places = PieceMap::default();
+            self.places = Table::default();
             self.ids.clear();
             self.size = 0;
         }

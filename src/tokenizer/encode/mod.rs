@@ -28,9 +28,9 @@ use sha2::{Digest, Sha256};
 
 use crate::base::error::{Error, Result};
 use crate::base::memory::reserve;
-use crate::corpus::Cutter;
+use crate::base::table::Table;
+use crate::text::cutter::Cutter;
 use crate::text::pattern::Pattern;
-use crate::text::pieces::PieceMap;
 use crate::text::specials::{Segment, Specials};
 use crate::tokenizer::merge::{self, Rule};
 use crate::tokenizer::spec::{MergeRule, Spec};
@@ -50,7 +50,7 @@ pub struct Tokenizer {
     ignore_merges: bool,
     /// Tokens that a piece can be, but that its merges do not make. With `ignore_merges` such a
     /// piece is that token all the same.
-    whole: PieceMap<u32>,
+    whole: Table<u32>,
     fingerprint: OnceLock<String>,
     pool: Mutex<Vec<Worker>>,
     /// What the caches of a worker may take.
@@ -103,7 +103,7 @@ impl Tokenizer {
             vocab,
             cutter,
             ignore_merges: spec.ignore_merges,
-            whole: PieceMap::default(),
+            whole: Table::default(),
             fingerprint: OnceLock::new(),
             pool: Mutex::new(Vec::new()),
             cache_bytes: AtomicUsize::new(cache::USUAL),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{OpenPiece, Recognise, Tokenizer, Worker, cache};
 use crate::base::error::Result;
-use crate::corpus::Cutter;
+use crate::text::cutter::Cutter;
 use crate::text::specials::Specials;
 
 /// Below this many bytes, looking for a cut again is not worth it.

@@ -442,7 +442,7 @@ fn side_by_side_is_one_by_one() {
         0..60,
     ))| {
         let keys: Vec<_> =
-            pieces.iter().map(|piece| crate::text::pieces::key(piece, 0, piece.len())).collect();
+            pieces.iter().map(|piece| crate::base::table::key(piece, 0, piece.len())).collect();
         let (mut lanes, mut small) = (Lanes::default(), Small::default());
         let mut got = vec![vec![]; pieces.len()];
         lanes.merge(&keys, pairs, |i, ranks| got[i] = ranks.to_vec());

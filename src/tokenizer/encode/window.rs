@@ -30,7 +30,7 @@ use std::collections::HashMap;
 use super::{Merger, Recognise, Tokenizer};
 use crate::base::error::Result;
 use crate::base::memory::reserve;
-use crate::text::pieces::BATCH;
+use crate::text::keys::BATCH;
 use crate::text::specials::Segment;
 use crate::tokenizer::vocab::NONE;
 

@@ -12,7 +12,8 @@ use super::long::LongCache;
 use super::small::Small;
 use crate::base::error::Result;
 use crate::base::memory::reserve;
-use crate::text::pieces::{Key, Records};
+use crate::base::table::Key;
+use crate::text::keys::Records;
 use crate::tokenizer::merge::Scratch;
 use crate::tokenizer::vocab::Joins;
 
@@ -205,7 +206,7 @@ impl Tokenizer {
             lanes.merge(keys, self.vocab.pairs(), done);
         } else {
             for (i, &key) in keys.iter().enumerate() {
-                let (bytes, length) = crate::text::pieces::key_bytes(key);
+                let (bytes, length) = crate::base::table::key_bytes(key);
                 let piece = &bytes[..length];
                 if let Some(rank) = self.whole(piece) {
                     done(i, &[rank]);

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use super::{IdMap, MAX_TOKEN_LENGTH, MAX_TOKENS, NONE, PairRanks, Vocab};
 use crate::base::error::{Error, Result};
-use crate::text::pieces::PieceMap;
+use crate::base::table::Table;
 use crate::tokenizer::merge::{self, Rule, Scratch};
 use crate::tokenizer::spec::{Merge, MergeRule, Spec, TokenList};
 
@@ -75,8 +75,8 @@ fn ordinary_tokens(spec: &Spec) -> Result<TokenList> {
 }
 
 /// Token bytes → number in the list + 1, and the numbers of the 256 bytes.
-fn index(tokens: &TokenList) -> Result<(PieceMap<u32>, Vec<u32>)> {
-    let mut lookup = PieceMap::<u32>::with_room(tokens.len());
+fn index(tokens: &TokenList) -> Result<(Table<u32>, Vec<u32>)> {
+    let mut lookup = Table::<u32>::with_room(tokens.len());
     for (number, (id, token)) in (1..).zip(tokens.iter()) {
         if token.is_empty() {
             return Err(Error::tokenizer(format!("the token with id {id} is empty")));
@@ -224,7 +224,7 @@ fn keep_one_each(tokens: &TokenList, merges: &mut Vec<Indexed>) {
 /// Two tokens merge where their bytes together are a token; its id is the rank.
 struct ByConcatenation<'a> {
     tokens: &'a TokenList,
-    lookup: &'a PieceMap<u32>,
+    lookup: &'a Table<u32>,
     /// By length: whether there is a token so long. Spares most look-ups of long ones.
     lengths: Vec<bool>,
     /// Number → place in the order of ids, and back.
@@ -257,7 +257,7 @@ impl Rule for ByConcatenation<'_> {
 
 /// The merges that a list of ranked tokens stands for: the last step of encoding each token by
 /// itself. A token whose bytes do not come together has none.
-fn ranked_merges(tokens: &TokenList, lookup: &PieceMap<u32>) -> Vec<Indexed> {
+fn ranked_merges(tokens: &TokenList, lookup: &Table<u32>) -> Vec<Indexed> {
     let mut number: Vec<u32> = (0..tokens.len() as u32).collect();
     number.sort_unstable_by_key(|&i| tokens.get(i as usize).0);
     let mut place = vec![0; tokens.len()];
@@ -305,7 +305,7 @@ fn ranks_of(tokens: &TokenList, bytes: &[u32], merges: &[Indexed]) -> Vec<u32> {
 fn assemble(
     spec: &Spec,
     tokens: &TokenList,
-    mut lookup: PieceMap<u32>,
+    mut lookup: Table<u32>,
     merges: &[Indexed],
     order: &[u32],
 ) -> Result<Vocab> {
@@ -315,7 +315,7 @@ fn assemble(
         starts: vec![0],
         ids: Vec::with_capacity(order.len()),
         ranks: IdMap::Dense(Vec::new()),
-        lookup: PieceMap::default(),
+        lookup: Table::default(),
         merges: Vec::with_capacity(merges.len()),
         pairs: PairRanks::new(&[]),
         longest: tokens.iter().map(|(_, token)| token.len()).max().unwrap_or(1),

@@ -14,10 +14,10 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::base::job::Phase;
-use crate::corpus::Cutter;
 use crate::learn::counts::Counts;
 use crate::learn::learn;
 use crate::learn::merges::Options as MergeOptions;
+use crate::text::cutter::Cutter;
 use crate::tokenizer::encode::Recognise;
 use order::Order;
 

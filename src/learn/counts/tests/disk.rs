@@ -97,7 +97,7 @@ fn files_under_a_limit_stay_within_it() {
     free.add_corpus(&Inputs::of_files(&paths), CHUNK_SIZE, &job()).unwrap();
     tight.add_corpus(&Inputs::of_files(&paths), CHUNK_SIZE, &job()).unwrap();
     assert!(tight.runs.len() > 2, "{}", tight.runs.len());
-    let held: usize = tight.tables.iter().map(PieceMap::heap_bytes).sum();
+    let held: usize = tight.tables.iter().map(Table::heap_bytes).sum();
     assert!(held as u64 <= available, "{held}");
     assert!(free.sorted(&job()).unwrap().iter().eq(tight.sorted(&job()).unwrap().iter()));
     // What merging needs does not fit.

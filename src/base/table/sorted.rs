@@ -1,19 +1,19 @@
-//! A table's memory, and its pieces in byte order without a second copy of them.
+//! The memory of a table, and its entries in byte order without a second copy of them.
 //!
 //! A table that is written to disk because memory is short must not need more memory for that: its
-//! entries are moved together and sorted where they are. They are sorted in blocks, so that a job
-//! that is to stop does so in time; whoever reads them merges the blocks.
+//! entries are moved to the front and sorted in place. They are sorted in runs of bounded length, so
+//! that a cancelled job stops in time; the reader merges the runs.
 
-use super::{Entry, LongEntry, LongTable, PieceMap, ShortTable, key_bytes, order};
+use super::{Entry, LongEntry, LongTable, ShortTable, Table, key_bytes, order};
 use crate::base::error::Result;
 use crate::base::pages::{Pages, Plain};
 
-/// Entries that are sorted without asking whether to go on: some 50 ms.
-const BLOCK: usize = 1 << 18;
+/// Entries that are sorted between two checks for cancellation: some 50 ms.
+const RUN: usize = 1 << 18;
 
-/// The entries of a table, in blocks, each in byte order.
+/// The entries of a table, in runs, each in byte order.
 #[derive(Debug)]
-pub struct SortedPieces<V> {
+pub struct SortedEntries<V> {
     /// The first `n_short` are the short pieces, the others are free.
     short: Pages<Entry<V>>,
     n_short: usize,
@@ -21,9 +21,9 @@ pub struct SortedPieces<V> {
     arena: Vec<u8>,
 }
 
-/// One block of [`SortedPieces`]: goes through its pieces in byte order.
+/// One run of [`SortedEntries`]: goes through its pieces in byte order.
 #[derive(Debug)]
-pub struct Block<'a, V> {
+pub struct SortedRun<'a, V> {
     entries: Entries<'a, V>,
     /// How many pieces were gone to: the present one is the last of them.
     seen: usize,
@@ -37,7 +37,7 @@ enum Entries<'a, V> {
     Long(&'a [LongEntry<V>], &'a [u8]),
 }
 
-impl<V: Plain + Default> PieceMap<V> {
+impl<V: Plain + Default> Table<V> {
     /// The memory that the table holds.
     pub fn heap_bytes(&self) -> usize {
         size_of_val(&*self.short.entries)
@@ -70,8 +70,8 @@ impl<V: Plain + Default> PieceMap<V> {
 
     /// The pieces in byte order, in the memory of the table. `check` is asked now and then whether
     /// to go on.
-    pub fn into_sorted(self, check: impl Fn() -> Result<()>) -> Result<SortedPieces<V>> {
-        let PieceMap { short: ShortTable { entries: mut short, .. }, long } = self;
+    pub fn into_sorted(self, check: impl Fn() -> Result<()>) -> Result<SortedEntries<V>> {
+        let Table { short: ShortTable { entries: mut short, .. }, long } = self;
         let LongTable { entries: mut long, arena, .. } = long;
         let mut n_short = 0;
         for at in 0..short.len() {
@@ -82,38 +82,40 @@ impl<V: Plain + Default> PieceMap<V> {
         }
         check()?;
         long.retain(|entry| entry.length > 0);
-        for block in short[..n_short].chunks_mut(BLOCK) {
+        for block in short[..n_short].chunks_mut(RUN) {
             // The first byte on top, the length at the bottom: numbers in the order of the bytes.
             block.sort_unstable_by_key(|entry| order(entry.key));
             check()?;
         }
-        for block in long.chunks_mut(BLOCK) {
+        for block in long.chunks_mut(RUN) {
             let bytes = |entry: &LongEntry<V>| &arena[entry.start..entry.start + entry.length];
             block.sort_unstable_by(|a, b| bytes(a).cmp(bytes(b)));
             check()?;
         }
-        Ok(SortedPieces { short, n_short, long, arena })
+        Ok(SortedEntries { short, n_short, long, arena })
     }
 }
 
-impl<V: Plain + Default> SortedPieces<V> {
-    /// The blocks.
-    pub fn blocks(&self) -> Vec<Block<'_, V>> {
-        let short = self.short[..self.n_short].chunks(BLOCK).map(Entries::Short);
-        let long = self.long.chunks(BLOCK).map(|block| Entries::Long(block, &self.arena));
-        short.chain(long).map(|entries| Block { entries, seen: 0, bytes: ([0; 16], 0) }).collect()
+impl<V: Plain + Default> SortedEntries<V> {
+    pub fn runs(&self) -> Vec<SortedRun<'_, V>> {
+        let short = self.short[..self.n_short].chunks(RUN).map(Entries::Short);
+        let long = self.long.chunks(RUN).map(|block| Entries::Long(block, &self.arena));
+        short
+            .chain(long)
+            .map(|entries| SortedRun { entries, seen: 0, bytes: ([0; 16], 0) })
+            .collect()
     }
 
     /// An empty table in the same memory, so that what comes next need not grow again.
-    pub fn into_empty(self) -> PieceMap<V> {
-        let SortedPieces { mut short, n_short, mut long, mut arena } = self;
+    pub fn into_empty(self) -> Table<V> {
+        let SortedEntries { mut short, n_short, mut long, mut arena } = self;
         short[..n_short].fill(Entry { key: 0, value: V::default() });
         // A table's size is a power of two; what the allocator gave may be more.
         let capacity = floor_power_of_two(long.capacity());
         long.clear();
         long.resize(capacity, LongEntry::default());
         arena.clear();
-        PieceMap {
+        Table {
             short: ShortTable { entries: short, len: 0 },
             long: LongTable { entries: long, len: 0, arena },
         }
@@ -124,7 +126,7 @@ fn floor_power_of_two(n: usize) -> usize {
     1 << n.max(1).ilog2()
 }
 
-impl<V: Copy> Block<'_, V> {
+impl<V: Copy> SortedRun<'_, V> {
     /// Goes to the next piece, the first one to begin with; false if there is none.
     pub fn advance(&mut self) -> bool {
         let there = match self.entries {
@@ -173,7 +175,7 @@ mod tests {
             prop_oneof![prop::collection::vec(0u8..3, 1..6), prop::collection::vec(0u8..2, 14..40)],
             0..3000,
         )) {
-            let mut map = PieceMap::<u64>::default();
+            let mut map = Table::<u64>::default();
             let mut expected = BTreeMap::<Vec<u8>, u64>::new();
             for _ in 0..2 {
                 let mut most = 0;
@@ -186,7 +188,7 @@ mod tests {
                 let sorted = map.into_sorted(|| Ok(())).unwrap();
                 let mut short = Vec::new();
                 let mut long = Vec::new();
-                for mut block in sorted.blocks() {
+                for mut block in sorted.runs() {
                     while block.advance() {
                         let is_short = block.piece().len() <= super::super::SHORT;
                         let list = if is_short { &mut short } else { &mut long };

@@ -1,0 +1,67 @@
+//! Where a text may be cut: special tokens and the split pattern together.
+
+use super::pattern::{INSIDE_REACH, Pattern};
+use super::specials::Specials;
+use crate::base::error::Result;
+
+/// What cuts a corpus into documents and pieces.
+#[derive(Debug, Clone)]
+pub struct Cutter {
+    /// Documents end at these.
+    pub specials: Specials,
+    /// Pieces are cut by this.
+    pub pattern: Pattern,
+}
+
+impl Cutter {
+    /// A cutter for this pattern and these special tokens.
+    pub fn new<S: AsRef<str>, T: AsRef<str>>(pattern: &[S], specials: &[T]) -> Result<Self> {
+        Ok(Cutter { specials: Specials::new(specials)?, pattern: Pattern::new(pattern)? })
+    }
+
+    /// The first position ≥ `from` (and > 0) at which `text` may be cut: what stands before and
+    /// what stands behind have the pieces and special tokens of the whole. `whole` says that the
+    /// text ends where it ends; otherwise more follows, and only positions that no continuation
+    /// can take back are given.
+    pub fn cut_after(&self, text: &[u8], from: usize, whole: bool) -> Option<usize> {
+        let reach = self.specials.longest().saturating_sub(1);
+        let certain = if whole { text.len() } else { text.len().saturating_sub(reach) };
+        let mut from = from.max(1);
+        while let Some(at) = self.pattern.safe_cut_after(text, from) {
+            if at > certain {
+                break;
+            }
+            if !self.specials.straddle(text, at) {
+                return Some(at);
+            }
+            from = at + 1;
+        }
+        self.specials.start_after(text, from).filter(|&at| at <= certain)
+    }
+
+    /// The first position from `from` on that is inside a piece, whatever follows: see
+    /// [`Pattern::inside_after`]. There is no special token near it.
+    pub fn inside_after(&self, text: &[u8], mut from: usize) -> Option<usize> {
+        let certain = text.len().checked_sub(INSIDE_REACH + self.specials.longest())?;
+        loop {
+            let at = self.pattern.inside_after(text, from).filter(|&at| at <= certain)?;
+            if !self.specials.touch(text, at.saturating_sub(INSIDE_REACH)..at + INSIDE_REACH) {
+                return Some(at);
+            }
+            from = at + 1;
+        }
+    }
+
+    /// The last position up to which `text` is settled whatever text follows it.
+    pub fn cut_before(&self, text: &[u8]) -> Option<usize> {
+        let reach = self.specials.longest().saturating_sub(1);
+        let mut upto = text.len().checked_sub(reach)?;
+        while let Some(at) = self.pattern.safe_cut_before(text, upto) {
+            if !self.specials.straddle(text, at) {
+                return Some(at);
+            }
+            upto = at - 1;
+        }
+        None
+    }
+}
