@@ -5,7 +5,7 @@ use bytemill::text::cutter::Cutter;
 use bytemill::learn::counts::Counts;
 use bytemill::tokenizer::encode::Recognise;
 use bytemill::base::job::{Job, Phase};
-use bytemill::learn::learn;
+use bytemill::tokenizer::learn::learn;
 use bytemill::learn::merges::Options;
 use bytemill::tokenizer::spec::Spec;
 use bytemill_benches::{Kind, text};

@@ -14,12 +14,11 @@ use super::gateway::{run, threads, to_python};
 use super::tokenizer::Core;
 use crate::base::error::Error;
 use crate::base::job::{Job, Phase};
-use crate::learn as learning;
 use crate::learn::counts::{CHUNK_SIZE, Counts as Inner, Cursor, Limit, Source, Stats};
-use crate::learn::merges::{Options, TieBreak};
+use crate::learn::merges::{MAX_TOKEN_LENGTH, Options, TieBreak};
 use crate::text::cutter::Cutter;
 use crate::tokenizer::encode::Tokenizer;
-use crate::tokenizer::vocab::MAX_TOKEN_LENGTH;
+use crate::tokenizer::learn as learning;
 
 /// How often each piece occurs.
 #[pyclass(frozen, module = "bytemill._native")]

@@ -2,6 +2,7 @@
 
 pub mod encode;
 pub mod formats;
+pub mod learn;
 pub mod merge;
 pub mod spec;
 pub mod vocab;

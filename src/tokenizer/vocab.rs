@@ -33,9 +33,6 @@ use crate::tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken, TokenList};
 pub const NONE: u32 = u32::MAX;
 /// Ranks have 21 bits in the table of pairs.
 pub const MAX_TOKENS: usize = 1 << 21;
-/// Longer tokens are refused, and not learnt: no vocabulary has them, and a hostile file could make
-/// loading slow.
-pub const MAX_TOKEN_LENGTH: usize = 1 << 16;
 
 /// The tokens of a tokenizer.
 #[derive(Debug)]

@@ -36,7 +36,10 @@ use slots::{Findings, Replacement, Slots};
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
 use crate::learn::counts::PieceList;
-use crate::tokenizer::vocab::MAX_TOKEN_LENGTH;
+
+/// Longer tokens are neither learned nor accepted from a file: no real vocabulary has them, and they
+/// would make loading a hostile file slow.
+pub const MAX_TOKEN_LENGTH: usize = 1 << 16;
 
 /// Which of several pairs with the same count is merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::job::{Job, Phase};
 use crate::learn::counts::Counts;
-use crate::learn::learn;
 use crate::learn::merges::{Options, TieBreak};
 use crate::naive;
+use crate::tokenizer::learn::learn;
 
 mod window;
 

@@ -3,9 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
-use super::{IdMap, MAX_TOKEN_LENGTH, MAX_TOKENS, NONE, PairRanks, Vocab};
+use super::{IdMap, MAX_TOKENS, NONE, PairRanks, Vocab};
 use crate::base::error::{Error, Result};
 use crate::base::table::Table;
+use crate::learn::merges::MAX_TOKEN_LENGTH;
 use crate::tokenizer::merge::{self, Rule, Scratch};
 use crate::tokenizer::spec::{Merge, MergeRule, Spec, TokenList};
 

@@ -15,10 +15,10 @@ use tempfile::TempDir;
 use super::*;
 use crate::base::job::Phase;
 use crate::learn::counts::Counts;
-use crate::learn::learn;
 use crate::learn::merges::Options as MergeOptions;
 use crate::text::cutter::Cutter;
 use crate::tokenizer::encode::Recognise;
+use crate::tokenizer::learn::learn;
 use order::Order;
 
 const END: &str = "<|end|>";

@@ -1,0 +1,150 @@
+//! Counts → tokenizer: merges with ids, in the order that makes a smaller vocabulary a prefix of
+//! a larger one.
+
+use std::thread;
+
+use crate::base::error::{Error, Result};
+use crate::base::job::Job;
+use crate::learn::counts::Counts;
+use crate::learn::merges::{self, Base, Bytes, Options};
+use crate::tokenizer::encode::Tokenizer;
+use crate::tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken};
+
+static EVERY_BYTE: [u8; 256] = {
+    let mut bytes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        bytes[byte] = byte as u8;
+        byte += 1;
+    }
+    bytes
+};
+
+/// Learns a tokenizer of `vocab_size` ids: the bytes, the merges, the special tokens last.
+pub fn learn(
+    counts: &mut Counts,
+    vocab_size: usize,
+    special_tokens: &[String],
+    min_piece_count: u64,
+    options: &Options,
+    job: &Job,
+) -> Result<Spec> {
+    let room = room(vocab_size, 256 + special_tokens.len())?;
+    let pieces = counts.pieces(min_piece_count, job)?;
+    let n_merges = options.n_merges.min(room);
+    let options = Options { n_merges, threads: merging_threads(counts), ..*options };
+    job.set_total(options.n_merges as u64);
+    let merges = merges::learn(pieces, &Bytes, &options, job)?;
+    Ok(spec(counts.pattern(), &merges, special_tokens))
+}
+
+/// Threads that merge stay awake for each other: where one waits for a core, all wait for it.
+fn merging_threads(counts: &Counts) -> usize {
+    counts.threads().min(thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// The tokenizer of these merges: the bytes, the merges in order, the special tokens.
+pub fn spec(pattern: Vec<String>, merges: &[(u32, u32)], special_tokens: &[String]) -> Spec {
+    let mut spec = Spec { pattern, ..Spec::default() };
+    for byte in 0..=255u8 {
+        spec.tokens.push(u32::from(byte), &[byte]);
+    }
+    add_merges(&mut spec, EVERY_BYTE.chunks(1), merges, |rank| rank);
+    let first = spec.tokens.len() as u32;
+    spec.specials = special_tokens
+        .iter()
+        .zip(first..)
+        .map(|(text, id)| SpecialToken { text: text.clone(), id, control: true })
+        .collect();
+    spec
+}
+
+/// Learns further merges on top of a tokenizer. Ordinary tokens keep their ids and the new ones
+/// follow them; special tokens that stood behind the ordinary ones stand behind the new ones.
+pub fn extend(
+    tokenizer: &Tokenizer,
+    counts: &mut Counts,
+    vocab_size: usize,
+    special_tokens: &[String],
+    min_piece_count: u64,
+    options: &Options,
+    job: &Job,
+) -> Result<Spec> {
+    let mut spec = tokenizer.spec();
+    let known = |text: &String| spec.specials.iter().any(|special| special.text == *text);
+    let new: Vec<String> = special_tokens.iter().filter(|text| !known(text)).cloned().collect();
+    let room = room(vocab_size, tokenizer.vocab().len() + new.len())?;
+    let pieces = counts.pieces(min_piece_count, job)?;
+    let n_merges = options.n_merges.min(room);
+    let options = Options { n_merges, threads: merging_threads(counts), ..*options };
+    job.set_total(options.n_merges as u64);
+    let merges = merges::learn(pieces, &Extended(tokenizer), &options, job)?;
+    let vocab = tokenizer.vocab();
+    let next = vocab.rank_ids().iter().max().map_or(0, |id| id + 1);
+    let n_known = vocab.n_ranks() as u32;
+    let id_of = |rank: u32| {
+        if rank < n_known { vocab.rank_id(rank) } else { next + (rank - n_known) }
+    };
+    add_merges(&mut spec, (0..n_known).map(|rank| vocab.rank_bytes(rank)), &merges, id_of);
+    spec.specials.sort_by_key(|special| special.id);
+    let mut free = next + merges.len() as u32;
+    for special in spec.specials.iter_mut().filter(|special| special.id >= next) {
+        special.id = free;
+        free += 1;
+    }
+    for (text, id) in new.into_iter().zip(free..) {
+        spec.specials.push(SpecialToken { text, id, control: true });
+    }
+    Ok(spec)
+}
+
+fn room(vocab_size: usize, taken: usize) -> Result<usize> {
+    vocab_size.checked_sub(taken).ok_or_else(|| {
+        Error::config(format!("vocab_size={vocab_size} is less than the {taken} ids already taken"))
+    })
+}
+
+/// Appends merges, given as ranks, and the tokens they make. `known` are the bytes of the tokens
+/// there are, by rank.
+fn add_merges<'a>(
+    spec: &mut Spec,
+    known: impl Iterator<Item = &'a [u8]>,
+    merges: &[(u32, u32)],
+    id_of: impl Fn(u32) -> u32,
+) {
+    let MergeRule::List(list) = &mut spec.merges else { return };
+    // All tokens by rank, end to end.
+    let (mut bytes, mut ends) = (Vec::new(), vec![0]);
+    for token in known {
+        bytes.extend_from_slice(token);
+        ends.push(bytes.len());
+    }
+    for &(left, right) in merges {
+        let rank = ends.len() as u32 - 1;
+        let start = bytes.len();
+        for part in [left, right] {
+            bytes.extend_from_within(ends[part as usize]..ends[part as usize + 1]);
+        }
+        ends.push(bytes.len());
+        spec.tokens.push(id_of(rank), &bytes[start..]);
+        list.push(Merge { left: id_of(left), right: id_of(right), result: id_of(rank) });
+    }
+}
+
+/// A tokenizer to learn on top of: numbers are its ranks.
+struct Extended<'a>(&'a Tokenizer);
+
+impl Base for Extended<'_> {
+    fn tokens(&self) -> Vec<Vec<u8>> {
+        let vocab = self.0.vocab();
+        (0..vocab.n_ranks() as u32).map(|rank| vocab.rank_bytes(rank).to_vec()).collect()
+    }
+
+    fn segment(&self, piece: &[u8], out: &mut Vec<u32>) -> Result<()> {
+        self.0.piece_ranks(piece, out)
+    }
+
+    fn contains(&self, token: &[u8]) -> bool {
+        self.0.vocab().rank_of(token).is_some()
+    }
+}
