@@ -10,3 +10,6 @@ pub mod error;
 pub mod lanes;
 pub mod passes;
 pub mod step;
+mod threads;
+
+pub use threads::Threads;

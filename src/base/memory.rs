@@ -1,16 +1,13 @@
 //! Memory that cannot be had, which is an error and not the end of the process.
 //!
 //! Allocations that grow with the input are made with [`reserve`] and in [`crate::base::pages`]. Where one
-//! fails, the thread unwinds to [`caught`], which is around all work that others wait for. The
+//! fails, the thread unwinds to [`caught`](super::threads::caught), which is around all work that others wait for. The
 //! standard library ends the process where another allocation fails; in Python, [`OrExit`] makes
 //! that a message and a failure instead of an abort.
 
 use std::any::Any;
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::thread::{Builder, Scope, ScopedJoinHandle};
-
-use crate::base::error::{Error, Result};
+use std::panic::resume_unwind;
 
 /// What a thread unwinds with: bytes that could not be had.
 struct OutOfMemory(usize);
@@ -50,26 +47,9 @@ pub fn try_reserve<E>(attempt: impl FnOnce() -> Result<(), E>) -> bool {
     result.is_ok()
 }
 
-/// The result of `work`; an error, too, if there was not enough memory for it, or if it panicked.
-pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|cause| Err(error_of(cause.as_ref())))
-}
-
-/// The error for what a thread ended with.
-pub fn error_of(cause: &(dyn Any + Send)) -> Error {
-    match cause.downcast_ref() {
-        Some(&OutOfMemory(bytes)) => Error::Memory(format!("{bytes} bytes could not be allocated")),
-        None => Error::Bug("a thread failed".to_owned()),
-    }
-}
-
-/// Starts a thread, where there is room for its stack.
-pub fn spawn<'scope, 'env, T: Send + 'scope>(
-    scope: &'scope Scope<'scope, 'env>,
-    work: impl FnOnce() -> T + Send + 'scope,
-) -> Result<ScopedJoinHandle<'scope, T>> {
-    let handle = Builder::new().spawn_scoped(scope, work);
-    handle.map_err(|error| Error::Memory(format!("a thread could not be started: {error}")))
+/// How many bytes could not be had, if that is why a thread unwound with `cause`.
+pub fn bytes_missing(cause: &(dyn Any + Send)) -> Option<usize> {
+    cause.downcast_ref().map(|&OutOfMemory(bytes)| bytes)
 }
 
 /// The system's allocator. Where it has no more memory and the caller has no use for less, which
@@ -135,6 +115,8 @@ pub mod exit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::Error;
+    use crate::base::threads::caught;
 
     #[test]
     fn too_much_memory_is_an_error() {
@@ -149,14 +131,5 @@ mod tests {
             assert!(error.to_string().starts_with("out of memory: "), "{error}");
         }
         assert_eq!(filled(7u8, 3), [7, 7, 7]);
-    }
-
-    #[test]
-    fn a_panic_is_a_bug() {
-        let hook = std::panic::take_hook();
-        std::panic::set_hook(Box::new(|_| {}));
-        let result = caught::<()>(|| panic!("no"));
-        std::panic::set_hook(hook);
-        assert!(matches!(result, Err(Error::Bug(_))));
     }
 }

@@ -8,3 +8,4 @@ pub mod memory;
 pub mod pages;
 pub mod seed;
 pub mod table;
+pub mod threads;

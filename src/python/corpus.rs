@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
@@ -17,6 +16,7 @@ use super::convert::Text;
 use super::gateway::to_python;
 use crate::base::error::{Error, Result};
 use crate::base::job::{Job, Phase};
+use crate::base::threads::background;
 use crate::corpus::{
     self, Batch, Batches, Choice, Chosen, Context, Given, GivenBytes, Giver, InOrder, Input, Kind,
     OnError, Pipe, Place, Position, Reading, Records, Scratch, Skipped, Source, Storage, Unpacked,
@@ -100,13 +100,14 @@ impl Inputs {
         let (sender, blocks) = sync_channel(2);
         let skipped = Arc::new(Mutex::new(Skipped::default()));
         let told = Arc::clone(&skipped);
-        thread::spawn(move || {
+        background(move || {
             let send = |block| sender.send(Ok(block)).is_ok();
             if let Err(error) = read_up_to(&inputs, &cutter, &limits, block_size, &told, send) {
                 // Nobody may be listening any more.
                 let _ = sender.send(Err(error));
             }
-        });
+        })
+        .map_err(|error| to_python(py, error))?;
         Ok(Texts { blocks: Mutex::new(blocks), skipped, file_bytes: AtomicU64::new(0) })
     }
 }

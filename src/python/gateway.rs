@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 
 use crate::base::error::{Error, Report, Result};
 use crate::base::job::Job;
-use crate::base::memory::{caught, error_of, spawn};
+use crate::base::threads::{self, caught, error_of, spawn};
 
 /// How often signals are looked at and progress is reported.
 const BEAT: Duration = Duration::from_millis(50);
@@ -162,7 +162,6 @@ pub fn threads(py: Python<'_>, asked: Option<i64>) -> PyResult<usize> {
             Ok(n) if n > 0 => Ok(n.min(MAX_THREADS) as usize),
             _ => Err(refuse(format!("BYTEMILL_THREADS={text:?} is not a number of threads"))),
         },
-        // Respects the affinity mask and, on Linux, the quota of the container.
-        Err(_) => Ok(thread::available_parallelism().map_or(1, usize::from)),
+        Err(_) => Ok(threads::available()),
     }
 }

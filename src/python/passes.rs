@@ -7,10 +7,12 @@ use pyo3::prelude::*;
 
 use super::gateway::{threads, to_python};
 use crate::base::error::Error;
+use crate::base::threads::{Idle, OpenMp, Team};
+use bytemill_kernels::Threads;
 use bytemill_kernels::error::Result;
 use bytemill_kernels::lanes::Level;
 use bytemill_kernels::passes::attention::{Inputs, Outputs, Shape, attend, attend_back};
-use bytemill_kernels::passes::{parallel, rows};
+use bytemill_kernels::passes::rows;
 
 /// An array that is read.
 type Read<'py, T = f32> = PyReadonlyArrayDyn<'py, T>;
@@ -20,7 +22,7 @@ type Write<'py> = PyReadwriteArrayDyn<'py, f32>;
 /// The passes, on so many threads.
 #[pyclass(frozen, module = "bytemill._native")]
 pub struct Passes {
-    n_threads: usize,
+    threads: Box<dyn Threads + Send>,
     level: Level,
 }
 
@@ -36,9 +38,11 @@ impl Passes {
         level: Option<&str>,
     ) -> PyResult<Self> {
         let n_threads = self::threads(py, Some(threads))?;
-        if let Some(library) = openmp {
-            parallel::borrow_threads(library);
-        }
+        let threads: Box<dyn Threads + Send> =
+            match openmp.and_then(|library| OpenMp::borrow(library, n_threads)) {
+                Some(threads) => Box::new(threads),
+                None => Box::new(Team::new(n_threads, Idle::Linger)),
+            };
         let level = match level {
             None => Level::best(),
             Some(name) => Level::available()
@@ -48,7 +52,7 @@ impl Passes {
                     to_python(py, Error::config(format!("this processor has no level {name:?}")))
                 })?,
         };
-        Ok(Passes { n_threads, level })
+        Ok(Passes { threads, level })
     }
 
     /// The levels that this processor has.
@@ -69,7 +73,7 @@ impl Passes {
     ) -> PyResult<()> {
         let (x, weight) = (seen(py, &x)?, seen(py, &weight)?);
         let made = (mine(py, &mut out)?, mine(py, &mut scales)?);
-        run(py, || rows::norm(self.level, x, weight, eps, made, self.n_threads))
+        run(py, || rows::norm(self.level, x, weight, eps, made, &*self.threads))
     }
 
     /// Turns `grad` into that of x, and writes that of the weight.
@@ -91,13 +95,13 @@ impl Passes {
             residual: residual.as_ref().map(|array| seen(py, array)).transpose()?,
         };
         let (grad, weight_grad) = (mine(py, &mut grad)?, mine(py, &mut weight_grad)?);
-        run(py, || rows::norm_back(self.level, &inputs, grad, weight_grad, self.n_threads))
+        run(py, || rows::norm_back(self.level, &inputs, grad, weight_grad, &*self.threads))
     }
 
     /// Writes silu(gate) · up to `out`.
     fn swiglu(&self, py: Python<'_>, gate: Read, up: Read, mut out: Write) -> PyResult<()> {
         let (gate, up, out) = (seen(py, &gate)?, seen(py, &up)?, mine(py, &mut out)?);
-        run(py, || rows::swiglu(self.level, gate, up, out, self.n_threads))
+        run(py, || rows::swiglu(self.level, gate, up, out, &*self.threads))
     }
 
     /// Turns `grad` into that of `up`; writes that of `gate`, and what the way forward gave.
@@ -113,7 +117,7 @@ impl Passes {
         let given = (seen(py, &gate)?, seen(py, &up)?);
         let grad = mine(py, &mut grad)?;
         let made = (mine(py, &mut gate_grad)?, mine(py, &mut inner)?);
-        run(py, || rows::swiglu_back(self.level, given, grad, made, self.n_threads))
+        run(py, || rows::swiglu_back(self.level, given, grad, made, &*self.threads))
     }
 
     /// The sum of the losses; with a factor the logits become gradients.
@@ -125,7 +129,7 @@ impl Passes {
         factor: Option<f32>,
     ) -> PyResult<f64> {
         let (logits, targets) = (mine(py, &mut logits)?, seen(py, &targets)?);
-        run(py, || rows::cross_entropy(self.level, logits, targets, factor, self.n_threads))
+        run(py, || rows::cross_entropy(self.level, logits, targets, factor, &*self.threads))
     }
 
     /// Causal attention; `shape` is samples, tokens, heads, heads of keys, width of a head.
@@ -140,7 +144,7 @@ impl Passes {
     ) -> PyResult<()> {
         let inputs = attended(py, &inputs, rotation.as_ref())?;
         let made = (mine(py, &mut out)?, mine(py, &mut logs)?);
-        run(py, || attend(self.level, shape_of(shape), inputs, made, self.n_threads))
+        run(py, || attend(self.level, shape_of(shape), inputs, made, &*self.threads))
     }
 
     /// The way back: `outputs` are what it gave and the gradient of the first, `grads` are written.
@@ -158,7 +162,7 @@ impl Passes {
         let outputs = Outputs { out: out?, logs: logs?, grad: grad? };
         let [query, key, value] = grads.each_mut().map(|array| mine(py, array));
         let grads = [query?, key?, value?];
-        run(py, || attend_back(self.level, shape_of(shape), inputs, outputs, grads, self.n_threads))
+        run(py, || attend_back(self.level, shape_of(shape), inputs, outputs, grads, &*self.threads))
     }
 }
 

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 use super::gateway::{threads, to_python};
 use crate::base::error::{Error, Result};
+use crate::base::threads::{Idle, Team};
 use bytemill_kernels::step::{Decoder, Layer, Shape, Weights};
 
 /// A view of a tensor; it keeps the memory alive.
@@ -25,6 +26,7 @@ pub struct LMDecoder {
     n_samples: usize,
     /// One step at a time: they share the cache.
     decoder: Mutex<Decoder>,
+    team: Team,
 }
 
 #[pymethods]
@@ -64,9 +66,20 @@ impl LMDecoder {
             n_samples,
             capacity,
         };
-        let decoder = Decoder::new(shape, n_threads).map_err(|e| to_python(py, e.into()))?;
+        let team = Team::new(n_threads.min(shape.useful_threads()), Idle::Linger);
+        let decoder = Decoder::new(shape).map_err(|e| to_python(py, e.into()))?;
         let decoder = Mutex::new(decoder);
-        Ok(LMDecoder { embedding, layers, final_norm, head, rotation, cache, n_samples, decoder })
+        Ok(LMDecoder {
+            embedding,
+            layers,
+            final_norm,
+            head,
+            rotation,
+            cache,
+            n_samples,
+            decoder,
+            team,
+        })
     }
 
     /// Reads an id of each sample at this place; gives the logits behind them, (samples, ids).
@@ -85,7 +98,7 @@ impl LMDecoder {
             let mut decoder = self.decoder.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: the array is there until the call is over, contiguous and writable; the lock
             // is held, and between steps only Python has it, which is in this call.
-            decoder.step(&weights, unsafe { cache.numbers() }, place, &ids)
+            decoder.step(&weights, unsafe { cache.numbers() }, place, &ids, &self.team)
         });
         let logits = logits.map_err(|e| to_python(py, e.into()))?;
         let width = logits.len() / self.n_samples;

@@ -11,7 +11,7 @@ use super::convert::{self, Text, recognise};
 use super::gateway::{QUICK, run, threads, to_python};
 use crate::base::error::{Error, Result};
 use crate::base::job::{Job, Phase};
-use crate::base::memory::caught;
+use crate::base::threads::caught;
 use crate::tokenizer::encode::{self, Tokenizer};
 use crate::tokenizer::formats;
 use crate::tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken};

@@ -1,10 +1,9 @@
 //! Counts → tokenizer: merges with ids, in the order that makes a smaller vocabulary a prefix of
 //! a larger one.
 
-use std::thread;
-
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
+use crate::base::threads;
 use crate::learn::counts::Counts;
 use crate::learn::merges::{self, Base, Bytes, Options};
 use crate::tokenizer::encode::Tokenizer;
@@ -40,7 +39,7 @@ pub fn learn(
 
 /// Threads that merge stay awake for each other: where one waits for a core, all wait for it.
 fn merging_threads(counts: &Counts) -> usize {
-    counts.threads().min(thread::available_parallelism().map_or(1, usize::from))
+    counts.threads().min(threads::available())
 }
 
 /// The tokenizer of these merges: the bytes, the merges in order, the special tokens.

@@ -25,7 +25,7 @@ use super::manifest::Plan;
 use super::shards::SplitState;
 use crate::base::error::{Error, Result};
 use crate::base::files;
-use crate::base::memory::{error_of, spawn};
+use crate::base::threads::{error_of, spawn};
 use crate::corpus::Skipped;
 
 /// The name of the file.

@@ -1,16 +1,11 @@
 //! Blocks of text → ids, on several threads, in the order of the text.
 //!
-//! Workers take chunks in turn, encode each into a buffer of bytes in their final width and put it
-//! into its slot; the caller's thread takes the slots in order. There are a few more slots than
-//! workers: whoever is ahead waits, so memory does not depend on the length of the text.
-
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+//! Each block becomes bytes in their final width, ready to be written.
 
 use super::manifest::Dtype;
 use crate::base::error::Result;
-use crate::base::job::{Job, Phase};
-use crate::base::memory::{caught, error_of, spawn};
+use crate::base::job::{Job, OnThread, Phase};
+use crate::base::threads::ordered;
 use crate::corpus::{Block, Context, InOrder, Position, Scratch, Skipped, StretchEnd, Text};
 use crate::tokenizer::encode::{OpenPiece, Recognise, Tokenizer};
 
@@ -61,189 +56,39 @@ pub struct Target<'a> {
 
 /// Encodes chunks with `threads` workers and hands them to `each` in order.
 pub fn for_each_chunk(
-    chunks: InOrder<'_>,
+    mut chunks: InOrder<'_>,
     target: Target<'_>,
     threads: usize,
     job: &Job,
-    mut each: impl FnMut(&Encoded) -> Result<()>,
+    each: impl FnMut(&Encoded) -> Result<()>,
 ) -> Result<()> {
-    let n_slots = 2 * threads + 2;
-    let reader = Mutex::new(Reader { chunks, next: 0, ended: false });
-    let queue = Queue {
-        state: Mutex::new(State {
-            slots: (0..n_slots).map(|_| None).collect(),
-            spare: Vec::new(),
-            taken: 0,
-            over: false,
-            workers: threads,
-        }),
-        filled: Condvar::new(),
-        freed: Condvar::new(),
+    let context = chunks.context();
+    let next = || {
+        job.check()?;
+        // The rest of an open piece is for the worker that has its beginning.
+        Ok(chunks.next_block()?.map(|block| {
+            let is_open = block.is_open();
+            (block, is_open)
+        }))
     };
-    thread::scope(|scope| {
-        let over = Over(&queue);
-        let mut workers = Vec::new();
-        for _ in 0..threads {
-            match spawn(scope, || work(&reader, &queue, target, job)) {
-                Ok(worker) => workers.push(worker),
-                // Where there is no room for another thread, those there are do all.
-                Err(_) if !workers.is_empty() => drop(Left(&queue)),
-                Err(error) => return Err(error),
-            }
-        }
-        let result = loop {
-            match queue.take() {
-                Ok(Some(encoded)) => {
-                    if let Err(error) = each(&encoded) {
-                        break Err(error);
-                    }
-                    queue.give_back(encoded);
-                }
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(error),
-            }
-        };
-        drop(over);
-        // All of them are waited for, whoever fails.
-        let failed = workers.into_iter().filter_map(|worker| worker.join().err()).last();
-        result.and(failed.map_or(Ok(()), |cause| Err(error_of(cause.as_ref()))))
-    })
-}
-
-struct Reader<'a> {
-    chunks: InOrder<'a>,
-    next: u64,
-    ended: bool,
-}
-
-struct Queue {
-    state: Mutex<State>,
-    filled: Condvar,
-    freed: Condvar,
-}
-
-struct State {
-    /// Chunk `n` is in slot `n % slots.len()`.
-    slots: Vec<Option<Result<Encoded>>>,
-    /// Buffers to be used again.
-    spare: Vec<Encoded>,
-    /// How many chunks were taken.
-    taken: u64,
-    /// Nobody wants any more.
-    over: bool,
-    workers: usize,
-}
-
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until chunk `number` has a slot and gives a buffer for it, or None if all is over.
-    fn buffer_for(&self, number: u64) -> Option<Encoded> {
-        let mut state = self.lock();
-        while !state.over && number >= state.taken + state.slots.len() as u64 {
-            state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        if state.over { None } else { Some(state.spare.pop().unwrap_or_default()) }
-    }
-
-    fn put(&self, number: u64, encoded: Result<Encoded>) {
-        let mut state = self.lock();
-        let n_slots = state.slots.len() as u64;
-        state.slots[(number % n_slots) as usize] = Some(encoded);
-        self.filled.notify_one();
-    }
-
-    /// The next chunk, or None when no worker is left to bring it.
-    fn take(&self) -> Result<Option<Encoded>> {
-        let mut state = self.lock();
-        loop {
-            let slot = (state.taken % state.slots.len() as u64) as usize;
-            if let Some(encoded) = state.slots[slot].take() {
-                return encoded.map(Some);
-            }
-            if state.workers == 0 {
-                return Ok(None);
-            }
-            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn give_back(&self, encoded: Encoded) {
-        let mut state = self.lock();
-        state.taken += 1;
-        state.spare.push(encoded);
-        self.freed.notify_one();
-    }
-}
-
-/// Tells the workers that all is over, however the taking of chunks ended.
-struct Over<'a>(&'a Queue);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.lock().over = true;
-        self.0.freed.notify_all();
-    }
-}
-
-/// Tells whoever waits for chunks that a worker has left, however that came.
-struct Left<'a>(&'a Queue);
-
-impl Drop for Left<'_> {
-    fn drop(&mut self) {
-        self.0.lock().workers -= 1;
-        self.0.filled.notify_all();
-    }
-}
-
-fn work(reader: &Mutex<Reader<'_>>, queue: &Queue, target: Target<'_>, job: &Job) {
-    let _left = Left(queue);
-    let _job = job.on_this_thread();
-    let mut worker = Worker {
+    let new_worker = || Worker {
+        _job: job.on_this_thread(),
         target,
         scratch: Scratch::default(),
         piece: OpenPiece::new(target.tokenizer),
         ids: Vec::new(),
         ends: Vec::new(),
     };
-    let lock = || reader.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut held = None;
-    loop {
-        let mut reader = held.take().unwrap_or_else(lock);
-        if reader.ended {
-            return;
-        }
-        let number = reader.next;
-        // The lock is held while waiting; no other worker could make progress anyway.
-        let Some(mut encoded) = queue.buffer_for(number) else { return };
-        let next = || job.check().and_then(|()| reader.chunks.next_block());
-        let (block, context) = match caught(next) {
-            Ok(Some(block)) => {
-                reader.next += 1;
-                (block, reader.chunks.context())
-            }
-            Ok(None) => {
-                reader.ended = true;
-                return;
-            }
-            Err(error) => {
-                reader.ended = true;
-                queue.put(number, Err(error));
-                return;
-            }
-        };
-        // The rest of an open piece is for the worker that has its beginning.
-        held = block.is_open().then_some(reader);
-        let encode = || job.check().and_then(|()| worker.encode(block, &context, &mut encoded));
-        let result = caught(encode);
-        queue.put(number, result.map(|()| encoded));
-    }
+    let work = |worker: &mut Worker<'_>, block, encoded: &mut Encoded| {
+        job.check()?;
+        worker.encode(block, &context, encoded)
+    };
+    ordered(threads, next, new_worker, work, each)
 }
 
 /// What a worker reuses from block to block.
 struct Worker<'a> {
+    _job: OnThread,
     target: Target<'a>,
     scratch: Scratch,
     /// The piece that the last block ended inside of.
@@ -260,7 +105,7 @@ impl Worker<'_> {
         context: &Context<'_>,
         encoded: &mut Encoded,
     ) -> Result<()> {
-        let Worker { target, scratch, piece, ids, ends } = self;
+        let Worker { target, scratch, piece, ids, ends, .. } = self;
         ids.clear();
         ends.clear();
         encoded.skipped = Skipped::default();

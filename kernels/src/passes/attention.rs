@@ -11,9 +11,9 @@ use std::cell::RefCell;
 use crate::error::{Error, Result};
 use crate::lanes::{Kernel, Lanes, Level, exp};
 
-use super::parallel::{Written, each};
 use super::rows::{exp_below, largest, sum3};
 use super::tile::{LANES, Left, ROWS, Rows, product};
+use crate::threads::{Shared, Threads, each};
 
 /// Keys in a panel: all their first numbers, then all their second ones, and so on.
 const PANEL: usize = 32;
@@ -103,13 +103,13 @@ impl Shape {
     ///
     /// If there are samples enough for all threads, one has all heads of a sample: [`pack`] then
     /// brings the next one near.
-    fn each(&self, n_threads: usize, work: impl Fn(usize, usize) + Sync) -> Result<()> {
-        if self.n_samples >= 4 * n_threads {
-            return each(self.n_samples, n_threads, |sample| {
+    fn each(&self, threads: &dyn Threads, work: impl Fn(usize, usize) + Sync) -> Result<()> {
+        if self.n_samples >= 4 * threads.n() {
+            return each(threads, self.n_samples, |sample| {
                 (0..self.n_kv_heads).for_each(|head| work(sample, head));
             });
         }
-        each(self.n_samples * self.n_kv_heads, n_threads, |task| {
+        each(threads, self.n_samples * self.n_kv_heads, |task| {
             work(task / self.n_kv_heads, task % self.n_kv_heads);
         })
     }
@@ -246,7 +246,7 @@ pub fn attend(
     shape: Shape,
     inputs: Inputs,
     (out, logs): (&mut [f32], &mut [f32]),
-    n_threads: usize,
+    threads: &dyn Threads,
 ) -> Result<()> {
     shape.check(&inputs)?;
     if out.len() != inputs.query.len()
@@ -254,10 +254,10 @@ pub fn attend(
     {
         return Err(Error::input("there is no room for what the attention gives"));
     }
-    let (out, logs) = (Written::new(out), Written::new(logs));
+    let (out, logs) = (Shared::new(out), Shared::new(logs));
     let (rows, tile) = (shape.reach() * shape.width(), ROWS * shape.width());
     let sizes = [rows, shape.reach() * shape.d_head, rows, tile, ROWS * shape.reach(), tile];
-    shape.each(n_threads, |sample, kv_head| {
+    shape.each(threads, |sample, kv_head| {
         with_memory(sizes, |[keys, key_panels, values, query, scores, mixed]| {
             let (out, logs) = (&out, &logs);
             // SAFETY: levels come from `Level::available`.
@@ -286,8 +286,8 @@ pub fn attend(
 struct Attend<'a> {
     shape: Shape,
     inputs: Inputs<'a>,
-    out: &'a Written<'a>,
-    logs: &'a Written<'a>,
+    out: &'a Shared<'a>,
+    logs: &'a Shared<'a>,
     sample: usize,
     kv_head: usize,
     keys: &'a mut [f32],
@@ -388,7 +388,7 @@ pub fn attend_back(
     inputs: Inputs,
     outputs: Outputs,
     grads: [&mut [f32]; 3],
-    n_threads: usize,
+    threads: &dyn Threads,
 ) -> Result<()> {
     shape.check(&inputs)?;
     let wide = inputs.query.len();
@@ -401,11 +401,11 @@ pub fn attend_back(
     if !fits {
         return Err(Error::input("these are not what the attention gave"));
     }
-    let grads = grads.map(Written::new);
+    let grads = grads.map(Shared::new);
     let (rows, block) = (shape.reach() * shape.width(), BLOCK * shape.width());
     let (panels, scores) = (shape.reach() * shape.d_head, BLOCK * shape.reach());
     let sizes = [rows, panels, panels, rows, rows, block, block, block, BLOCK, scores, scores];
-    shape.each(n_threads, |sample, kv_head| {
+    shape.each(threads, |sample, kv_head| {
         with_memory(sizes, |memory| {
             #[rustfmt::skip]
             let [keys, key_panels, value_panels, key_grad, value_grad,
@@ -440,7 +440,7 @@ struct AttendBack<'a> {
     shape: Shape,
     inputs: Inputs<'a>,
     outputs: Outputs<'a>,
-    grads: &'a [Written<'a>; 3],
+    grads: &'a [Shared<'a>; 3],
     sample: usize,
     kv_head: usize,
     keys: &'a mut [f32],
@@ -593,7 +593,7 @@ fn put_back(
     (rows, width): (&[f32], usize),
     (first, n, d_head): (usize, usize, usize),
     (rotation, scale): (Option<Angles>, f32),
-    (to, track): (&Written, Track),
+    (to, track): (&Shared, Track),
 ) {
     for (i, row) in rows.chunks_exact(width).take(n).enumerate() {
         let token = first + i;

@@ -3,7 +3,6 @@
 //!
 //! The model is Python's (`bytemill.lm`), and so are autograd and all memory; float32 only.
 //!
-//! - `parallel`: threads, which are torch's own where that can be
 //! - `rows`: what looks at one row of numbers at a time
 //! - `tile`: small products of matrices that stay in registers
 //! - `attention`: causal attention with rotary positions
@@ -12,7 +11,6 @@
 //! over rows are added up in order.
 
 pub mod attention;
-pub mod parallel;
 pub mod rows;
 mod tile;
 

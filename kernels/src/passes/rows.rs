@@ -6,7 +6,7 @@
 use crate::error::{Error, Result};
 use crate::lanes::{Kernel, Lanes, Level, exp};
 
-use super::parallel::{Written, each};
+use crate::threads::{Shared, Threads, each};
 
 /// Numbers that a thread takes at a time: enough to be worth it, and few enough for its cache.
 const CHUNK: usize = 1 << 14;
@@ -22,11 +22,11 @@ fn rows_of_chunk(width: usize) -> usize {
 fn over_rows<K: Kernel>(
     level: Level,
     (n_rows, width): (usize, usize),
-    n_threads: usize,
+    threads: &dyn Threads,
     make: impl Fn(usize, usize) -> K + Sync,
 ) -> Result<()> {
     let size = rows_of_chunk(width);
-    each(n_rows.div_ceil(size), n_threads, |chunk| {
+    each(threads, n_rows.div_ceil(size), |chunk| {
         let first = chunk * size;
         // SAFETY: levels come from `Level::available`.
         unsafe { level.run(make(first, size.min(n_rows - first))) }
@@ -80,12 +80,12 @@ pub fn norm(
     weight: &[f32],
     eps: Option<f32>,
     (out, scales): (&mut [f32], &mut [f32]),
-    n_threads: usize,
+    threads: &dyn Threads,
 ) -> Result<()> {
     let (n_rows, width) = (scales.len(), weight.len());
     check(x.len() == n_rows * width && out.len() == x.len())?;
-    let (out, scales) = (Written::new(out), Written::new(scales));
-    over_rows(level, (n_rows, width), n_threads, |first, n| {
+    let (out, scales) = (Shared::new(out), Shared::new(scales));
+    over_rows(level, (n_rows, width), threads, |first, n| {
         let (at, size) = (first * width, n * width);
         // SAFETY: every chunk has rows of its own.
         let (out, scales) = unsafe { (out.part(at, size), scales.part(first, n)) };
@@ -137,7 +137,7 @@ pub fn norm_back(
     inputs: &NormInputs,
     grad: &mut [f32],
     weight_grad: &mut [f32],
-    n_threads: usize,
+    threads: &dyn Threads,
 ) -> Result<()> {
     let (n_rows, width) = (inputs.scales.len(), inputs.weight.len());
     let fits = |array: &[f32]| array.len() == n_rows * width;
@@ -146,8 +146,8 @@ pub fn norm_back(
     // One row of sums for each chunk: which thread takes which must not be seen in the result.
     let n_chunks = n_rows.div_ceil(rows_of_chunk(width));
     let mut partial = vec![0.0; n_chunks * width];
-    let (grad, sums) = (Written::new(grad), Written::new(&mut partial));
-    over_rows(level, (n_rows, width), n_threads, |first, n| {
+    let (grad, sums) = (Shared::new(grad), Shared::new(&mut partial));
+    over_rows(level, (n_rows, width), threads, |first, n| {
         let (at, size) = (first * width, n * width);
         let chunk = first / rows_of_chunk(width);
         // SAFETY: every chunk has rows and a row of sums of its own.
@@ -215,12 +215,12 @@ pub fn swiglu(
     gate: &[f32],
     up: &[f32],
     out: &mut [f32],
-    n_threads: usize,
+    threads: &dyn Threads,
 ) -> Result<()> {
     check(gate.len() == up.len() && gate.len() == out.len())?;
     let n = out.len();
-    let out = Written::new(out);
-    over_rows(level, (n, 1), n_threads, |at, size| {
+    let out = Shared::new(out);
+    over_rows(level, (n, 1), threads, |at, size| {
         // SAFETY: every chunk has numbers of its own.
         let out = unsafe { out.part(at, size) };
         Swiglu { gate: &gate[at..at + size], up: &up[at..at + size], out }
@@ -249,13 +249,13 @@ pub fn swiglu_back(
     (gate, up): (&[f32], &[f32]),
     grad: &mut [f32],
     (gate_grad, inner): (&mut [f32], &mut [f32]),
-    n_threads: usize,
+    threads: &dyn Threads,
 ) -> Result<()> {
     let n = gate.len();
     check([up.len(), grad.len(), gate_grad.len(), inner.len()] == [n; 4])?;
-    let (grad, gate_grad) = (Written::new(grad), Written::new(gate_grad));
-    let inner = Written::new(inner);
-    over_rows(level, (n, 1), n_threads, |at, size| {
+    let (grad, gate_grad) = (Shared::new(grad), Shared::new(gate_grad));
+    let inner = Shared::new(inner);
+    over_rows(level, (n, 1), threads, |at, size| {
         // SAFETY: every chunk has numbers of its own.
         unsafe {
             SwigluBack {
@@ -301,7 +301,7 @@ pub fn cross_entropy(
     logits: &mut [f32],
     targets: &[i64],
     factor: Option<f32>,
-    n_threads: usize,
+    threads: &dyn Threads,
 ) -> Result<f64> {
     let n_rows = targets.len();
     let width = logits.len().checked_div(n_rows).unwrap_or(0);
@@ -310,8 +310,8 @@ pub fn cross_entropy(
         return Err(Error::input(format!("the target {wrong} is not one of {width} ids")));
     }
     let mut losses = vec![0.0; n_rows];
-    let (logits, written) = (Written::new(logits), Written::new(&mut losses));
-    over_rows(level, (n_rows, width), n_threads, |first, n| {
+    let (logits, written) = (Shared::new(logits), Shared::new(&mut losses));
+    over_rows(level, (n_rows, width), threads, |first, n| {
         // SAFETY: every chunk has rows of its own.
         unsafe {
             CrossEntropy {

@@ -1,8 +1,9 @@
 //! Passes against the same in float64, one number after the other.
 
 use super::attention::{Inputs, Outputs, Shape, attend, attend_back};
-use super::{parallel, rows};
+use super::rows;
 use crate::lanes::Level;
+use crate::threads::tests::Scoped;
 
 /// Numbers between -1 and 1 that look like none in particular.
 fn numbers(n: usize, seed: u64) -> Vec<f32> {
@@ -107,12 +108,12 @@ fn attention_is_what_it_is_by_definition() {
                 naive_attention(shape, inputs, &grad);
             for level in Level::available() {
                 let (mut out, mut logs) = (vec![f32::NAN; wide], vec![f32::NAN; n_rows * n_heads]);
-                attend(level, shape, inputs, (&mut out, &mut logs), 2).unwrap();
+                attend(level, shape, inputs, (&mut out, &mut logs), &Scoped(2)).unwrap();
                 assert_close(&out, &expected);
                 let outputs = Outputs { out: &out, logs: &logs, grad: &grad };
                 let mut grads = [wide, narrow, narrow].map(|n| vec![f32::NAN; n]);
                 let written = grads.each_mut().map(|grad| &mut grad[..]);
-                attend_back(level, shape, inputs, outputs, written, 2).unwrap();
+                attend_back(level, shape, inputs, outputs, written, &Scoped(2)).unwrap();
                 assert_close(&grads[0], &query_expected);
                 assert_close(&grads[1], &key_expected);
                 assert_close(&grads[2], &value_expected);
@@ -138,21 +139,10 @@ fn losses_and_their_gradients() {
         }
         for level in Level::available() {
             let mut made = logits.clone();
-            let found = rows::cross_entropy(level, &mut made, &targets, Some(1.0), 2).unwrap();
+            let found =
+                rows::cross_entropy(level, &mut made, &targets, Some(1.0), &Scoped(2)).unwrap();
             assert!((found - loss).abs() <= 1e-5 * loss.max(1.0));
             assert_close(&made, &expected);
         }
     }
-}
-
-#[test]
-fn a_panic_is_an_error_and_threads_go_on() {
-    let refusal = parallel::each(8, 2, |i| assert!(i != 3));
-    assert!(refusal.unwrap_err().to_string().contains("failed inside"));
-    let done = std::sync::atomic::AtomicUsize::new(0);
-    parallel::each(1000, 2, |_| {
-        done.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    })
-    .unwrap();
-    assert_eq!(done.into_inner(), 1000);
 }

@@ -11,21 +11,19 @@
 //! it is one call, and what it waits for is mostly weights that come from memory.
 //!
 //! - `vector`: what is between the products of `crate::lanes`
-//! - `team`: threads
 //! - `phases`: what the threads do
 //!
 //! Results are the same bits for any number of threads, and for a sample whatever is beside it.
 
 mod phases;
-mod team;
 #[cfg(test)]
 mod tests;
 mod vector;
 
 use crate::error::{Error, Result};
 use crate::lanes::Level;
-use phases::{Board, Chunks, Phases};
-use team::Team;
+use crate::threads::{Shared, Threads};
+use phases::{Chunks, Phases};
 
 /// Weights per thread below which another thread is not worth its while.
 const WEIGHTS_PER_THREAD: usize = 1 << 16;
@@ -54,6 +52,12 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// How many threads are worth their while for a step, at most.
+    pub fn useful_threads(&self) -> usize {
+        let n_weights = self.vocab_size * self.d_model + self.n_layers * self.weights_per_layer();
+        (n_weights * self.n_samples / WEIGHTS_PER_THREAD).max(1)
+    }
+
     /// Width of a head.
     pub fn d_head(&self) -> usize {
         self.d_model / self.n_heads
@@ -161,7 +165,6 @@ impl Weights<'_> {
 pub struct Decoder {
     shape: Shape,
     level: Level,
-    team: Team,
     chunks: Chunks,
     scratch: Scratch,
 }
@@ -183,16 +186,13 @@ struct Scratch {
 }
 
 impl Decoder {
-    /// For models of this shape, on at most so many threads.
-    pub fn new(shape: Shape, n_threads: usize) -> Result<Self> {
-        Self::at_level(shape, n_threads, Level::best())
+    /// For models of this shape.
+    pub fn new(shape: Shape) -> Result<Self> {
+        Self::at_level(shape, Level::best())
     }
 
-    fn at_level(shape: Shape, n_threads: usize, level: Level) -> Result<Self> {
+    fn at_level(shape: Shape, level: Level) -> Result<Self> {
         shape.check()?;
-        let n_weights =
-            shape.vocab_size * shape.d_model + shape.n_layers * shape.weights_per_layer();
-        let useful = (n_weights * shape.n_samples / WEIGHTS_PER_THREAD).max(1);
         let zeros = |width: usize| vec![0.0; shape.n_samples * width];
         let scratch = Scratch {
             stream: zeros(shape.d_model),
@@ -205,8 +205,7 @@ impl Decoder {
             gate: zeros(shape.d_ff),
             up: zeros(shape.d_ff),
         };
-        let team = Team::new(n_threads.min(useful));
-        Ok(Decoder { shape, level, team, chunks: Chunks::new(&shape), scratch })
+        Ok(Decoder { shape, level, chunks: Chunks::new(&shape), scratch })
     }
 
     /// Reads an id of each sample at this place, behind what the cache holds; gives the logits
@@ -217,6 +216,7 @@ impl Decoder {
         cache: &mut [f32],
         place: usize,
         ids: &[usize],
+        threads: &dyn Threads,
     ) -> Result<Vec<f32>> {
         let shape = &self.shape;
         weights.check(shape)?;
@@ -244,21 +244,19 @@ impl Decoder {
             level: self.level,
             chunks: &self.chunks,
             place,
-            cache: Board::new(cache),
-            stream: Board::new(&mut scratch.stream),
-            normed: Board::new(&mut scratch.normed),
-            queries: Board::new(&mut scratch.queries),
-            keys: Board::new(&mut scratch.keys),
-            values: Board::new(&mut scratch.values),
-            scores: Board::new(&mut scratch.scores),
-            mixed: Board::new(&mut scratch.mixed),
-            gate: Board::new(&mut scratch.gate),
-            up: Board::new(&mut scratch.up),
-            logits: Board::new(&mut logits),
+            cache: Shared::new(cache),
+            stream: Shared::new(&mut scratch.stream),
+            normed: Shared::new(&mut scratch.normed),
+            queries: Shared::new(&mut scratch.queries),
+            keys: Shared::new(&mut scratch.keys),
+            values: Shared::new(&mut scratch.values),
+            scores: Shared::new(&mut scratch.scores),
+            mixed: Shared::new(&mut scratch.mixed),
+            gate: Shared::new(&mut scratch.gate),
+            up: Shared::new(&mut scratch.up),
+            logits: Shared::new(&mut logits),
         };
-        self.team
-            .run(&phases, phases.n_phases())
-            .map_err(|_| Error::Bug("a decoding step panicked".to_owned()))?;
+        phases.run(threads)?;
         Ok(logits)
     }
 }

@@ -4,14 +4,13 @@
 //! by heads of keys and values. The norms are too short to be cut: one thread makes them before the
 //! phase that needs them.
 
-use std::cell::UnsafeCell;
-use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::team::{MAX_CHUNKS, Work};
 use super::vector::{mix, rms_norm, rotate, softmax, swiglu};
 use super::{Shape, Weights};
+use crate::error::Result;
 use crate::lanes::{Kernel, Lanes, Level, ROWS, products};
+use crate::threads::{Shared, Threads, each};
 
 /// Bytes of weights in a chunk: a few microseconds, so that threads end a phase together; many
 /// more than what it costs to take one.
@@ -69,57 +68,12 @@ impl Chunks {
 
 fn cut(part: Part, n_rows: usize, width: usize) -> Vec<Chunk> {
     let fitting = CHUNK_BYTES / (width * size_of::<f32>());
-    let least = n_rows.div_ceil(MAX_CHUNKS / 4);
     // Whole blocks of rows; on what rows are taken together, results do not depend.
-    let size = fitting.max(least).next_multiple_of(ROWS).max(ROWS);
+    let size = fitting.next_multiple_of(ROWS).max(ROWS);
     (0..n_rows)
         .step_by(size)
         .map(|start| Chunk { part, rows: start..n_rows.min(start + size) })
         .collect()
-}
-
-/// Numbers that several threads write at once, each at places of its own.
-#[derive(Debug)]
-pub struct Board<'a> {
-    cells: *const UnsafeCell<f32>,
-    len: usize,
-    lifetime: PhantomData<&'a mut [f32]>,
-}
-
-// SAFETY: reading and writing are unsafe, and who does it promises that nobody else does so at the
-// same place.
-unsafe impl Sync for Board<'_> {}
-
-impl<'a> Board<'a> {
-    /// Over numbers that nobody else has meanwhile.
-    pub fn new(numbers: &'a mut [f32]) -> Self {
-        Board { cells: numbers.as_mut_ptr().cast(), len: numbers.len(), lifetime: PhantomData }
-    }
-
-    /// To read.
-    ///
-    /// # Safety
-    ///
-    /// Nobody writes there as long as the result is used.
-    #[inline(always)]
-    unsafe fn read(&self, start: usize, n: usize) -> &[f32] {
-        assert!(start <= self.len && n <= self.len - start);
-        // SAFETY: it is inside, and the caller sees to the rest.
-        unsafe { std::slice::from_raw_parts(self.cells.add(start).cast(), n) }
-    }
-
-    /// To write.
-    ///
-    /// # Safety
-    ///
-    /// Nobody else reads or writes there as long as the result is used.
-    #[inline(always)]
-    #[allow(clippy::mut_from_ref)]
-    unsafe fn write(&self, start: usize, n: usize) -> &mut [f32] {
-        assert!(start <= self.len && n <= self.len - start);
-        // SAFETY: it is inside, and the caller sees to the rest.
-        unsafe { std::slice::from_raw_parts_mut(self.cells.add(start).cast_mut().cast(), n) }
-    }
 }
 
 /// A step on its way.
@@ -129,23 +83,26 @@ pub struct Phases<'a> {
     pub level: Level,
     pub chunks: &'a Chunks,
     pub place: usize,
-    pub cache: Board<'a>,
-    pub stream: Board<'a>,
-    pub normed: Board<'a>,
-    pub queries: Board<'a>,
-    pub keys: Board<'a>,
-    pub values: Board<'a>,
-    pub scores: Board<'a>,
-    pub mixed: Board<'a>,
-    pub gate: Board<'a>,
-    pub up: Board<'a>,
-    pub logits: Board<'a>,
+    pub cache: Shared<'a>,
+    pub stream: Shared<'a>,
+    pub normed: Shared<'a>,
+    pub queries: Shared<'a>,
+    pub keys: Shared<'a>,
+    pub values: Shared<'a>,
+    pub scores: Shared<'a>,
+    pub mixed: Shared<'a>,
+    pub gate: Shared<'a>,
+    pub up: Shared<'a>,
+    pub logits: Shared<'a>,
 }
 
 impl Phases<'_> {
-    /// How many there are.
-    pub fn n_phases(&self) -> usize {
-        self.shape.n_layers * PER_LAYER + 1
+    /// Does all phases, one after the other.
+    pub fn run(&self, threads: &dyn Threads) -> Result<()> {
+        (0..self.shape.n_layers * PER_LAYER + 1).try_for_each(|phase| {
+            self.prepare(phase);
+            each(threads, self.n_chunks(phase), |chunk| self.chunk(phase, chunk))
+        })
     }
 
     /// The layer of a phase and which of its phases it is; behind the last layer, the head's.
@@ -155,7 +112,8 @@ impl Phases<'_> {
     }
 }
 
-impl Work for Phases<'_> {
+impl Phases<'_> {
+    /// What one thread does before the chunks of a phase.
     fn prepare(&self, phase: usize) {
         let (layer, number) = self.locate(phase);
         let weight = match (self.weights.layers.get(layer), number) {
@@ -172,6 +130,7 @@ impl Work for Phases<'_> {
         self.chunks.0[self.locate(phase).1].len()
     }
 
+    /// Does a chunk of a phase, at the same time as others.
     fn chunk(&self, phase: usize, chunk: usize) {
         let (layer, number) = self.locate(phase);
         let chunk = &self.chunks.0[number][chunk];
@@ -195,7 +154,7 @@ impl Kernel for Norm<'_> {
             // SAFETY: between phases, one thread has all; the level is available.
             unsafe {
                 let stream = self.step.stream.read(sample * width, width);
-                let normed = self.step.normed.write(sample * width, width);
+                let normed = self.step.normed.part(sample * width, width);
                 rms_norm::<L>(stream, self.weight, shape.eps, normed);
             }
         }
@@ -242,7 +201,7 @@ impl Kernel for Rows<'_> {
                 let at = sample * step.shape.d_ff + rows.start;
                 // SAFETY: places of this chunk.
                 let (gate, up) =
-                    unsafe { (step.gate.write(at, rows.len()), step.up.read(at, rows.len())) };
+                    unsafe { (step.gate.part(at, rows.len()), step.up.read(at, rows.len())) };
                 swiglu(gate, up);
             }
         }
@@ -260,18 +219,18 @@ impl Phases<'_> {
     unsafe fn multiply<L: Lanes>(
         &self,
         matrix: &[f32],
-        from: &Board<'_>,
-        to: &Board<'_>,
+        from: &Shared<'_>,
+        to: &Shared<'_>,
         rows: Range<usize>,
         add: bool,
     ) {
         let n_samples = self.shape.n_samples;
-        let (n_in, n_out) = (from.len / n_samples, to.len / n_samples);
+        let (n_in, n_out) = (from.len() / n_samples, to.len() / n_samples);
         let matrix = &matrix[rows.start * n_in..rows.end * n_in];
         // SAFETY: the caller's word.
         unsafe {
-            products::<L>(matrix, from.read(0, from.len), n_in, |row, sample, product| {
-                let out = to.write(sample * n_out + rows.start + row, 1);
+            products::<L>(matrix, from.read(0, from.len()), n_in, |row, sample, product| {
+                let out = to.part(sample * n_out + rows.start + row, 1);
                 out[0] = if add { out[0] + product } else { product };
             });
         }
@@ -295,9 +254,9 @@ impl Phases<'_> {
         let n_seen = place + 1;
         // SAFETY: the caller's word.
         unsafe {
-            let queries = self.queries.write(first_query, n_queries);
-            let keys = self.cache.write((first_key + number) * room, n_seen * d_head);
-            let values = self.cache.write((first_value + number) * room, n_seen * d_head);
+            let queries = self.queries.part(first_query, n_queries);
+            let keys = self.cache.part((first_key + number) * room, n_seen * d_head);
+            let values = self.cache.part((first_value + number) * room, n_seen * d_head);
             let key = &mut keys[place * d_head..];
             key.copy_from_slice(self.keys.read(number * d_head, d_head));
             values[place * d_head..].copy_from_slice(self.values.read(number * d_head, d_head));
@@ -309,12 +268,12 @@ impl Phases<'_> {
                     rotate(query, cos, sin);
                 }
             }
-            let scores = self.scores.write(number * n_sharing * capacity, n_sharing * capacity);
+            let scores = self.scores.part(number * n_sharing * capacity, n_sharing * capacity);
             let scale = 1.0 / (d_head as f32).sqrt();
             products::<L>(keys, queries, d_head, |place, query, product| {
                 scores[query * capacity + place] = product * scale;
             });
-            let mixed = self.mixed.write(first_query, n_queries);
+            let mixed = self.mixed.part(first_query, n_queries);
             let heads = scores.chunks_exact_mut(capacity).zip(mixed.chunks_exact_mut(d_head));
             for (scores, mixed) in heads {
                 let scores = &mut scores[..n_seen];

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::lanes::Level;
+use crate::threads::tests::Scoped;
 
 /// Numbers between -1 and 1 that look random.
 struct Numbers(u64);
@@ -209,11 +210,15 @@ fn ids(shape: &Shape, place: usize) -> Vec<usize> {
 
 /// By place, the logits.
 fn run(model: &Model, n_threads: usize, level: Level) -> Vec<Vec<f32>> {
-    let mut decoder = Decoder::at_level(model.shape, n_threads, level).unwrap();
+    let mut decoder = Decoder::at_level(model.shape, level).unwrap();
     let mut cache = vec![f32::NAN; model.shape.cache_size()];
     let weights = model.weights();
     (0..model.shape.capacity)
-        .map(|place| decoder.step(&weights, &mut cache, place, &ids(&model.shape, place)).unwrap())
+        .map(|place| {
+            decoder
+                .step(&weights, &mut cache, place, &ids(&model.shape, place), &Scoped(n_threads))
+                .unwrap()
+        })
         .collect()
 }
 
@@ -261,10 +266,10 @@ fn samples_beside_it_change_no_bit() {
 fn refusals() {
     let model = Model::new(SHAPE, false, true);
     let weights = model.weights();
-    let mut decoder = Decoder::new(SHAPE, 1).unwrap();
+    let mut decoder = Decoder::new(SHAPE).unwrap();
     let mut cache = vec![0.0; SHAPE.cache_size()];
     let mut message = |weights: &Weights<'_>, cache: &mut [f32], place, ids: &[usize]| {
-        decoder.step(weights, cache, place, ids).unwrap_err().to_string()
+        decoder.step(weights, cache, place, ids, &Scoped(1)).unwrap_err().to_string()
     };
     assert_eq!(message(&weights, &mut cache, 21, &[0]), "the cache is full: it has 21 places");
     assert_eq!(message(&weights, &mut cache, 0, &[53]), "id 53 is not below vocab_size=53");
@@ -272,6 +277,6 @@ fn refusals() {
     assert!(message(&weights, &mut cache[1..], 0, &[1]).contains("ids or cache"));
     let short = Weights { head: &weights.head[1..], ..weights.clone() };
     assert!(message(&short, &mut cache, 0, &[1]).contains("the weights"));
-    assert!(Decoder::new(Shape { n_kv_heads: 4, ..SHAPE }, 1).is_err());
-    assert!(Decoder::new(Shape { n_heads: 0, ..SHAPE }, 1).is_err());
+    assert!(Decoder::new(Shape { n_kv_heads: 4, ..SHAPE }).is_err());
+    assert!(Decoder::new(Shape { n_heads: 0, ..SHAPE }).is_err());
 }

@@ -29,14 +29,13 @@ pub use run::PREFIX as SPILL_PREFIX;
 pub use stats::{MERGE_BYTES, MERGE_BYTES_PER_BYTE, MERGE_BYTES_PER_PIECE, Stats, megabytes};
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
-use crate::base::memory::{caught, error_of, spawn};
 use crate::base::table::Table;
+use crate::base::threads;
 use crate::corpus::{Block, Context, Input, Inputs, Reader, Scratch, Skipped, Text};
 use crate::text::cutter::Cutter;
 use counter::Counter;
@@ -160,7 +159,7 @@ impl Counts {
         let chunks = (total / chunk_size as u64 + 1).max(inputs.list.len() as u64) as usize;
         let workers = if known { tables.len().min(chunks) } else { tables.len() };
         let (counted, left_out) = (AtomicU64::new(0), Mutex::new(Skipped::default()));
-        on_each(&mut tables[..workers], |table, failed| {
+        threads::for_each(&mut tables[..workers], |table, failed| {
             let _job = job.on_this_thread();
             let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
             while !failed.load(Relaxed)
@@ -208,7 +207,7 @@ impl Counts {
         let total: usize = texts.iter().map(|text| text.len()).sum();
         let workers = tables.len().min(total / room.chunk_size + 1);
         let queue = Mutex::new((0, 0));
-        on_each(&mut tables[..workers], |table, failed| {
+        threads::for_each(&mut tables[..workers], |table, failed| {
             let _job = job.on_this_thread();
             while !failed.load(Relaxed)
                 && let Some(chunk) = next_of_texts(texts, &queue, cutter, room.chunk_size)
@@ -307,39 +306,6 @@ fn next_of_texts<'t>(
     };
     *place = if end == rest.len() { (index + 1, 0) } else { (index, start + end) };
     Some(&rest[..end])
-}
-
-/// Runs `work` on each of the tables, on threads of their own unless there is only one. It is told
-/// when the work on another has failed.
-fn on_each<T: Send>(
-    tables: &mut [T],
-    work: impl Fn(&mut T, &AtomicBool) -> Result<()> + Sync,
-) -> Result<()> {
-    let failed = AtomicBool::new(false);
-    if let [only] = tables {
-        return work(only, &failed);
-    }
-    thread::scope(|scope| {
-        let (work, failed) = (&work, &failed);
-        let one = move |table| {
-            let result = caught(|| work(table, failed));
-            if result.is_err() {
-                failed.store(true, Relaxed);
-            }
-            result
-        };
-        let handles: Result<Vec<_>> =
-            tables.iter_mut().map(|table| spawn(scope, move || one(table))).collect();
-        let mut result = Ok(());
-        for handle in handles.inspect_err(|_| failed.store(true, Relaxed))? {
-            let one = handle.join().unwrap_or_else(|cause| Err(error_of(cause.as_ref())));
-            // The first error is the one to show; those of others are often its consequence.
-            if result.is_ok() {
-                result = one;
-            }
-        }
-        result
-    })
 }
 
 #[cfg(test)]

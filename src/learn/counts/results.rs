@@ -10,11 +10,12 @@ use std::sync::Arc;
 use super::file::{self, FileSource, Header, MAKE_AGAIN};
 use super::merge::{self, Source};
 use super::run::{self, Run};
-use super::{Counts, PieceList, Stats, on_each};
+use super::{Counts, PieceList, Stats};
 use crate::base::allocator;
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
 use crate::base::table::Table;
+use crate::base::threads;
 use crate::text::cutter::Cutter;
 
 /// Adding up tables holds them and their growing sum; a list of the pieces follows.
@@ -200,7 +201,7 @@ impl Counts {
         let tables = &self.tables[..n_tables];
         let mut parts: Vec<(usize, PieceList, Stats)> =
             (0..n_parts).map(|part| (part, PieceList::default(), Stats::default())).collect();
-        on_each(&mut parts, |(part, list, stats), _| {
+        threads::for_each(&mut parts, |(part, list, stats), _| {
             for (number, table) in tables.iter().enumerate() {
                 let (before, behind) = (&tables[..number], &tables[number + 1..]);
                 let mut result = Ok(());
@@ -317,7 +318,7 @@ impl Counts {
             let half = n_tables.div_ceil(2);
             let (sums, others) = self.tables[..n_tables].split_at_mut(half);
             let mut pairs: Vec<_> = sums.iter_mut().zip(others).collect();
-            on_each(&mut pairs, |(sum, other), _| {
+            threads::for_each(&mut pairs, |(sum, other), _| {
                 other.for_each(|piece, n| *sum.value_mut(piece) += n);
                 **other = Table::default();
                 Ok(())

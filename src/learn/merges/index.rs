@@ -5,14 +5,13 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::id::Id;
 use super::pairs::{Entry, Pair, PairTable};
 use super::slots::Slots;
 use crate::base::error::Result;
 use crate::base::job::Job;
 use crate::base::pages::Pages;
+use crate::base::threads::{Team, for_each_on};
 
 /// Positions of pairs, list after list, with room for the lists to come.
 #[derive(Debug)]
@@ -73,14 +72,14 @@ pub fn index<I: Id>(
     slots: &Slots<I>,
     floor: u64,
     n_merges: usize,
-    threads: usize,
+    team: &Team,
     job: &Job,
 ) -> Result<(PairTable, Positions)> {
     let n_pairs = n_merges.saturating_mul(PAIRS_PER_MERGE).min(slots.all().len());
     let pairs = PairTable::new(n_pairs);
     let positions = Positions::new(slots.all().len());
     if slots.are_bytes() {
-        index_bytes(slots, floor, threads, pairs, positions, job)
+        index_bytes(slots, floor, team, pairs, positions, job)
     } else {
         index_tokens(slots, floor, pairs, positions, job)
     }
@@ -159,25 +158,26 @@ fn for_each_pair<I: Id>(
 fn index_bytes<I: Id>(
     slots: &Slots<I>,
     floor: u64,
-    threads: usize,
+    team: &Team,
     mut pairs: PairTable,
     mut positions: Positions,
     job: &Job,
 ) -> Result<(PairTable, Positions)> {
-    let parts = parts(slots, threads.min(MAX_PARTS));
+    let parts = parts(slots, team.size().min(MAX_PARTS));
     // By part and pair: the count, and how many positions; then where the next position goes, and
     // the step to the one after.
-    let mut tables = on_each(parts.clone(), |part| {
-        let mut counts = vec![(0u64, 0u64); 1 << 16];
-        for_each_byte_pair(slots, part, job, |_, pair, weight| {
+    let mut parts: Vec<_> =
+        parts.into_iter().map(|part| (part, vec![(0u64, 0u64); 1 << 16])).collect();
+    for_each_on(team, &mut parts, |(part, counts), _| {
+        for_each_byte_pair(slots, part.clone(), job, |_, pair, weight| {
             let (count, n) = &mut counts[pair];
             *count += weight;
             *n += 1;
-        })?;
-        Ok(counts)
+        })
     })?;
     for pair in 0..1 << 16 {
-        let (count, n) = tables.iter().map(|t| t[pair]).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        let (count, n) =
+            parts.iter().map(|(_, t)| t[pair]).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         let tracked = n > 0 && count >= floor;
         let mut start = positions.end.start as u64;
         if tracked {
@@ -185,7 +185,7 @@ fn index_bytes<I: Id>(
             *pairs.entry(key) = Entry { pair: key, count, start, n: n as u32 };
             positions.add(n as usize);
         }
-        for table in &mut tables {
+        for (_, table) in &mut parts {
             let n = table[pair].1;
             // What is not tracked is written all the same, to one place at the end.
             table[pair] = if tracked { (start, 1) } else { (positions.list.len() as u64 - 1, 0) };
@@ -193,8 +193,8 @@ fn index_bytes<I: Id>(
         }
     }
     let list = Shared(positions.list.as_mut_ptr());
-    on_each(parts.into_iter().zip(tables).collect(), |(part, mut cursors)| {
-        for_each_byte_pair(slots, part, job, |at, pair, _| {
+    for_each_on(team, &mut parts, |(part, cursors), _| {
+        for_each_byte_pair(slots, part.clone(), job, |at, pair, _| {
             let (place, step) = &mut cursors[pair];
             // SAFETY: places are within the list: the first pass made room for every position.
             // Each part has its own stretch of every list; only the place at the end, which is
@@ -241,17 +241,6 @@ fn parts<I: Id>(slots: &Slots<I>, n: usize) -> Vec<Range<usize>> {
         start = end;
     }
     parts
-}
-
-fn on_each<T: Send, R: Send>(
-    items: Vec<T>,
-    work: impl Fn(T) -> Result<R> + Sync,
-) -> Result<Vec<R>> {
-    // Not even a pool is asked for where there is no need: there may be none.
-    if items.len() < 2 {
-        return items.into_iter().map(work).collect();
-    }
-    items.into_par_iter().map(&work).collect()
 }
 
 #[inline(always)]

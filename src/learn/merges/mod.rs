@@ -24,8 +24,6 @@ mod pairs;
 mod queue;
 mod slots;
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
 use id::Id;
 use index::Positions;
 use neighbours::{Neighbours, Sum};
@@ -33,8 +31,9 @@ use pairs::{Entry, Pair, PairTable};
 use queue::{Candidate, Judge, Queue};
 use slots::{Findings, Replacement, Slots};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::job::Job;
+use crate::base::threads::{Idle, Team};
 use crate::learn::counts::PieceList;
 
 /// Longer tokens are neither learned nor accepted from a file: no real vocabulary has them, and they
@@ -115,61 +114,13 @@ pub fn learn(
     options: &Options,
     job: &Job,
 ) -> Result<Vec<(u32, u32)>> {
-    if options.threads < 2 {
-        return learn_here(pieces, base, options, job);
-    }
-    // A pool of its own: threads of a shared one would not survive a fork of the process.
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(options.threads)
-        .build()
-        .map_err(|e| Error::config(format!("{} threads cannot be had: {e}", options.threads)))?;
-    pool.install(|| {
-        let awake = &AtomicBool::new(true);
-        rayon::scope(|scope| {
-            let learner = rayon::current_thread_index();
-            for _ in 1..options.threads {
-                scope.spawn(move |_| stay_awake(awake, learner));
-            }
-            let _rest = Rest(awake);
-            learn_here(pieces, base, options, job)
-        })
-    })
-}
-
-/// Keeps a thread of the pool ready for its share of the next merge. Waking one that sleeps takes
-/// longer than most shares.
-fn stay_awake(awake: &AtomicBool, learner: Option<usize>) {
-    // The thread that learns must not wait here for itself.
-    if rayon::current_thread_index() == learner {
-        return;
-    }
-    while awake.load(Relaxed) {
-        if rayon::yield_now() != Some(rayon::Yield::Executed) {
-            std::hint::spin_loop();
-        }
-    }
-}
-
-/// Lets the threads go when learning ends, however it ends.
-struct Rest<'a>(&'a AtomicBool);
-
-impl Drop for Rest<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Relaxed);
-    }
-}
-
-fn learn_here(
-    pieces: PieceList,
-    base: &(dyn Base + Sync),
-    options: &Options,
-    job: &Job,
-) -> Result<Vec<(u32, u32)>> {
+    // Waking a sleeping thread takes longer than most shares of a merge.
+    let team = Team::new(options.threads, Idle::Spin);
     let n_tokens = base.tokens().len().saturating_add(options.n_merges);
     if slots::are_small(&pieces, n_tokens) {
-        learn_with::<u16>(pieces, base, options, job)
+        learn_with::<u16>(pieces, base, options, &team, job)
     } else {
-        learn_with::<u32>(pieces, base, options, job)
+        learn_with::<u32>(pieces, base, options, &team, job)
     }
 }
 
@@ -177,12 +128,13 @@ fn learn_with<I: Id>(
     pieces: PieceList,
     base: &(dyn Base + Sync),
     options: &Options,
+    team: &Team,
     job: &Job,
 ) -> Result<Vec<(u32, u32)>> {
-    let mut learner = Learner::<I>::new(pieces, base, *options, job)?;
+    let mut learner = Learner::<I>::new(pieces, base, *options, team, job)?;
     while learner.merges.len() < options.n_merges {
         let Some(pair) = learner.best_pair(base, job)? else { break };
-        learner.merge(pair, job);
+        learner.merge(pair, job)?;
         job.advance(1);
         job.check()?;
     }
@@ -201,8 +153,9 @@ const AT_ONCE: usize = 32;
 /// A neighbour whose positions are not kept.
 const UNTRACKED: usize = usize::MAX;
 
-struct Learner<I> {
+struct Learner<'a, I> {
     options: Options,
+    team: &'a Team,
     slots: Slots<I>,
     known: Known,
     /// Pairs that are rarer are not tracked.
@@ -215,22 +168,23 @@ struct Learner<I> {
     findings: Vec<Findings>,
 }
 
-impl<I: Id> Learner<I> {
+impl<'a, I: Id> Learner<'a, I> {
     fn new(
         pieces: PieceList,
         base: &(dyn Base + Sync),
         options: Options,
+        team: &'a Team,
         job: &Job,
     ) -> Result<Self> {
         let tokens = base.tokens();
-        let slots = Slots::new(&pieces, base, &tokens, options.threads, job)?;
+        let slots = Slots::new(&pieces, base, &tokens, team, job)?;
         let floor = first_floor(&pieces, options.n_merges).max(options.min_frequency).max(1);
         // The slots hold all that is needed from here on, and the list would be in the way.
         drop(pieces);
-        let (pairs, positions) =
-            index::index(&slots, floor, options.n_merges, options.threads, job)?;
+        let (pairs, positions) = index::index(&slots, floor, options.n_merges, team, job)?;
         let mut learner = Learner {
             options,
+            team,
             slots,
             floor,
             known: Known {
@@ -261,7 +215,7 @@ impl<I: Id> Learner<I> {
         self.positions = Positions::default();
         let n_left = self.options.n_merges - self.merges.len();
         (self.known.pairs, self.positions) =
-            index::index(&self.slots, self.floor, n_left, self.options.threads, job)?;
+            index::index(&self.slots, self.floor, n_left, self.team, job)?;
         self.fill_queue();
         job.check()
     }
@@ -299,7 +253,7 @@ impl<I: Id> Learner<I> {
         }
     }
 
-    fn merge(&mut self, pair: Pair, job: &Job) {
+    fn merge(&mut self, pair: Pair, job: &Job) -> Result<()> {
         let [a, b] = pair.ids();
         let c = self.known.tokens.len() as u32;
         let token = [&self.known.tokens[a as usize][..], &self.known.tokens[b as usize]].concat();
@@ -314,9 +268,16 @@ impl<I: Id> Learner<I> {
         entry.count = 0;
         let list = entry.start as usize..entry.start as usize + entry.n as usize;
         let positions = &self.positions.list[list.clone()];
-        self.slots.replace(Replacement { pair, c }, positions, &mut self.findings, job);
+        self.slots.replace(
+            Replacement { pair, c },
+            positions,
+            &mut self.findings,
+            self.team,
+            job,
+        )?;
         self.positions.remove(list);
         self.settle(pair, c);
+        Ok(())
     }
 
     /// Brings the pair counts up to date: what stood beside `a` or `b` stands beside `c` now.

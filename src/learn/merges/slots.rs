@@ -13,6 +13,7 @@ use super::pairs::Pair;
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
 use crate::base::pages::{Pages, Plain, prefetch};
+use crate::base::threads::{Team, for_each_on};
 use crate::learn::counts::PieceList;
 
 /// Positions are known in advance, so their slots can be on the way: this many ahead.
@@ -82,7 +83,7 @@ impl<I: Id> Slots<I> {
         pieces: &PieceList,
         base: &(dyn Base + Sync),
         tokens: &[Vec<u8>],
-        threads: usize,
+        team: &Team,
         job: &Job,
     ) -> Result<Self> {
         let total: usize = pieces.iter().map(|(piece, _)| size(piece)).sum();
@@ -97,7 +98,7 @@ impl<I: Id> Slots<I> {
         let mut slots = Pages::new(total + 1);
         slots[0] = Slot { id: I::WALL, weight: I::new(0) };
         let layout = Layout { pieces, base, lengths: &lengths, heavy: &heavy, job };
-        layout.share(0..pieces.len(), &mut slots[1..], threads)?;
+        layout.fill_all(&mut slots[1..], team)?;
         Ok(Slots { slots, heavy, lengths })
     }
 
@@ -137,8 +138,9 @@ impl<I: Id> Slots<I> {
         replacement: Replacement,
         positions: &[u32],
         findings: &mut [Findings],
+        team: &Team,
         job: &Job,
-    ) {
+    ) -> Result<()> {
         let [a, b] = replacement.pair.ids();
         let work = Work {
             a: I::new(a),
@@ -149,7 +151,7 @@ impl<I: Id> Slots<I> {
             heavy: &self.heavy,
             job,
         };
-        work.share(&mut self.slots, 0, positions, findings);
+        work.share(&mut self.slots, positions, findings, team)
     }
 }
 
@@ -188,25 +190,19 @@ struct Layout<'a> {
 }
 
 impl Layout<'_> {
-    /// Splits the pieces between threads.
-    fn share<I: Id>(
-        &self,
-        range: Range<usize>,
-        slots: &mut [Slot<I>],
-        threads: usize,
-    ) -> Result<()> {
-        if threads < 2 || range.len() < SHARE {
-            return self.fill(range, slots);
+    /// Fills the slots, each thread those of some of the pieces.
+    fn fill_all<I: Id>(&self, mut slots: &mut [Slot<I>], team: &Team) -> Result<()> {
+        let n = self.pieces.len();
+        let n_shares = if n < SHARE { 1 } else { team.size() };
+        let mut shares = Vec::with_capacity(n_shares);
+        for share in 0..n_shares {
+            let range = n * share / n_shares..n * (share + 1) / n_shares;
+            let size: usize = range.clone().map(|i| size(self.pieces.entry(i).0)).sum();
+            let (here, rest) = slots.split_at_mut(size);
+            slots = rest;
+            shares.push((range, here));
         }
-        let middle = range.start + range.len() / 2;
-        let before = range.start..middle;
-        let n: usize = before.clone().map(|i| size(self.pieces.entry(i).0)).sum();
-        let (slots_before, slots_behind) = slots.split_at_mut(n);
-        let (first, second) = rayon::join(
-            || self.share(before, slots_before, threads / 2),
-            || self.share(middle..range.end, slots_behind, threads - threads / 2),
-        );
-        first.and(second)
+        for_each_on(team, &mut shares, |(range, slots), _| self.fill(range.clone(), slots))
     }
 
     fn fill<I: Id>(&self, range: Range<usize>, mut slots: &mut [Slot<I>]) -> Result<()> {
@@ -251,6 +247,19 @@ impl Layout<'_> {
     }
 }
 
+/// A wall where the first of `n_shares` equal shares of the positions can end.
+fn wall_near<I: Id>(
+    slots: &[Slot<I>],
+    offset: usize,
+    positions: &[u32],
+    n_shares: usize,
+) -> Option<usize> {
+    let middle = positions[positions.len() / n_shares] as usize - offset;
+    // In a very long piece the search would cost more than the work it shares.
+    let first = middle.saturating_sub(SHARE).max(1);
+    (first..=middle).rev().find(|&at| slots[at].id == I::WALL)
+}
+
 /// One merge, as all threads see it.
 struct Work<'a, I> {
     a: I,
@@ -263,49 +272,40 @@ struct Work<'a, I> {
 }
 
 impl<I: Id> Work<'_, I> {
-    /// Splits a long list between threads, at a wall. `slots` begin at place `offset` of all.
+    /// Splits a long list between threads, at walls.
     fn share(
         &self,
-        slots: &mut [Slot<I>],
-        offset: usize,
-        positions: &[u32],
+        mut slots: &mut [Slot<I>],
+        mut positions: &[u32],
         findings: &mut [Findings],
-    ) {
-        let cut = self.cut(slots, offset, positions, findings.len());
-        let Some(wall) = cut else {
-            if let [first, ..] = findings {
-                self.replace(slots, offset, positions, first);
+        team: &Team,
+    ) -> Result<()> {
+        let n_shares = (2 * positions.len() / SHARE).clamp(1, findings.len());
+        let mut shares = Vec::with_capacity(n_shares);
+        let (mut offset, mut left) = (0, &mut *findings);
+        for n_left in (1..=n_shares).rev() {
+            let wall = if n_left == 1 { None } else { wall_near(slots, offset, positions, n_left) };
+            let end = wall.unwrap_or(slots.len());
+            let n_here = positions.partition_point(|&at| (at as usize) < end + offset);
+            let (here, rest) = std::mem::take(&mut slots).split_at_mut(end);
+            let (now, later) = positions.split_at(n_here);
+            let Some((first, others)) = left.split_first_mut() else { break };
+            shares.push((here, offset, now, first));
+            (slots, positions, left) = (rest, later, others);
+            offset += end;
+            if positions.is_empty() {
+                break;
             }
-            return;
-        };
-        let half = findings.len() / 2;
-        let n_before = positions.partition_point(|&at| (at as usize) < wall + offset);
-        let (slots_before, slots_behind) = slots.split_at_mut(wall);
-        let (before, behind) = positions.split_at(n_before);
-        let (findings_before, findings_behind) = findings.split_at_mut(half);
-        rayon::join(
-            || self.share(slots_before, offset, before, findings_before),
-            || self.share(slots_behind, offset + wall, behind, findings_behind),
-        );
-        let ([ours, ..], [theirs, ..]) = (findings_before, findings_behind) else { return };
-        ours.absorb(theirs);
-    }
-
-    /// A wall near the middle of the list, if the list is to be split.
-    fn cut(
-        &self,
-        slots: &[Slot<I>],
-        offset: usize,
-        positions: &[u32],
-        threads: usize,
-    ) -> Option<usize> {
-        if threads < 2 || positions.len() < SHARE {
-            return None;
         }
-        let middle = positions[positions.len() / 2] as usize - offset;
-        // In a piece that is very long the search would cost more than the work it shares.
-        let first = middle.saturating_sub(SHARE);
-        (first..=middle).rev().find(|&at| slots[at].id == I::WALL)
+        let n_shares = shares.len();
+        for_each_on(team, &mut shares, |(slots, offset, positions, findings), _| {
+            self.replace(slots, *offset, positions, findings);
+            Ok(())
+        })?;
+        if let [ours, others @ ..] = &mut findings[..n_shares] {
+            others.iter_mut().for_each(|theirs| ours.absorb(theirs));
+        }
+        Ok(())
     }
 
     fn replace(

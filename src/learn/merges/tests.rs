@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::base::error::Error;
 use crate::base::job::Phase;
 use crate::naive;
 
@@ -140,8 +141,9 @@ fn both_widths_are_the_same() {
         let pieces: std::collections::BTreeMap<Vec<u8>, u64> = pieces.into_iter().collect();
         let pieces: Vec<(Vec<u8>, u64)> = pieces.into_iter().collect();
         prop_assert!(slots::are_small(&list(&pieces), 256 + 60));
-        let small = learn_with::<u16>(list(&pieces), &base, &options, &job).unwrap();
-        let large = learn_with::<u32>(list(&pieces), &base, &options, &job).unwrap();
+        let team = Team::new(options.threads, Idle::Spin);
+        let small = learn_with::<u16>(list(&pieces), &base, &options, &team, &job).unwrap();
+        let large = learn_with::<u32>(list(&pieces), &base, &options, &team, &job).unwrap();
         prop_assert_eq!(small, large);
         agree(&pieces, &options);
     });

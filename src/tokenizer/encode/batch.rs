@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use super::{Recognise, Tokenizer, Worker};
 use crate::base::error::Result;
 use crate::base::job::Job;
-use crate::base::memory::{caught, error_of, spawn};
 use crate::base::pages;
+use crate::base::threads;
 use crate::text::specials::Segment;
 
 /// Texts are handed to threads in groups of about this many bytes.
@@ -78,11 +77,11 @@ impl Tokenizer {
         &self,
         texts: &[&[u8]],
         recognise: &Recognise,
-        threads: usize,
+        n_threads: usize,
         job: &Job,
     ) -> Result<(Vec<u32>, Vec<u64>)> {
         let sizes = texts.iter().map(|text| text.len());
-        self.in_groups(sizes, threads, job, |worker, group, encoded| {
+        self.in_groups(sizes, n_threads, job, |worker, group, encoded| {
             for i in group {
                 let before = encoded.ids.len();
                 self.encode_with(worker, texts[i], recognise, &mut encoded.ids)
@@ -98,7 +97,7 @@ impl Tokenizer {
         &self,
         text: &[u8],
         recognise: &Recognise,
-        threads: usize,
+        n_threads: usize,
         job: &Job,
     ) -> Result<Vec<u32>> {
         let mut parts = Vec::new();
@@ -126,7 +125,7 @@ impl Tokenizer {
             Part::Plain(text) => text.len(),
             Part::Special(_, size) => *size,
         });
-        let (ids, _) = self.in_groups(sizes, threads, job, |worker, group, encoded| {
+        let (ids, _) = self.in_groups(sizes, n_threads, job, |worker, group, encoded| {
             for part in &parts[group] {
                 match *part {
                     Part::Plain(text) => self.encode_plain(worker, text, &mut encoded.ids)?,
@@ -144,23 +143,23 @@ impl Tokenizer {
     fn in_groups(
         &self,
         sizes: impl ExactSizeIterator<Item = usize>,
-        threads: usize,
+        n_threads: usize,
         job: &Job,
         encode: impl Fn(&mut Worker, Range<usize>, &mut Encoded) -> Result<()> + Sync,
     ) -> Result<(Vec<u32>, Vec<u64>)> {
         let n = sizes.len();
         let groups = groups_of(sizes);
-        let threads = threads.min(groups.len()).max(1);
+        let n_threads = n_threads.min(groups.len()).max(1);
         let size: usize = groups.iter().map(|group| group.size).sum();
         let mut offsets = Vec::with_capacity(n + 1);
         offsets.push(0);
         // An id stands for a byte at least. What is not used is never touched.
         let ids = pages::with_room(size);
         // Where there is no such room, the result has to grow, and one thread makes it.
-        let threads = if ids.capacity() < size { 1 } else { threads };
+        let n_threads = if ids.capacity() < size { 1 } else { n_threads };
         let mut output =
             Output { ids, len: 0, offsets, next: 0, early: BTreeMap::new(), spare: Vec::new() };
-        if threads == 1 {
+        if n_threads == 1 {
             let mut worker = self.worker();
             let mut encoded = Encoded { ids: output.ids, lengths: Vec::new() };
             for group in &groups {
@@ -176,40 +175,28 @@ impl Tokenizer {
         let next = AtomicUsize::new(0);
         let output = Mutex::new(output);
         let locked = || output.lock().unwrap_or_else(PoisonError::into_inner);
-        let work = || -> Result<()> {
-            caught(|| {
-                let _job = job.on_this_thread();
-                let mut worker = self.worker();
-                loop {
-                    let number = next.fetch_add(1, Relaxed);
-                    let Some(group) = groups.get(number) else { break };
-                    job.check()?;
-                    let mut encoded = locked().spare.pop().unwrap_or_default();
-                    encode(&mut worker, group.items.clone(), &mut encoded)?;
-                    job.advance(group.size as u64);
-                    let placed = locked().put(number, encoded);
-                    for Placed { mut group, to } in placed {
-                        // SAFETY: there is room for them, which nobody else has.
-                        unsafe { to.copy_from_nonoverlapping(group.ids.as_ptr(), group.ids.len()) };
-                        group.ids.clear();
-                        group.lengths.clear();
-                        locked().spare.push(group);
-                    }
+        let mut workers: Vec<Worker> = (0..n_threads).map(|_| self.worker()).collect();
+        threads::for_each(&mut workers, |worker, failed| {
+            let _job = job.on_this_thread();
+            while !failed.load(Relaxed) {
+                let number = next.fetch_add(1, Relaxed);
+                let Some(group) = groups.get(number) else { break };
+                job.check()?;
+                let mut encoded = locked().spare.pop().unwrap_or_default();
+                encode(worker, group.items.clone(), &mut encoded)?;
+                job.advance(group.size as u64);
+                let placed = locked().put(number, encoded);
+                for Placed { mut group, to } in placed {
+                    // SAFETY: `put` reserved this part of the result for this group alone.
+                    unsafe { to.copy_from_nonoverlapping(group.ids.as_ptr(), group.ids.len()) };
+                    group.ids.clear();
+                    group.lengths.clear();
+                    locked().spare.push(group);
                 }
-                self.give_back(worker);
-                Ok(())
-            })
-        };
-        thread::scope(|scope| {
-            // Where there is no room for another thread, those there are do all.
-            let handles: Vec<_> = (1..threads).map_while(|_| spawn(scope, work).ok()).collect();
-            let mut result = work();
-            for handle in handles {
-                let one = handle.join().unwrap_or_else(|cause| Err(error_of(cause.as_ref())));
-                result = result.and(one);
             }
-            result
+            Ok(())
         })?;
+        workers.into_iter().for_each(|worker| self.give_back(worker));
         let mut output = output.into_inner().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: all groups have been copied to their places.
         unsafe { output.ids.set_len(output.len) };

@@ -1,0 +1,181 @@
+"""Which Rust module uses which: `python tests/module_graph.py` prints it, tests check it.
+
+A room of the core may use the rooms to its left and nothing else, and no two modules inside a room
+may need each other, directly or through others. `use` lines and paths are read with regular
+expressions; a name that a `mod.rs` merely passes on (`pub use`) counts as its origin's.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# From left to right; `naive` is the oracle of tests.
+ROOMS = ["base", "text", "corpus", "learn", "tokenizer", "tokens", "naive", "python"]
+
+Module = tuple[str, ...]
+Graph = dict[Module, set[Module]]
+
+
+def modules(src: Path) -> dict[Module, Path]:
+    """The files of a crate without its tests, by module path."""
+    found = {}
+    for path in sorted(src.rglob("*.rs")):
+        parts = path.relative_to(src).with_suffix("").parts
+        if "tests" in parts:
+            continue
+        found[parts[:-1] if parts[-1] in ("mod", "lib") else parts] = path
+    return found
+
+
+def code(path: Path) -> str:
+    """A file without comments, strings and its test module."""
+    text = path.read_text()
+    text = re.split(r"#\[cfg\((?:all\()?test", text)[0]
+    text = re.sub(r"//[^\n]*", "", text)
+    return re.sub(r'"(?:[^"\\]|\\.)*"', '""', text)
+
+
+def expanded(tree: str) -> list[str]:
+    """`a::{b, c::{d}}` as `a::b`, `a::c::d`."""
+    start = tree.find("{")
+    if start < 0:
+        return [tree.split(" as ")[0].strip()]
+    depth, pieces, last = 0, [], start + 1
+    for at in range(start, len(tree)):
+        if tree[at] == "{":
+            depth += 1
+        elif tree[at] == "}":
+            depth -= 1
+            if depth == 0:
+                pieces.append(tree[last:at])
+                break
+        elif tree[at] == "," and depth == 1:
+            pieces.append(tree[last:at])
+            last = at + 1
+    prefix = tree[:start].strip()
+    return [prefix + path for piece in pieces if piece.strip() for path in expanded(piece.strip())]
+
+
+USE = re.compile(r"(pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", re.DOTALL)
+INLINE = re.compile(r"\b((?:crate|super)(?:::\w+)+)")
+
+
+def absolute(path: str, here: Module, children: set[str]) -> Module | None:
+    """A path as it is from the root of the crate, if it is of the crate."""
+    parts = [part.strip() for part in path.split("::")]
+    if parts[0] == "crate":
+        return tuple(parts[1:])
+    if parts[0] == "self":
+        return (*here, *parts[1:])
+    base = here
+    while parts and parts[0] == "super":
+        base, parts = base[:-1], parts[1:]
+    if base != here:
+        return (*base, *parts)
+    return (*here, *parts) if parts[0] in children else None
+
+
+def graph(src: Path) -> Graph:
+    """The edges between the modules of a crate."""
+    files = modules(src)
+    children: dict[Module, set[str]] = {module: set() for module in files}
+    for module in files:
+        if module and module[:-1] in children:
+            children[module[:-1]].add(module[-1])
+    texts = {module: code(path) for module, path in files.items()}
+    passed_on: dict[Module, Module] = {}
+    for module, text in texts.items():
+        for public, tree in USE.findall(text):
+            if public and children[module]:
+                for path in expanded(tree):
+                    origin = absolute(path, module, children[module])
+                    if origin:
+                        name = tree.split(" as ")[-1].strip() if " as " in tree else origin[-1]
+                        passed_on[(*module, name)] = origin
+
+    def owner(path: Module) -> Module | None:
+        for n in range(len(path), 0, -1):
+            if path[:n] in passed_on:
+                return owner(passed_on[path[:n]] + path[n:])
+            if path[:n] in files:
+                return path[:n]
+        return None
+
+    edges: Graph = {module: set() for module in files}
+    for module, text in texts.items():
+        paths = []
+        for public, tree in USE.findall(text):
+            if not (public and children[module]):
+                paths += expanded(tree)
+        paths += INLINE.findall(USE.sub("", text))
+        if children[module]:
+            names = "|".join(sorted(children[module]))
+            paths += re.findall(rf"(?<![\w:.])((?:{names})::\w+)", USE.sub("", text))
+        for path in paths:
+            target = absolute(path, module, children[module])
+            found = owner(target) if target else None
+            if found is not None and found != module and found != ():
+                edges[module].add(found)
+    return edges
+
+
+def upward(edges: Graph) -> list[str]:
+    """Uses of a room further to the right."""
+    wrong = []
+    for module, targets in edges.items():
+        for target in sorted(targets):
+            if module and ROOMS.index(target[0]) > ROOMS.index(module[0]):
+                wrong.append(f"{'::'.join(module)} uses {'::'.join(target)}")
+    return wrong
+
+
+def circles(edges: Graph) -> list[list[str]]:
+    """Modules that need each other, by Tarjan's algorithm."""
+    number: dict[Module, int] = {}
+    low: dict[Module, int] = {}
+    stack: list[Module] = []
+    found: list[list[str]] = []
+
+    def visit(module: Module) -> None:
+        number[module] = low[module] = len(number)
+        stack.append(module)
+        for target in edges[module]:
+            if target not in number:
+                visit(target)
+                low[module] = min(low[module], low[target])
+            elif target in stack:
+                low[module] = min(low[module], number[target])
+        if low[module] == number[module]:
+            at = stack.index(module)
+            group = stack[at:]
+            del stack[at:]
+            if len(group) > 1:
+                found.append(sorted("::".join(one) for one in group))
+
+    for module in edges:
+        if module not in number:
+            visit(module)
+    return found
+
+
+def main() -> int:
+    wrong = 0
+    for src in (ROOT / "src", ROOT / "kernels" / "src"):
+        edges = graph(src)
+        for module, targets in sorted(edges.items()):
+            if module and targets:
+                print("::".join(module), "->", ", ".join("::".join(t) for t in sorted(targets)))
+        faults = [f"circle: {', '.join(group)}" for group in circles(edges)]
+        if src.parent == ROOT:
+            faults += [f"upward: {edge}" for edge in upward(edges)]
+        for fault in faults:
+            print(fault, file=sys.stderr)
+        wrong += len(faults)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
