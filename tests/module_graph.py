@@ -98,10 +98,10 @@ def graph(src: Path) -> Graph:
 
     def owner(path: Module) -> Module | None:
         for n in range(len(path), 0, -1):
-            if path[:n] in passed_on:
-                return owner(passed_on[path[:n]] + path[n:])
             if path[:n] in files:
                 return path[:n]
+            if path[:n] in passed_on:
+                return owner(passed_on[path[:n]] + path[n:])
         return None
 
     edges: Graph = {module: set() for module in files}

@@ -1,11 +1,12 @@
-//! Opening files that a directory or a user names, and the temporary ones that become files or hold
-//! what does not fit into memory.
+//! Files that are whole or not there, files that are safe to open, and numbers in them.
 //!
-//! The process that writes a temporary file or directory holds a lock on it, so others can tell
-//! those of killed processes. `bytemill/_files.py` does the same and removes the files.
+//! The process that writes a temporary file or directory holds a lock on it, so that others recognise
+//! those of killed processes. `bytemill/_files.py` uses the same names and locks, and removes the files.
 
 use std::fs::{self, File, TryLockError};
-use std::path::Path;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, Result};
 
@@ -17,6 +18,76 @@ pub fn open(path: &Path, refuse: fn(String) -> Error) -> Result<File> {
         return Err(refuse(format!("{}: not a regular file", path.display())));
     }
     File::open(path).map_err(failed)
+}
+
+/// A file under a temporary name: it gets its own name with [`Temporary::commit`], or is deleted.
+pub struct Temporary {
+    target: PathBuf,
+    path: PathBuf,
+    pub file: File,
+    committed: bool,
+}
+
+impl Temporary {
+    /// A new file beside `target`.
+    pub fn beside(target: &Path) -> Result<Self> {
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        loop {
+            // `bytemill/_files.py` looks for names of this form.
+            let chance = RandomState::new().hash_one(std::process::id()) as u32;
+            let path = target.with_file_name(format!(".{name}.{chance:08x}.bytemill"));
+            match File::options().write(true).create_new(true).open(&path) {
+                Ok(file) if claim(&file, &path) => {
+                    return Ok(Temporary {
+                        target: target.to_owned(),
+                        path,
+                        file,
+                        committed: false,
+                    });
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(Error::io(target, error)),
+            }
+        }
+    }
+
+    /// Puts the file in its place, once it is on disk.
+    pub fn commit(mut self) -> Result<()> {
+        let failed = |error| Error::io(&self.target, error);
+        self.file.sync_all().map_err(failed)?;
+        fs::rename(&self.path, &self.target).map_err(failed)?;
+        self.committed = true;
+        sync_directory(&self.target);
+        Ok(())
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.committed {
+            // The error that led here is the one to report.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Flushes the directory of a new file. Systems that cannot flush a directory do it by themselves.
+fn sync_directory(path: &Path) {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Ok(directory) = File::open(parent.unwrap_or(Path::new("."))) {
+        let _ = directory.sync_all();
+    }
+}
+
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A little-endian number of up to eight bytes.
+pub fn little_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
 /// Locks a temporary file or directory that this process made. False if another process found it

@@ -15,7 +15,7 @@
 
 mod sorted;
 
-pub use sorted::{SortedEntries, SortedRun};
+pub use sorted::{SortedEntries, TableRun};
 
 use std::sync::LazyLock;
 

@@ -14,7 +14,7 @@ use super::gateway::{run, threads, to_python};
 use super::tokenizer::Core;
 use crate::base::error::Error;
 use crate::base::job::{Job, Phase};
-use crate::learn::counts::{CHUNK_SIZE, Counts as Inner, Cursor, Limit, Source, Stats};
+use crate::learn::counts::{CHUNK_SIZE, Counts as Inner, Cursor, Limit, SortedCounts, Stats};
 use crate::learn::merges::{MAX_TOKEN_LENGTH, Options, TieBreak};
 use crate::text::cutter::Cutter;
 use crate::tokenizer::encode::Tokenizer;

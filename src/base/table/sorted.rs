@@ -23,7 +23,7 @@ pub struct SortedEntries<V> {
 
 /// One run of [`SortedEntries`]: goes through its pieces in byte order.
 #[derive(Debug)]
-pub struct SortedRun<'a, V> {
+pub struct TableRun<'a, V> {
     entries: Entries<'a, V>,
     /// How many pieces were gone to: the present one is the last of them.
     seen: usize,
@@ -97,12 +97,12 @@ impl<V: Plain + Default> Table<V> {
 }
 
 impl<V: Plain + Default> SortedEntries<V> {
-    pub fn runs(&self) -> Vec<SortedRun<'_, V>> {
+    pub fn runs(&self) -> Vec<TableRun<'_, V>> {
         let short = self.short[..self.n_short].chunks(RUN).map(Entries::Short);
         let long = self.long.chunks(RUN).map(|block| Entries::Long(block, &self.arena));
         short
             .chain(long)
-            .map(|entries| SortedRun { entries, seen: 0, bytes: ([0; 16], 0) })
+            .map(|entries| TableRun { entries, seen: 0, bytes: ([0; 16], 0) })
             .collect()
     }
 
@@ -126,7 +126,7 @@ fn floor_power_of_two(n: usize) -> usize {
     1 << n.max(1).ilog2()
 }
 
-impl<V: Copy> SortedRun<'_, V> {
+impl<V: Copy> TableRun<'_, V> {
     /// Goes to the next piece, the first one to begin with; false if there is none.
     pub fn advance(&mut self) -> bool {
         let there = match self.entries {

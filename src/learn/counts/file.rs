@@ -12,17 +12,15 @@
 //! Nothing in it depends on when, where or in how many parts the counting was done: equal counts
 //! are equal files.
 
-use std::fs::{self, File};
-use std::hash::{BuildHasher, RandomState};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Take, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::merge::{self, Source};
-use super::record::{Decoder, Encoder};
-use super::run::{BUFFER, Told};
+use super::record::{BUFFER, Decoder, Encoder, Metered};
+use super::sorted::{self, MAKE_AGAIN, SortedCounts};
 use crate::base::error::{Error, Result};
 use crate::base::files;
 use crate::base::job::Job;
@@ -33,8 +31,6 @@ const VERSION: u32 = 1;
 const CHECKSUM_SIZE: u64 = 32;
 /// Far more than any header: a damaged length must not ask for all memory.
 const MAX_HEADER: u64 = 64 << 20;
-/// The remedy for every kind of damage.
-pub const MAKE_AGAIN: &str = "the file is damaged or incomplete; make it again with bytemill count";
 
 /// What a counts file says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,82 +55,38 @@ pub struct Header {
 /// SHA-256 of the compact JSON of `[pattern, special_tokens]`, in hexadecimal: what two counts
 /// must have in common to be added up.
 pub fn fingerprint(pattern: &[String], special_tokens: &[String]) -> String {
-    let mut hasher = Sha256::new();
     // Lists of strings always have a JSON form.
-    hasher.update(serde_json::to_vec(&(pattern, special_tokens)).unwrap_or_default());
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    let json = serde_json::to_vec(&(pattern, special_tokens)).unwrap_or_default();
+    files::hex(&Sha256::digest(json))
 }
 
 /// Writes a counts file under a temporary name and puts it in place when it is on disk.
-pub fn write(path: &Path, header: &Header, source: &mut impl Source, job: &Job) -> Result<()> {
-    let mut temporary = Temporary::beside(path)?;
+pub fn write(
+    path: &Path,
+    header: &Header,
+    source: &mut impl SortedCounts,
+    job: &Job,
+) -> Result<()> {
+    let mut temporary = files::Temporary::beside(path)?;
     let failed = |error| Error::io(path, error);
-    let file = temporary.file.take().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
-    let hashing = Hashing { inner: file, hasher: Sha256::new() };
+    let hashing = Hashing { inner: &mut temporary.file, hasher: Sha256::new() };
     let mut out = BufWriter::with_capacity(4 * BUFFER, hashing);
     let text = serde_json::to_vec(header)
-        .map_err(|e| Error::config(format!("the header has no JSON form: {e}")))?;
+        .map_err(|e| Error::Bug(format!("the header of a counts file has no JSON form: {e}")))?;
     let mut begin = Vec::from(MAGIC);
     begin.extend(VERSION.to_le_bytes());
     begin.extend((text.len() as u32).to_le_bytes());
     begin.extend(text);
     out.write_all(&begin).map_err(failed)?;
     let mut encoder = Encoder::default();
-    merge::for_each(source, job, |piece, count| {
+    sorted::for_each(source, job, |piece, count| {
         encoder.write(&mut out, piece, count).map(|_| ()).map_err(failed)
     })?;
     let hashing = out.into_inner().map_err(|e| failed(e.into_error()))?;
-    let mut file = hashing.inner;
-    file.write_all(&hashing.hasher.finalize()).map_err(failed)?;
-    file.sync_all().map_err(failed)?;
-    drop(file);
+    let checksum = hashing.hasher.finalize();
+    temporary.file.write_all(&checksum).map_err(failed)?;
     job.check()?;
-    fs::rename(&temporary.path, path).map_err(failed)?;
-    temporary.done = true;
-    sync_directory(path);
-    Ok(())
-}
-
-/// A file under a temporary name, deleted unless it was put in place.
-struct Temporary {
-    path: PathBuf,
-    file: Option<File>,
-    done: bool,
-}
-
-impl Temporary {
-    fn beside(path: &Path) -> Result<Self> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        loop {
-            // As `bytemill/_files.py` names and finds them.
-            let chance = RandomState::new().hash_one(std::process::id()) as u32;
-            let temporary = path.with_file_name(format!(".{name}.{chance:08x}.bytemill"));
-            match File::options().write(true).create_new(true).open(&temporary) {
-                Ok(file) if files::claim(&file, &temporary) => {
-                    return Ok(Temporary { path: temporary, file: Some(file), done: false });
-                }
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(Error::io(path, error)),
-            }
-        }
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.done {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Makes a new name last. Not every system lets a directory be flushed; then it does so itself.
-fn sync_directory(path: &Path) {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    if let Ok(directory) = File::open(parent.unwrap_or(Path::new("."))) {
-        let _ = directory.sync_all();
-    }
+    temporary.commit()
 }
 
 struct Hashing<T> {
@@ -162,7 +114,7 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-type Input<'a> = BufReader<Hashing<Take<Told<'a, File>>>>;
+type Input<'a> = BufReader<Hashing<Take<Metered<'a, File>>>>;
 
 /// A counts file as a source. The checksum is compared when the last piece was given, so whoever
 /// reads to the end has read what was written.
@@ -180,7 +132,7 @@ impl<'a> FileSource<'a> {
         let failed = |error| Error::io(path, error);
         let file = files::open(path, Error::corpus)?;
         let content = file.metadata().map_err(failed)?.len().saturating_sub(CHECKSUM_SIZE);
-        let inner = Told { input: file, job }.take(content);
+        let inner = Metered { input: file, job }.take(content);
         let hashing = Hashing { inner, hasher: Sha256::new() };
         let mut input = BufReader::with_capacity(BUFFER, hashing);
         let header = read_header(&mut input, path)?;
@@ -222,7 +174,6 @@ fn read_header(input: &mut impl Read, path: &Path) -> Result<Header> {
             Err(error) => Err(Error::io(path, error)),
         }
     };
-    let number = |bytes: &[u8]| bytes.iter().rev().fold(0u32, |n, &b| n << 8 | u32::from(b));
     // A file too short for this is not one either; one that cannot be read may be.
     let magic = match read(8) {
         Err(error @ Error::Io { .. }) => return Err(error),
@@ -231,12 +182,12 @@ fn read_header(input: &mut impl Read, path: &Path) -> Result<Header> {
     if magic != MAGIC {
         return Err(bad("not a counts file".into()).with_hint("bytemill count makes counts files"));
     }
-    let version = number(&read(4)?);
-    if version != VERSION {
+    let version = files::little_endian(&read(4)?);
+    if version != u64::from(VERSION) {
         return Err(bad(format!("a counts file of version {version}, not {VERSION}"))
             .with_hint("use the bytemill that made it, or make it again with bytemill count"));
     }
-    let length = u64::from(number(&read(4)?));
+    let length = files::little_endian(&read(4)?);
     if length > MAX_HEADER {
         return Err(bad("impossible length of the header".into()).with_hint(MAKE_AGAIN));
     }
@@ -250,7 +201,7 @@ fn read_header(input: &mut impl Read, path: &Path) -> Result<Header> {
     Ok(header)
 }
 
-impl Source for FileSource<'_> {
+impl SortedCounts for FileSource<'_> {
     fn advance(&mut self) -> Result<bool> {
         if self.records.advance()? {
             return Ok(true);

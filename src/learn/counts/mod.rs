@@ -8,7 +8,7 @@
 //! and their counts are the same either way.
 //!
 //! - `counter`: a worker's loop
-//! - `run`, `merge`, `record`: sorted runs on disk
+//! - `sorted`, `record`, `spill`: counts in byte order, in memory and on disk
 //! - `file`: counts files
 //! - `results`: what counts are for
 //! - `stats`: totals, and what merging will need
@@ -16,16 +16,16 @@
 mod counter;
 mod file;
 mod list;
-mod merge;
 mod record;
 mod results;
-mod run;
+mod sorted;
+mod spill;
 mod stats;
 
 pub use list::PieceList;
-pub use merge::{Source, for_each};
 pub use results::Cursor;
-pub use run::PREFIX as SPILL_PREFIX;
+pub use sorted::{SortedCounts, for_each};
+pub use spill::PREFIX as SPILL_PREFIX;
 pub use stats::{MERGE_BYTES, MERGE_BYTES_PER_BYTE, MERGE_BYTES_PER_PIECE, Stats, megabytes};
 
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ use crate::base::threads;
 use crate::corpus::{Block, Context, Input, Inputs, Reader, Scratch, Skipped, Text};
 use crate::text::cutter::Cutter;
 use counter::Counter;
-use run::{Run, SpillDir, sweep};
+use spill::{DiskRun, SpillDir, sweep};
 
 /// Files are counted in chunks of about this many bytes: small enough for the second-level cache
 /// and for an even spread over threads, large enough for the costs of a chunk not to show.
@@ -64,7 +64,7 @@ pub struct Counts {
     /// One table per worker; the first holds the sum of what was counted before.
     tables: Vec<Table<u64>>,
     /// What went to disk, and counts files that were added.
-    runs: Vec<Run>,
+    runs: Vec<DiskRun>,
     dir: Arc<SpillDir>,
     limit: Option<Limit>,
     /// Known if nothing was added since it was asked for.
@@ -231,7 +231,7 @@ struct Room<'a> {
     share: usize,
     chunk_size: usize,
     dir: &'a Arc<SpillDir>,
-    runs: Mutex<Vec<Run>>,
+    runs: Mutex<Vec<DiskRun>>,
 }
 
 impl<'a> Room<'a> {
@@ -254,7 +254,7 @@ impl<'a> Room<'a> {
             return Ok(());
         }
         if !table.is_empty() {
-            let run = run::spill(table, self.dir, job)?;
+            let run = spill::spill(table, self.dir, job)?;
             self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
         }
         // Emptied, it keeps its memory; unless that itself is too much.
@@ -282,7 +282,7 @@ impl<'a> Room<'a> {
         ))
     }
 
-    fn into_runs(self) -> Vec<Run> {
+    fn into_runs(self) -> Vec<DiskRun> {
         self.runs.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,8 +7,12 @@
 
 use std::io::{self, BufRead, Read, Write};
 
-use super::merge::Source;
+use super::sorted::{MAKE_AGAIN, SortedCounts};
 use crate::base::error::{Error, Result};
+use crate::base::job::Job;
+
+/// Bytes that are read at a time.
+pub const BUFFER: usize = 64 << 10;
 
 /// Writes records. The pieces must come in byte order, each once.
 #[derive(Debug, Default)]
@@ -121,7 +125,7 @@ impl<R: BufRead> Decoder<R> {
             self.n_read + 1,
             self.n_records
         ))
-        .with_hint(super::file::MAKE_AGAIN)
+        .with_hint(MAKE_AGAIN)
     }
 
     fn failed(&self, error: io::Error) -> Error {
@@ -129,7 +133,7 @@ impl<R: BufRead> Decoder<R> {
     }
 }
 
-impl<R: BufRead> Source for Decoder<R> {
+impl<R: BufRead> SortedCounts for Decoder<R> {
     fn advance(&mut self) -> Result<bool> {
         if self.n_read == self.n_records {
             return Ok(false);
@@ -145,5 +149,21 @@ impl<R: BufRead> Source for Decoder<R> {
 
     fn count(&self) -> u64 {
         self.count
+    }
+}
+
+/// A reader that reports what it reads as progress of a job.
+pub struct Metered<'a, R> {
+    pub input: R,
+    pub job: Option<&'a Job>,
+}
+
+impl<R: Read> Read for Metered<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.input.read(buffer)?;
+        if let Some(job) = self.job {
+            job.advance(n as u64);
+        }
+        Ok(n)
     }
 }

@@ -7,9 +7,9 @@ use std::collections::BinaryHeap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::file::{self, FileSource, Header, MAKE_AGAIN};
-use super::merge::{self, Source};
-use super::run::{self, Run};
+use super::file::{self, FileSource, Header};
+use super::sorted::{self, MAKE_AGAIN, SortedCounts};
+use super::spill::{self, DiskRun};
 use super::{Counts, PieceList, Stats};
 use crate::base::allocator;
 use crate::base::error::{Error, Result};
@@ -34,7 +34,7 @@ impl Counts {
         job.set_total(size);
         let header = source.header().clone();
         let mut stats = Stats::default();
-        merge::for_each(&mut source, job, |piece, count| {
+        sorted::for_each(&mut source, job, |piece, count| {
             stats.add(piece, count).map_err(|error| error.in_file(&name))
         })?;
         if stats.total != header.total {
@@ -44,7 +44,7 @@ impl Counts {
         let cutter = Cutter::new(&header.pattern, &header.special_tokens)
             .map_err(|error| error.blaming_file(Error::Corpus).in_file(&name))?;
         let mut counts = Counts::new(cutter, threads);
-        counts.runs.push(Run::of_file(path.to_owned(), header.n_pieces, size));
+        counts.runs.push(DiskRun::of_file(path.to_owned(), header.n_pieces, size));
         counts.bytes_read = header.bytes_read;
         counts.skipped = header.skipped;
         counts.stats = Some(stats);
@@ -96,7 +96,7 @@ impl Counts {
                 }
             });
             if overflow {
-                return Err(merge::too_many());
+                return Err(sorted::too_many());
             }
         } else {
             self.runs.extend(other.runs.iter().cloned());
@@ -154,7 +154,7 @@ impl Counts {
     pub fn top(&mut self, n: usize, job: &Job) -> Result<Vec<(Vec<u8>, u64)>> {
         let mut best = BinaryHeap::new();
         let mut cursor = self.cursor(job)?;
-        merge::for_each(&mut cursor, job, |piece, count| {
+        sorted::for_each(&mut cursor, job, |piece, count| {
             let is_better = |worst: &Reverse<(u64, Reverse<Vec<u8>>)>| worst.0.0 < count;
             if best.len() < n || best.peek().is_some_and(is_better) {
                 best.push(Reverse((count, Reverse(piece.to_vec()))));
@@ -257,7 +257,7 @@ impl Counts {
                 let (n_pieces, n_bytes) = stats.at_least(min_piece_count);
                 list = PieceList::with_capacity(n_pieces as usize, n_bytes as usize);
             }
-            merge::for_each(&mut run.open(None)?, job, |piece, count| {
+            sorted::for_each(&mut run.open(None)?, job, |piece, count| {
                 if count >= min_piece_count {
                     list.push(piece, count);
                 }
@@ -280,7 +280,7 @@ impl Counts {
             self.spill_tables(job)?;
         }
         if self.runs.len() > 1 {
-            let (run, stats) = run::gather(self.runs.clone(), &self.dir, job)?;
+            let (run, stats) = spill::gather(self.runs.clone(), &self.dir, job)?;
             self.runs = vec![run];
             self.stats = Some(stats);
         } else if self.runs.is_empty() {
@@ -297,7 +297,7 @@ impl Counts {
         let mut stats = Stats::default();
         if let [run, ..] = &self.runs[..] {
             let mut source = run.open(None)?;
-            merge::for_each(&mut source, job, |piece, count| stats.add(piece, count))?;
+            sorted::for_each(&mut source, job, |piece, count| stats.add(piece, count))?;
             return Ok(stats);
         }
         let mut result = Ok(());
@@ -342,7 +342,7 @@ impl Counts {
         let dir = Arc::clone(&self.dir);
         for table in &mut self.tables {
             if !table.is_empty() {
-                self.runs.push(run::spill(table, &dir, job)?);
+                self.runs.push(spill::spill(table, &dir, job)?);
             }
             *table = Table::default();
         }
@@ -362,10 +362,10 @@ pub struct Cursor(Place);
 
 enum Place {
     Memory { list: PieceList, seen: usize },
-    Disk(Box<dyn Source + Send + Sync>),
+    Disk(Box<dyn SortedCounts + Send + Sync>),
 }
 
-impl Source for Cursor {
+impl SortedCounts for Cursor {
     fn advance(&mut self) -> Result<bool> {
         match &mut self.0 {
             Place::Disk(source) => source.advance(),

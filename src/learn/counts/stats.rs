@@ -4,7 +4,7 @@
 //! disk. So the need is added up while counts are gathered, by how often pieces occur: if it is
 //! too much, the least `min_piece_count` with which it would fit is known at once.
 
-use super::merge::too_many;
+use super::sorted::too_many;
 use crate::base::error::{Error, Result};
 
 /// Bytes of memory that merging takes for every byte of every piece: slots, positions, pair

@@ -27,6 +27,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use sha2::{Digest, Sha256};
 
 use crate::base::error::{Error, Result};
+use crate::base::files;
 use crate::base::memory::reserve;
 use crate::base::table::Table;
 use crate::text::cutter::Cutter;
@@ -154,7 +155,7 @@ impl Tokenizer {
             }
             hasher.update([u8::from(self.ignore_merges)]);
             self.vocab.digest(&mut hasher);
-            hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+            files::hex(&hasher.finalize())
         })
     }
 

@@ -231,7 +231,7 @@ fn damage_is_seen() {
 #[test]
 fn forged_files_are_refused() {
     struct List(Vec<(&'static [u8], u64)>, usize);
-    impl Source for List {
+    impl SortedCounts for List {
         fn advance(&mut self) -> Result<bool> {
             self.1 += 1;
             Ok(self.1 <= self.0.len())

@@ -6,14 +6,14 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::file::FileSource;
-use super::merge::{self, Merged, Source};
-use super::record::{Decoder, Encoder};
+use super::record::{BUFFER, Decoder, Encoder, Metered};
+use super::sorted::{self, Merged, SortedCounts};
 use super::stats::Stats;
 use crate::base::allocator;
 use crate::base::error::{Error, Result};
@@ -23,8 +23,6 @@ use crate::base::table::Table;
 
 /// How many runs are merged at a time: so many files are open, each with a buffer.
 const FAN_IN: usize = 64;
-/// What is read of a run at a time.
-pub const BUFFER: usize = 64 << 10;
 /// What the names of our directories begin with.
 pub const PREFIX: &str = "bytemill-spill-";
 
@@ -119,27 +117,31 @@ impl Drop for Spilled {
 
 /// Sorted counts on disk.
 #[derive(Debug, Clone)]
-pub struct Run {
-    place: Place,
+pub struct DiskRun {
+    file: RunFile,
     n_records: u64,
     size: u64,
 }
 
 #[derive(Debug, Clone)]
-enum Place {
+enum RunFile {
     Spilled(Arc<Spilled>),
     /// A counts file, which is the user's.
-    File(PathBuf),
+    Counts(PathBuf),
 }
 
-impl Run {
+impl DiskRun {
     /// A counts file as a run.
     pub fn of_file(path: PathBuf, n_records: u64, size: u64) -> Self {
-        Run { place: Place::File(path), n_records, size }
+        DiskRun { file: RunFile::Counts(path), n_records, size }
     }
 
     /// Writes a run, and tells what is in it.
-    pub fn write(source: &mut impl Source, dir: &Arc<SpillDir>, job: &Job) -> Result<(Run, Stats)> {
+    pub fn write(
+        source: &mut impl SortedCounts,
+        dir: &Arc<SpillDir>,
+        job: &Job,
+    ) -> Result<(DiskRun, Stats)> {
         let path = dir.path()?.join(format!("run-{}", dir.next.fetch_add(1, Relaxed)));
         // Made before the file, so that a failure on the way deletes it.
         let spilled = Arc::new(Spilled { path, dir: Arc::clone(dir) });
@@ -150,24 +152,30 @@ impl Run {
         let mut encoder = Encoder::default();
         let mut stats = Stats::default();
         let mut size = 0;
-        merge::for_each(source, job, |piece, count| {
+        sorted::for_each(source, job, |piece, count| {
             stats.add(piece, count)?;
             size += encoder.write(&mut out, piece, count).map_err(failed)?;
             Ok(())
         })?;
         out.flush().map_err(failed)?;
-        let run =
-            Run { place: Place::Spilled(Arc::clone(&spilled)), n_records: stats.n_pieces, size };
+        let run = DiskRun {
+            file: RunFile::Spilled(Arc::clone(&spilled)),
+            n_records: stats.n_pieces,
+            size,
+        };
         Ok((run, stats))
     }
 
     /// The pieces of the run; `job` hears of the bytes that are read.
-    pub fn open<'a>(&self, job: Option<&'a Job>) -> Result<Box<dyn Source + Send + Sync + 'a>> {
-        match &self.place {
-            Place::File(path) => Ok(Box::new(FileSource::open(path, job)?)),
-            Place::Spilled(spilled) => {
+    pub fn open<'a>(
+        &self,
+        job: Option<&'a Job>,
+    ) -> Result<Box<dyn SortedCounts + Send + Sync + 'a>> {
+        match &self.file {
+            RunFile::Counts(path) => Ok(Box::new(FileSource::open(path, job)?)),
+            RunFile::Spilled(spilled) => {
                 let file = File::open(&spilled.path).map_err(|e| Error::io(&spilled.path, e))?;
-                let input = BufReader::with_capacity(BUFFER, Told { input: file, job });
+                let input = BufReader::with_capacity(BUFFER, Metered { input: file, job });
                 let name = spilled.path.display().to_string();
                 let decoder = Decoder::new(input, name, self.n_records);
                 Ok(Box::new(Kept { decoder, _spilled: Arc::clone(spilled) }))
@@ -182,7 +190,7 @@ struct Kept<S> {
     _spilled: Arc<Spilled>,
 }
 
-impl<S: Source> Source for Kept<S> {
+impl<S: SortedCounts> SortedCounts for Kept<S> {
     fn advance(&mut self) -> Result<bool> {
         self.decoder.advance()
     }
@@ -196,35 +204,17 @@ impl<S: Source> Source for Kept<S> {
     }
 }
 
-/// Tells a job what was read.
-pub struct Told<'a, R> {
-    /// What is read from.
-    pub input: R,
-    /// Who is told.
-    pub job: Option<&'a Job>,
-}
-
-impl<R: Read> Read for Told<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = self.input.read(buffer)?;
-        if let Some(job) = self.job {
-            job.advance(n as u64);
-        }
-        Ok(n)
-    }
-}
-
 /// Writes a table as a run and empties it.
-pub fn spill(table: &mut Table<u64>, dir: &Arc<SpillDir>, job: &Job) -> Result<Run> {
+pub fn spill(table: &mut Table<u64>, dir: &Arc<SpillDir>, job: &Job) -> Result<DiskRun> {
     let sorted = std::mem::take(table).into_sorted(|| job.check())?;
-    let (run, _) = Run::write(&mut Merged::new(sorted.runs())?, dir, job)?;
+    let (run, _) = DiskRun::write(&mut Merged::new(sorted.runs())?, dir, job)?;
     *table = sorted.into_empty();
     allocator::give_back();
     Ok(run)
 }
 
 /// Merges runs into one; with many, in several passes.
-pub fn gather(runs: Vec<Run>, dir: &Arc<SpillDir>, job: &Job) -> Result<(Run, Stats)> {
+pub fn gather(runs: Vec<DiskRun>, dir: &Arc<SpillDir>, job: &Job) -> Result<(DiskRun, Stats)> {
     let mut runs = VecDeque::from(runs);
     let total = runs.iter().map(|run| run.size).sum();
     let before = job.enter(Phase::Gather, total);
@@ -233,12 +223,12 @@ pub fn gather(runs: Vec<Run>, dir: &Arc<SpillDir>, job: &Job) -> Result<(Run, St
         // Only as many as it takes for the last pass to take all.
         let surplus = runs.len().saturating_sub(FAN_IN);
         let batch = if surplus > 0 { (surplus + 1).min(FAN_IN) } else { runs.len() };
-        let batch: Vec<Run> = runs.drain(..batch).collect();
+        let batch: Vec<DiskRun> = runs.drain(..batch).collect();
         let mut sources = Vec::with_capacity(batch.len());
         for run in &batch {
             sources.push(run.open(Some(job))?);
         }
-        let (run, stats) = Run::write(&mut Merged::new(sources)?, dir, job)?;
+        let (run, stats) = DiskRun::write(&mut Merged::new(sources)?, dir, job)?;
         if runs.is_empty() {
             if before != Phase::Gather {
                 job.enter(before, 0);

@@ -1,23 +1,23 @@
-//! Many sorted sources → one, adding up the counts of what is in several.
+//! Counted pieces in byte order: what they are read from, and many such sources as one.
 
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
-use crate::base::table::SortedRun;
+use crate::base::table::TableRun;
 
-/// Records between two looks at whether to go on: far below a tenth of a second.
+/// Pieces between two checks for cancellation: far below a tenth of a second.
 const CHECK_EVERY: u64 = 1 << 14;
 
 /// Pieces in byte order with their counts.
-pub trait Source {
-    /// Goes to the next piece, the first one to begin with; false if there is none.
+pub trait SortedCounts {
+    /// Moves to the next piece, at first to the first one; false if there is none.
     fn advance(&mut self) -> Result<bool>;
-    /// The present piece.
+    /// The current piece.
     fn piece(&self) -> &[u8];
     /// Its count.
     fn count(&self) -> u64;
 }
 
-impl<S: Source + ?Sized> Source for Box<S> {
+impl<S: SortedCounts + ?Sized> SortedCounts for Box<S> {
     fn advance(&mut self) -> Result<bool> {
         (**self).advance()
     }
@@ -31,13 +31,13 @@ impl<S: Source + ?Sized> Source for Box<S> {
     }
 }
 
-impl Source for SortedRun<'_, u64> {
+impl SortedCounts for TableRun<'_, u64> {
     fn advance(&mut self) -> Result<bool> {
-        Ok(SortedRun::advance(self))
+        Ok(TableRun::advance(self))
     }
 
     fn piece(&self) -> &[u8] {
-        SortedRun::piece(self)
+        TableRun::piece(self)
     }
 
     fn count(&self) -> u64 {
@@ -45,7 +45,8 @@ impl Source for SortedRun<'_, u64> {
     }
 }
 
-/// Several sources as one.
+/// Several sources as one: the counts of a piece that is in several are added up. A binary heap of the
+/// sources makes each step O(log n) comparisons.
 #[derive(Debug)]
 pub struct Merged<S> {
     /// A heap: each is not greater than its two children, at 2 i + 1 and 2 i + 2.
@@ -54,7 +55,7 @@ pub struct Merged<S> {
     count: u64,
 }
 
-impl<S: Source> Merged<S> {
+impl<S: SortedCounts> Merged<S> {
     /// The pieces of all of these.
     pub fn new(sources: impl IntoIterator<Item = S>) -> Result<Self> {
         let mut begun = Vec::new();
@@ -63,12 +64,12 @@ impl<S: Source> Merged<S> {
                 begun.push(source);
             }
         }
-        // Sorted is a heap.
+        // A sorted list is a heap.
         begun.sort_by(|a, b| a.piece().cmp(b.piece()));
         Ok(Merged { sources: begun, piece: Vec::new(), count: 0 })
     }
 
-    /// Moves the first source on, and to its place.
+    /// Advances the first source and restores the heap.
     fn step(&mut self) -> Result<()> {
         if !self.sources[0].advance()? {
             self.sources.swap_remove(0);
@@ -92,7 +93,7 @@ impl<S: Source> Merged<S> {
     }
 }
 
-impl<S: Source> Source for Merged<S> {
+impl<S: SortedCounts> SortedCounts for Merged<S> {
     fn advance(&mut self) -> Result<bool> {
         let Some(first) = self.sources.first() else { return Ok(false) };
         self.piece.clear();
@@ -117,14 +118,17 @@ impl<S: Source> Source for Merged<S> {
     }
 }
 
-/// The error of counts beyond what numbers hold, which only made-up files reach.
+/// The remedy for a damaged counts file.
+pub const MAKE_AGAIN: &str = "the file is damaged or incomplete; make it again with bytemill count";
+
+/// The error for a sum of counts beyond 63 bits, which only made-up files reach.
 pub fn too_many() -> Error {
-    Error::corpus("the counts add up to more than 2^63").with_hint(super::file::MAKE_AGAIN)
+    Error::corpus("the counts add up to more than 2^63").with_hint(MAKE_AGAIN)
 }
 
-/// Calls `visit` with all that a source gives.
+/// Calls `visit` for every piece of a source.
 pub fn for_each(
-    source: &mut impl Source,
+    source: &mut impl SortedCounts,
     job: &Job,
     mut visit: impl FnMut(&[u8], u64) -> Result<()>,
 ) -> Result<()> {
