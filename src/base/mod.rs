@@ -1,6 +1,7 @@
 //! What knows nothing of text: errors, jobs, memory, files.
 
 pub mod allocator;
+pub mod cpu;
 pub mod error;
 pub mod files;
 pub mod job;

@@ -68,7 +68,11 @@ extern "C" fn take(data: *mut c_void) {
             return;
         }
         // A panic must not unwind through C frames, nor end a thread that is not ours.
-        if caught(|| Ok((all.work)(i))).is_err() {
+        let call = || {
+            (all.work)(i);
+            Ok(())
+        };
+        if caught(call).is_err() {
             all.panicked.store(true, Ordering::Relaxed);
         }
     }

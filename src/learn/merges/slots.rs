@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::Base;
+use super::base::Base;
 use super::id::Id;
 use super::neighbours::Neighbours;
 use super::pairs::Pair;

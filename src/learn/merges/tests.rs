@@ -2,9 +2,12 @@
 
 use proptest::prelude::*;
 
+use super::learner::learn_with;
 use super::*;
 use crate::base::error::Error;
-use crate::base::job::Phase;
+use crate::base::job::{Job, Phase};
+use crate::base::threads::{Idle, Team};
+use crate::learn::counts::PieceList;
 use crate::naive;
 
 fn list(pieces: &[(Vec<u8>, u64)]) -> PieceList {

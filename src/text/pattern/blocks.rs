@@ -15,9 +15,8 @@
 //! The compares exist for AVX-512, AVX2 and, in plain Rust, for everything else; `scanners.rs` is
 //! what all of them are tested against.
 
-use std::sync::OnceLock;
-
 use super::classes::{LETTER, NUMBER, SPACE, char_at, wide_char_at};
+use crate::base::cpu::Level;
 
 /// Bytes in a block.
 const BLOCK: usize = 64;
@@ -65,46 +64,12 @@ impl Letters {
     }
 }
 
-/// The ways to make masks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
-    /// Plain Rust.
-    Portable,
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
-}
-
-impl Level {
-    /// All that this processor has, the fastest last.
-    pub fn available() -> Vec<Level> {
-        #[allow(unused_mut)]
-        let mut levels = vec![Level::Portable];
-        #[cfg(target_arch = "x86_64")]
-        {
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1") {
-                levels.push(Level::Avx2);
-            }
-            if is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("bmi1") {
-                levels.push(Level::Avx512);
-            }
-        }
-        levels
-    }
-
-    fn best() -> Level {
-        static BEST: OnceLock<Level> = OnceLock::new();
-        *BEST.get_or_init(|| Level::available().pop().unwrap_or(Level::Portable))
-    }
-}
-
 /// As [`super::scanners::Scanner::scan`], for `gpt2`.
 pub fn scan_gpt2(text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
     scan_at_level(Level::best(), text, from, limit, ends)
 }
 
-/// The same with the given level, which must be available.
+/// The same with the given level.
 pub fn scan_at_level(
     level: Level,
     text: &[u8],
@@ -113,31 +78,31 @@ pub fn scan_at_level(
     ends: &mut Vec<usize>,
 ) -> usize {
     match level {
-        Level::Portable => scan_blocks(text, from, limit, ends, portable, portable_letters),
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the level is available, so the processor has the features.
-        Level::Avx2 => unsafe { scan_avx2(text, from, limit, ends) },
+        // SAFETY: the token proves that the processor has the features that the function enables.
+        Level::Avx2(_) => unsafe { scan_avx2(text, from, limit, ends) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        Level::Avx512 => unsafe { scan_avx512(text, from, limit, ends) },
+        // SAFETY: the token proves that the processor has the features that the function enables.
+        Level::Avx512(_) => unsafe { scan_avx512(text, from, limit, ends) },
+        _ => scan_blocks(text, from, limit, ends, portable, portable_letters),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
 fn scan_avx2(text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
-    // SAFETY: this function has the features that the masks need.
+    // SAFETY: the closure is called within this function, which has the features that the masks need.
     let masks = |block: &_| unsafe { x86::avx2(block) };
-    // SAFETY: as above.
+    // SAFETY: the closure is called within this function, which has the features that the masks need.
     scan_blocks(text, from, limit, ends, masks, |block| unsafe { x86::avx2_letters(block) })
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt,lzcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx2,bmi1,bmi2,popcnt,lzcnt")]
 fn scan_avx512(text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
-    // SAFETY: this function has the features that the masks need.
+    // SAFETY: the closure is called within this function, which has the features that the masks need.
     let masks = |block: &_| unsafe { x86::avx512(block) };
-    // SAFETY: as above.
+    // SAFETY: the closure is called within this function, which has the features that the masks need.
     scan_blocks(text, from, limit, ends, masks, |block| unsafe { x86::avx512_letters(block) })
 }
 

@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-use super::{Recognise, Tokenizer, Worker};
+use super::tokenizer::{Recognise, Tokenizer};
+use super::worker::Worker;
 use crate::base::error::Result;
 use crate::base::job::Job;
 use crate::base::pages;

@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 
-use super::Tokenizer;
+use super::tokenizer::Tokenizer;
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
 use crate::learn::counts::{Counts, for_each};

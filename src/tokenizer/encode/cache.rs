@@ -11,66 +11,67 @@ use crate::base::pages::{Pages, Plain, prefetch_line};
 use crate::base::table::{Key, hash};
 use crate::text::keys::Record;
 
-/// How much memory the cache of a worker may take, if nothing else is said.
-pub const USUAL: usize = 64 << 20;
-/// For streams, which promise to need little memory.
-pub const SMALL: usize = 128 << 10;
+/// Memory that the caches of a worker may take by default.
+pub const DEFAULT_BYTES: usize = 64 << 20;
+/// The same for streams, which promise to need little memory.
+pub const STREAM_BYTES: usize = 128 << 10;
 
-/// Encodings of up to this many ids stand in the entry.
-const KEPT: usize = 3;
-/// Longer ones elsewhere; a short piece has at most 15.
-pub const MOST: usize = 16;
-/// So many ids has a piece whose ids are not known yet; the first is the number of an unseen piece.
-const EXPECTED: u32 = u32::MAX;
+/// Encodings of up to this many ids are stored in the entry itself.
+const MAX_INLINE_IDS: usize = 3;
+/// Longer ones elsewhere; a short piece has at most 15 ids.
+pub const MAX_IDS: usize = 16;
+/// The number of ids of a piece that is still to be merged; its first id is its number among the
+/// pending pieces.
+const PENDING: u32 = u32::MAX;
 /// Entries in a cache line.
 const LINE: usize = 2;
-/// Lines that a piece may stand in: so many that hardly ever all are full while the table grows.
-const LINES: usize = 8;
-/// Entries at first.
-const FIRST: usize = 1 << 10;
-/// Entries up to which growing needs no reason.
-const TRIAL: usize = 1 << 14;
-/// Of pieces in text that does not repeat itself, one in so many is kept.
-const SOME: usize = 8;
-/// Pieces not found after which what was before counts half.
-const LATELY: usize = 1 << 16;
+/// Cache lines that a lookup probes at most; hardly ever are all of them full while the table grows.
+const MAX_PROBE_LINES: usize = 8;
+/// Size of a new cache.
+const INITIAL_ENTRIES: usize = 1 << 10;
+/// Up to this size the cache grows whatever its hit rate.
+const MIN_TRIED_ENTRIES: usize = 1 << 14;
+/// In text that hardly repeats itself, one new piece in this many is cached.
+const KEEP_ONE_IN: usize = 8;
+/// After this many misses, the counts of hits and misses are halved.
+const MISSES_REMEMBERED: usize = 1 << 16;
 
 #[repr(C, align(32))]
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     /// 0: nothing here.
     key: Key,
-    /// The ids; of more than [`KEPT`], the first is where they stand in `more`.
-    ids: [u32; KEPT],
+    /// The ids; of more than [`MAX_INLINE_IDS`], the first is where they stand in `more`.
+    ids: [u32; MAX_INLINE_IDS],
     n: u32,
 }
 
 // SAFETY: numbers.
 unsafe impl Plain for Entry {}
 
-/// Pieces that were looked up.
+/// The result of looking up a batch of pieces.
 #[derive(Debug, Default)]
 pub struct Looked {
-    /// The ids of those that were there.
+    /// The ids of the pieces found.
     pub known: Vec<u32>,
-    /// Those that were not.
-    pub unseen: Vec<Unseen>,
-    /// Of these, those that are too long for the cache: which, and where in the text.
+    /// The pieces not found.
+    pub pending: Vec<PendingPiece>,
+    /// Of these, those too long for the cache: their number, and their place in the text.
     pub long: Vec<(usize, Range<usize>)>,
 }
 
-/// A piece that was not in the cache.
+/// A piece that was not in the cache and has to be merged.
 #[derive(Debug, Clone, Copy)]
-pub struct Unseen {
+pub struct PendingPiece {
     pub key: Key,
     pub hash: u64,
-    /// The number of the first one like it.
+    /// The number of the first equal pending piece, itself if there is none.
     pub same: u32,
-    /// Whether the cache expects its ids.
+    /// Whether an entry waits for its ids.
     pub expected: bool,
     /// How many known ids come before it.
     pub at: u32,
-    /// Its ids, once they are found: where, and how many. 0: not yet.
+    /// Its ids, once merged: where they start, and how many. 0: not merged yet.
     pub start: usize,
     pub n: usize,
 }
@@ -89,7 +90,7 @@ impl Lines {
         self.entries.wrapping_add(hash as usize & self.mask)
     }
 
-    /// Brings the place of a piece closer before it is asked for.
+    /// Prefetches the line of a piece.
     #[inline(always)]
     pub fn prefetch(self, hash: u64) {
         prefetch_line(self.of(hash));
@@ -100,7 +101,7 @@ impl Lines {
 #[derive(Debug)]
 pub struct Cache {
     entries: Pages<Entry>,
-    more: Vec<[u32; MOST]>,
+    more: Vec<[u32; MAX_IDS]>,
     /// Places in `more` that are free again.
     free: Vec<u32>,
     len: usize,
@@ -113,7 +114,7 @@ pub struct Cache {
 impl Cache {
     /// A cache of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        let entries = Pages::new(FIRST);
+        let entries = Pages::new(INITIAL_ENTRIES);
         Cache { entries, more: Vec::new(), free: Vec::new(), len: 0, hits: 0, misses: 0, limit }
     }
 
@@ -134,12 +135,12 @@ impl Cache {
     }
 
     /// Looks pieces up, the first of which starts at `start` in its text. Those that are not here
-    /// are expected from now on: who asks for such a piece again is told that it is unseen too, and
+    /// are expected from now on: who asks for such a piece again is told that it is pending too, and
     /// like which one, until it is [filled](Cache::fill) in.
     #[inline(always)]
     pub fn look_up(&mut self, records: &[Record], start: usize, looked: &mut Looked) {
         let mut len = looked.known.len();
-        looked.known.reserve(records.len() * MOST);
+        looked.known.reserve(records.len() * MAX_IDS);
         let mut lines = self.lines();
         let (out, mut start, mut hits) = (looked.known.as_mut_ptr(), start, 0);
         for record in records {
@@ -152,12 +153,16 @@ impl Cache {
             };
             // Which of the two is no branch, for it could not be predicted.
             let entry = if other.key == record.key { other } else { one };
-            if entry.key == record.key && entry.n as usize <= KEPT {
+            if entry.key == record.key && entry.n as usize <= MAX_INLINE_IDS {
                 // Always all of them and the number behind, sixteen bytes: what is too much is
                 // written over by the next.
                 // SAFETY: the number is behind the ids, and there is room for more than that.
                 unsafe {
-                    std::ptr::copy_nonoverlapping((&raw const entry.ids).cast(), out, KEPT + 1)
+                    std::ptr::copy_nonoverlapping(
+                        (&raw const entry.ids).cast(),
+                        out,
+                        MAX_INLINE_IDS + 1,
+                    )
                 };
                 len += entry.n as usize;
                 hits += 1;
@@ -178,7 +183,7 @@ impl Cache {
     /// how many ids were written to `out`.
     ///
     /// # Safety
-    /// `out` must be valid for writing [`MOST`] ids.
+    /// `out` must be valid for writing [`MAX_IDS`] ids.
     #[cold]
     #[inline(never)]
     unsafe fn look_closer(
@@ -190,20 +195,27 @@ impl Cache {
         looked: &mut Looked,
     ) -> usize {
         let Record { key, hash, end } = *record;
-        let number = looked.unseen.len() as u32;
-        let mut unseen =
-            Unseen { key, hash, same: number, expected: false, at: at as u32, start: 0, n: 0 };
+        let number = looked.pending.len() as u32;
+        let mut pending = PendingPiece {
+            key,
+            hash,
+            same: number,
+            expected: false,
+            at: at as u32,
+            start: 0,
+            n: 0,
+        };
         if record.is_long() {
             looked.long.push((number as usize, start..end));
-            looked.unseen.push(unseen);
+            looked.pending.push(pending);
             return 0;
         }
         for at in self.places(hash) {
             let entry = self.entries[at];
             if entry.key == key {
-                if entry.n == EXPECTED {
-                    unseen.same = entry.ids[0];
-                    looked.unseen.push(unseen);
+                if entry.n == PENDING {
+                    pending.same = entry.ids[0];
+                    looked.pending.push(pending);
                     return 0;
                 }
                 let home = self.line(hash) + LINE - 1;
@@ -212,8 +224,11 @@ impl Cache {
                     self.entries.swap(at, home);
                 }
                 let n = entry.n as usize;
-                let ids =
-                    if n <= KEPT { &entry.ids } else { &self.more[entry.ids[0] as usize][..] };
+                let ids = if n <= MAX_INLINE_IDS {
+                    &entry.ids
+                } else {
+                    &self.more[entry.ids[0] as usize][..]
+                };
                 self.hits += 1;
                 // SAFETY: as the caller promises.
                 unsafe { std::ptr::copy_nonoverlapping(ids.as_ptr(), out, n) };
@@ -223,27 +238,27 @@ impl Cache {
                 break;
             }
         }
-        unseen.expected = self.expect(key, hash, number);
-        looked.unseen.push(unseen);
+        pending.expected = self.expect(key, hash, number);
+        looked.pending.push(pending);
         0
     }
 
     /// Where a piece may stand, the best place first.
     fn places(&self, hash: u64) -> impl Iterator<Item = usize> + use<> {
         let (line, mask) = (self.line(hash), self.entries.len() - 1);
-        (0..LINES * LINE).map(move |i| (line + i) & mask)
+        (0..MAX_PROBE_LINES * LINE).map(move |i| (line + i) & mask)
     }
 
-    /// Makes room for a piece that is not here, the unseen one of this number, unless it does not
+    /// Makes room for a piece that is not here, the pending one of this number, unless it does not
     /// pay.
     fn expect(&mut self, key: Key, hash: u64, number: u32) -> bool {
         self.misses += 1;
         // Fuller, pieces would be far from their lines, and what is not here long looked for.
-        let mut reach = LINES * LINE;
+        let mut reach = MAX_PROBE_LINES * LINE;
         if self.len * 8 >= self.entries.len() * 5 {
             // Text that does not repeat itself gains nothing by being remembered; but some of it
             // is, or nobody would notice when it begins to.
-            if !self.pays() && !self.misses.is_multiple_of(SOME) {
+            if !self.pays() && !self.misses.is_multiple_of(KEEP_ONE_IN) {
                 return false;
             }
             if !self.grow() {
@@ -255,23 +270,23 @@ impl Cache {
         let at = free.unwrap_or_else(|| self.line(hash) + self.misses % LINE);
         self.len += usize::from(free.is_some());
         let old = self.entries[at];
-        if old.n as usize > KEPT && old.n != EXPECTED {
+        if old.n as usize > MAX_INLINE_IDS && old.n != PENDING {
             self.free.push(old.ids[0]);
         }
-        self.entries[at] = Entry { key, ids: [number, 0, 0], n: EXPECTED };
+        self.entries[at] = Entry { key, ids: [number, 0, 0], n: PENDING };
         true
     }
 
     /// Keeps the ids of a piece that was expected, if there is still room for them.
     pub fn fill(&mut self, key: Key, hash: u64, ids: &[u32]) {
         let Some(at) = self.places(hash).find(|&at| self.entries[at].key == key) else { return };
-        let mut entry = Entry { key, ids: [0; KEPT], n: ids.len() as u32 };
-        if ids.len() <= KEPT {
+        let mut entry = Entry { key, ids: [0; MAX_INLINE_IDS], n: ids.len() as u32 };
+        if ids.len() <= MAX_INLINE_IDS {
             entry.ids[..ids.len()].copy_from_slice(ids);
         } else if let Some(place) = self.place_for(ids) {
             entry.ids[0] = place;
         } else {
-            entry = Entry { key: 0, ids: [0; KEPT], n: 0 };
+            entry = Entry { key: 0, ids: [0; MAX_INLINE_IDS], n: 0 };
             self.len -= 1;
         }
         self.entries[at] = entry;
@@ -284,7 +299,7 @@ impl Cache {
 
     /// Puts ids where there is room for many.
     fn place_for(&mut self, ids: &[u32]) -> Option<u32> {
-        let mut all = [0; MOST];
+        let mut all = [0; MAX_IDS];
         all[..ids.len()].copy_from_slice(ids);
         if let Some(place) = self.free.pop() {
             self.more[place as usize] = all;
@@ -298,16 +313,16 @@ impl Cache {
     }
 
     fn heap_bytes(&self) -> usize {
-        self.entries.len() * size_of::<Entry>() + self.more.len() * size_of::<[u32; MOST]>()
+        self.entries.len() * size_of::<Entry>() + self.more.len() * size_of::<[u32; MAX_IDS]>()
     }
 
     /// Whether most pieces are found, of late.
     fn pays(&mut self) -> bool {
-        if self.misses > LATELY {
+        if self.misses > MISSES_REMEMBERED {
             self.hits /= 2;
             self.misses /= 2;
         }
-        self.hits >= self.misses || self.entries.len() < TRIAL
+        self.hits >= self.misses || self.entries.len() < MIN_TRIED_ENTRIES
     }
 
     /// Makes the table twice as large, if that is allowed and of use.

@@ -1,6 +1,6 @@
 //! Where each token stands in the text.
 
-use super::{Recognise, Tokenizer};
+use super::tokenizer::{Recognise, Tokenizer};
 use crate::base::error::Result;
 
 /// A token's place, half open: in bytes and in characters.

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{OpenPiece, Recognise, Tokenizer, Worker, cache};
+use super::cache;
+use super::tokenizer::{Recognise, Tokenizer};
+use super::window::OpenPiece;
+use super::worker::Worker;
 use crate::base::error::Result;
 use crate::text::cutter::Cutter;
 use crate::text::specials::Specials;
@@ -48,7 +51,7 @@ impl Stream {
             tokenizer,
             recognise,
             cutter,
-            worker: Worker::new(cache::SMALL),
+            worker: Worker::new(cache::STREAM_BYTES),
             buffer: Vec::new(),
             threshold: PATIENCE,
             taken: 0,

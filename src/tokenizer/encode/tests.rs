@@ -5,12 +5,18 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::*;
+use super::Stream;
+use super::cache;
+use super::tokenizer::*;
+use super::worker::{Merger, Worker};
 use crate::base::job::{Job, Phase};
 use crate::learn::counts::Counts;
 use crate::learn::merges::{Options, TieBreak};
 use crate::naive;
+use crate::text::cutter::Cutter;
+use crate::text::specials::Segment;
 use crate::tokenizer::learn::learn;
+use crate::tokenizer::spec::{MergeRule, Spec};
 
 mod window;
 
@@ -411,7 +417,7 @@ fn what_waits_comes_in_its_place() {
     assert_eq!(ids(&tokenizer, text.as_bytes()), expected);
     tokenizer.vocab().joins(true);
     // On a processor that cannot merge side by side.
-    let mut worker = Worker::new(cache::USUAL).without_lanes();
+    let mut worker = Worker::new(cache::DEFAULT_BYTES).without_lanes();
     let mut got = Vec::new();
     tokenizer.encode_with(&mut worker, text.as_bytes(), &Recognise::All, &mut got).unwrap();
     assert_eq!(got, expected);
@@ -426,9 +432,9 @@ fn what_waits_comes_in_its_place() {
 /// Every processor must give the same: lanes against one piece after the other.
 #[test]
 fn side_by_side_is_one_by_one() {
-    use super::lanes::Lanes;
-    use super::small::Small;
-    if !Lanes::available() {
+    use super::merge_lanes::MergeLanes;
+    use super::short_merge::ShortMerge;
+    if MergeLanes::new().is_none() {
         return;
     }
     let tokenizer = trained("gpt2", 380);
@@ -443,7 +449,7 @@ fn side_by_side_is_one_by_one() {
     ))| {
         let keys: Vec<_> =
             pieces.iter().map(|piece| crate::base::table::key(piece, 0, piece.len())).collect();
-        let (mut lanes, mut small) = (Lanes::default(), Small::default());
+        let (mut lanes, mut small) = (MergeLanes::new().unwrap(), ShortMerge::default());
         let mut got = vec![vec![]; pieces.len()];
         lanes.merge(&keys, pairs, |i, ranks| got[i] = ranks.to_vec());
         for (piece, got) in pieces.iter().zip(got) {

@@ -27,12 +27,13 @@
 
 use std::collections::HashMap;
 
-use super::{Merger, Recognise, Tokenizer};
+use super::tokenizer::{Recognise, Tokenizer};
+use super::worker::Merger;
 use crate::base::error::Result;
 use crate::base::memory::reserve;
 use crate::text::keys::BATCH;
 use crate::text::specials::Segment;
-use crate::tokenizer::vocab::NONE;
+use crate::tokenizer::merge::NONE;
 
 /// Text of a window, unless the vocabulary has very long tokens.
 const WINDOW: usize = 128 << 10;

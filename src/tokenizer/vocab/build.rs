@@ -3,14 +3,22 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
-use super::{IdMap, MAX_TOKENS, NONE, PairRanks, Vocab};
+use super::pair_ranks::PairRanks;
+use super::tables::{IdMap, MAX_TOKENS, Vocab};
 use crate::base::error::{Error, Result};
 use crate::base::table::Table;
 use crate::learn::merges::MAX_TOKEN_LENGTH;
-use crate::tokenizer::merge::{self, Rule, Scratch};
+use crate::tokenizer::merge::{self, NONE, Rule, Scratch};
 use crate::tokenizer::spec::{Merge, MergeRule, Spec, TokenList};
 
-pub fn build(spec: &Spec) -> Result<Vocab> {
+impl Vocab {
+    /// A checked vocabulary from plain data.
+    pub fn new(spec: &Spec) -> Result<Self> {
+        build(spec)
+    }
+}
+
+fn build(spec: &Spec) -> Result<Vocab> {
     let tokens = ordinary_tokens(spec)?;
     if tokens.len() + spec.specials.len() > MAX_TOKENS {
         return Err(Error::tokenizer(format!(
@@ -345,7 +353,7 @@ fn assemble(
 }
 
 /// Token bytes for a message.
-pub fn shown(token: &[u8]) -> String {
+fn shown(token: &[u8]) -> String {
     let mut text = format!("{:?}", String::from_utf8_lossy(token));
     if std::str::from_utf8(token).is_err() {
         text = format!("\"{}\"", token.escape_ascii());

@@ -1,45 +1,12 @@
 //! Ids → bytes.
 //!
-//! A token is found by one look at a table of places and copied sixteen bytes at a time, whatever
-//! its length: what is too much is written over by the next. Only longer tokens, and the last few,
-//! are copied as what they are.
+//! A token is found by one lookup in a table of places and copied as one block of sixteen bytes,
+//! whatever its length: the excess is overwritten by the next token. Only longer tokens, and the last
+//! few, are copied at their exact length.
 
-use super::{IdMap, Vocab};
+use super::places::BLOCK;
+use super::tables::Vocab;
 use crate::base::error::Result;
-
-/// Bytes that are copied at once.
-const BLOCK: usize = 16;
-
-/// Where the bytes of tokens are, by id.
-#[derive(Debug)]
-pub struct Places {
-    /// `start << 32 | length`; 0: no such id. A token is never empty.
-    by_id: Vec<u64>,
-    /// All tokens end to end, and a block of zeros.
-    bytes: Vec<u8>,
-}
-
-impl Places {
-    fn new(vocab: &Vocab) -> Self {
-        let mut places = Places { by_id: Vec::new(), bytes: Vec::new() };
-        // Special tokens may make it more than 4 GiB; then there is no such table.
-        let n_bytes =
-            vocab.bytes.len() + vocab.specials.iter().map(|s| s.text.len()).sum::<usize>();
-        if u32::try_from(n_bytes).is_err() || matches!(vocab.ranks, IdMap::Sparse(_)) {
-            return places;
-        }
-        places.by_id.resize(vocab.max_id() as usize + 1, 0);
-        places.bytes.reserve(n_bytes + BLOCK);
-        let ordinary = (0..vocab.n_ranks() as u32).map(|r| (vocab.rank_id(r), vocab.rank_bytes(r)));
-        let special = vocab.specials.iter().map(|s| (s.id, s.text.as_bytes()));
-        for (id, token) in ordinary.chain(special) {
-            places.by_id[id as usize] = (places.bytes.len() as u64) << 32 | token.len() as u64;
-            places.bytes.extend_from_slice(token);
-        }
-        places.bytes.resize(n_bytes + BLOCK, 0);
-        places
-    }
-}
 
 /// A number that an id can be given as.
 pub trait Id: Copy {
@@ -62,10 +29,6 @@ impl Id for u16 {
 }
 
 impl Vocab {
-    fn places(&self) -> &Places {
-        self.places.get_or_init(|| Places::new(self))
-    }
-
     /// How many bytes ids stand for. Unknown ids are an error that says which.
     pub fn decoded_len(&self, ids: &[impl Id]) -> Result<usize> {
         let places = self.places();

@@ -5,8 +5,6 @@
 //! side (a character of most scripts), as many as a token has there. The answer is never no where
 //! it should be yes; it may be yes without need, for the contexts share the bits of one table.
 
-use super::Vocab;
-
 /// Bytes on each side.
 const REACH: usize = 3;
 /// How many bytes a token has before and behind a place: one, two, or three and more.
@@ -56,14 +54,13 @@ fn middle(context: u64) -> usize {
 }
 
 impl Joins {
-    /// Of a vocabulary.
-    pub fn new(vocab: &Vocab) -> Self {
-        let n_places: usize = (0..vocab.n_ranks() as u32).map(|r| vocab.rank_bytes(r).len()).sum();
+    /// The contexts of these tokens.
+    pub fn new<'a, T: Iterator<Item = &'a [u8]>>(tokens: impl Fn() -> T) -> Self {
+        let n_places: usize = tokens().map(<[u8]>::len).sum();
         let log = (n_places * 4).next_power_of_two().trailing_zeros().clamp(10, 23);
         let mut joins =
             Joins { kinds: vec![0; 1 << 16], contexts: vec![0; 1 << (log - 6)], shift: 64 - log };
-        for rank in 0..vocab.n_ranks() as u32 {
-            let token = vocab.rank_bytes(rank);
+        for token in tokens() {
             for at in 1..token.len() {
                 let kind = (at.min(REACH) - 1) * REACH + (token.len() - at).min(REACH) - 1;
                 let context = context(token, at);

@@ -6,9 +6,9 @@
 //! side by side. Most questions are about pairs that do not merge; a bit for every hash, in a table
 //! that the second-level cache holds, answers nearly all of these.
 
-use super::NONE;
 use crate::base::pages::Pages;
 use crate::base::seed::seed;
+use crate::tokenizer::merge::NONE;
 
 const BITS: u32 = 21;
 const MASK: u64 = (1 << BITS) - 1;

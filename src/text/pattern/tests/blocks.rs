@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::ALPHABET;
-use crate::text::pattern::blocks::{Level, scan_at_level};
+use crate::base::cpu::Level;
+use crate::text::pattern::blocks::scan_at_level;
 use crate::text::pattern::scanners::scan_gpt2_by_piece;
 
 fn agree(text: &[u8]) {

@@ -4,10 +4,12 @@
 //! neighbours are found by counting zeros. The rank of a place's merge and the place itself are one
 //! number, so that the least of them says what to merge and where, the leftmost of equal ranks.
 
+#[cfg(target_arch = "x86_64")]
+use crate::base::cpu::Level;
 use crate::tokenizer::vocab::PairRanks;
 
 /// The longest piece.
-pub const MOST: usize = 64;
+pub const MAX_LENGTH: usize = 64;
 
 /// Bits of a place.
 const BITS: u32 = 6;
@@ -16,36 +18,31 @@ const NOTHING: u32 = u32::MAX << BITS;
 
 /// The tokens of a piece: `n` of them, by rank.
 #[derive(Debug)]
-pub struct Small {
-    pub ranks: [u32; MOST],
+pub struct ShortMerge {
+    pub ranks: [u32; MAX_LENGTH],
     pub n: usize,
 }
 
-impl Default for Small {
+impl Default for ShortMerge {
     fn default() -> Self {
-        Small { ranks: [0; MOST], n: 0 }
+        ShortMerge { ranks: [0; MAX_LENGTH], n: 0 }
     }
 }
 
-impl Small {
-    /// Merges a piece of 1 to [`MOST`] bytes.
+impl ShortMerge {
+    /// Merges a piece of 1 to [`MAX_LENGTH`] bytes.
     #[inline]
     pub fn merge(&mut self, piece: &[u8], pairs: &PairRanks) {
         #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx2")
-            && std::arch::is_x86_feature_detected!("bmi1")
-            && std::arch::is_x86_feature_detected!("bmi2")
-            && std::arch::is_x86_feature_detected!("lzcnt")
-        {
-            // SAFETY: the processor has what is asked for.
-            unsafe { self.merge_avx2(piece, pairs) };
-            return;
+        if Level::best() != Level::Portable {
+            // SAFETY: every other level has the features that the function enables.
+            return unsafe { self.merge_avx2(piece, pairs) };
         }
         self.merge_sized(piece, pairs);
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
     fn merge_avx2(&mut self, piece: &[u8], pairs: &PairRanks) {
         self.merge_sized(piece, pairs);
     }
@@ -56,7 +53,7 @@ impl Small {
             0..=8 => self.merge_within::<8>(piece, pairs),
             9..=16 => self.merge_within::<16>(piece, pairs),
             17..=32 => self.merge_within::<32>(piece, pairs),
-            _ => self.merge_within::<MOST>(piece, pairs),
+            _ => self.merge_within::<MAX_LENGTH>(piece, pairs),
         }
     }
 
@@ -85,7 +82,7 @@ impl Small {
             if least >= NOTHING {
                 break;
             }
-            let (at, rank) = ((least % MOST as u32) as usize % N, least >> BITS);
+            let (at, rank) = ((least % MAX_LENGTH as u32) as usize % N, least >> BITS);
             // The right one of the two goes.
             let behind = live & (u64::MAX - 1) << at;
             let right = behind.trailing_zeros() as usize % N;
@@ -105,7 +102,7 @@ impl Small {
         }
         self.n = 0;
         while live != 0 {
-            self.ranks[self.n % MOST] = tokens[live.trailing_zeros() as usize % N];
+            self.ranks[self.n % MAX_LENGTH] = tokens[live.trailing_zeros() as usize % N];
             self.n += 1;
             live &= live - 1;
         }

@@ -2,10 +2,11 @@
 //!
 //! Merging a piece by itself is a chain in which everything waits for the one before: the least of
 //! the ranks, the merge, two look-ups in a large table, the least again. Sixteen such chains at once
-//! wait together; a lane that is done takes the next piece. As in [`super::small`], a token stands
+//! wait together; a lane that is done takes the next piece. As in [`super::short_merge`], a token stands
 //! where its first byte does, which places have one is a bit mask, and a rank and its place are one
 //! number. Processors without AVX-512 merge piece by piece.
 
+use crate::base::cpu::{Avx512, Level};
 use crate::base::table::{Key, key_bytes};
 use crate::tokenizer::vocab::PairRanks;
 
@@ -23,43 +24,33 @@ struct Row([u32; LANES]);
 
 /// What merging side by side needs.
 #[derive(Debug)]
-pub struct Lanes {
+pub struct MergeLanes {
     /// By place: the tokens there.
     tokens: [Row; LANES],
     /// By place: the rank of the merge of the token there and the next, and the place.
     merges: [Row; LANES],
     /// By lane: which places have a token.
     live: Row,
+    #[cfg_attr(target_arch = "x86_64", expect(dead_code, reason = "its existence is the proof"))]
+    level: Avx512,
 }
 
-impl Default for Lanes {
-    fn default() -> Self {
-        Lanes {
+impl MergeLanes {
+    /// None if the processor has no AVX-512.
+    pub fn new() -> Option<Self> {
+        let Level::Avx512(level) = Level::best() else { return None };
+        Some(MergeLanes {
             tokens: [Row([0; LANES]); LANES],
             merges: [Row([NOTHING; LANES]); LANES],
             live: Row([0; LANES]),
-        }
-    }
-}
-
-impl Lanes {
-    /// Whether this processor has what it takes.
-    #[inline]
-    pub fn available() -> bool {
-        #[cfg(target_arch = "x86_64")]
-        return std::arch::is_x86_feature_detected!("avx512f")
-            && std::arch::is_x86_feature_detected!("avx512cd")
-            && std::arch::is_x86_feature_detected!("bmi1");
-        #[cfg(not(target_arch = "x86_64"))]
-        return false;
+            level,
+        })
     }
 
-    /// Merges pieces. `done` is told the tokens of each as it is finished, in no particular order.
-    /// Only where it is [available](Lanes::available).
+    /// Merges pieces. `done` gets the tokens of each as it is finished, in no particular order.
     pub fn merge(&mut self, pieces: &[Key], pairs: &PairRanks, done: impl FnMut(usize, &[u32])) {
-        assert!(Self::available());
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the processor has what is asked for.
+        // SAFETY: `self.level` proves that the processor has the features that the function enables.
         unsafe {
             self.merge_avx512(pieces, pairs, done);
         }
@@ -85,7 +76,7 @@ impl Lanes {
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512cd,bmi1")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx2,bmi1,bmi2,popcnt,lzcnt")]
     fn merge_avx512(
         &mut self,
         pieces: &[Key],

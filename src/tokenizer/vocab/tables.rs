@@ -1,36 +1,17 @@
-//! Tokens ↔ ids: a checked [`Spec`] turned into tables.
-//!
-//! Inside, tokens are numbered by *rank*: the 256 bytes, then the result of each merge in the
-//! order of the merges, then tokens that no merge makes. So a rank says both which token and how
-//! early its merge comes, and one number answers "what do these two become, and when". Ids are
-//! the outside's numbers, translated on the way in and out.
-//!
-//! One merge per token is enough, even where a file lists several that make the same token (as
-//! files converted from tiktoken ranks do). What happens within a stretch of text that becomes a
-//! token depends on that stretch alone, as long as nothing merges across its ends, and if
-//! something did, it would not become that token. So in every text the last merge of a token is
-//! the one that happens when the token's own bytes are encoded by themselves; the others never
-//! occur and are dropped.
-
-mod build;
-mod decode;
-mod joins;
-mod pair_ranks;
-
-pub use decode::Id;
-pub use joins::Joins;
-pub use pair_ranks::PairRanks;
+//! The tables of a vocabulary, and what they answer.
 
 use std::sync::OnceLock;
 
 use sha2::{Digest, Sha256};
 
-use crate::base::error::{Error, Result};
+use super::joins::Joins;
+use super::pair_ranks::PairRanks;
+use super::places::Places;
+use crate::base::error::Error;
 use crate::base::table::Table;
-use crate::tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken, TokenList};
+use crate::tokenizer::merge::NONE;
+use crate::tokenizer::spec::{Merge, MergeRule, SpecialToken, TokenList};
 
-/// No token.
-pub const NONE: u32 = u32::MAX;
 /// Ranks have 21 bits in the table of pairs.
 pub const MAX_TOKENS: usize = 1 << 21;
 
@@ -38,36 +19,36 @@ pub const MAX_TOKENS: usize = 1 << 21;
 #[derive(Debug)]
 pub struct Vocab {
     /// All token bytes by rank, end to end.
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     /// By rank, where a token starts; one more at the end.
-    starts: Vec<u32>,
+    pub(super) starts: Vec<u32>,
     /// Rank → id.
-    ids: Vec<u32>,
+    pub(super) ids: Vec<u32>,
     /// Id → rank of the token, or the number of the special token + [`Vocab::n_ranks`].
-    ranks: IdMap,
+    pub(super) ranks: IdMap,
     /// Token bytes → rank + 1 (0: none).
-    lookup: Table<u32>,
+    pub(super) lookup: Table<u32>,
     /// The merges in order: ranks of left and right; the result of the `i`th has rank 256 + i.
-    merges: Vec<(u32, u32)>,
-    pairs: PairRanks,
+    pub(super) merges: Vec<(u32, u32)>,
+    pub(super) pairs: PairRanks,
     /// Bytes of the longest token.
-    longest: usize,
+    pub(super) longest: usize,
     /// Made when the first long piece comes.
-    joins: OnceLock<Joins>,
+    pub(super) joins: OnceLock<Joins>,
     /// Made when ids are decoded.
-    places: OnceLock<decode::Places>,
-    specials: Vec<SpecialToken>,
+    pub(super) places: OnceLock<Places>,
+    pub(super) specials: Vec<SpecialToken>,
 }
 
 /// Ids are dense nearly always; a map is for those that are not.
 #[derive(Debug)]
-enum IdMap {
+pub(super) enum IdMap {
     Dense(Vec<u32>),
     Sparse(std::collections::HashMap<u32, u32>),
 }
 
 impl IdMap {
-    fn new(entries: Vec<(u32, u32)>) -> Self {
+    pub(super) fn new(entries: Vec<(u32, u32)>) -> Self {
         let largest = entries.iter().map(|&(id, _)| id as usize).max().unwrap_or(0);
         if largest < entries.len() * 4 + (1 << 16) {
             let mut dense = vec![NONE; largest + 1];
@@ -81,7 +62,7 @@ impl IdMap {
     }
 
     #[inline]
-    fn get(&self, id: u32) -> Option<u32> {
+    pub(super) fn get(&self, id: u32) -> Option<u32> {
         match self {
             IdMap::Dense(values) => values.get(id as usize).copied().filter(|&value| value != NONE),
             IdMap::Sparse(values) => values.get(&id).copied(),
@@ -114,7 +95,28 @@ impl Vocab {
     /// Where long pieces can be cut. To find out takes some milliseconds, once, which is only worth
     /// it where there is `much` text.
     pub fn joins(&self, much: bool) -> Option<&Joins> {
-        if much { Some(self.joins.get_or_init(|| Joins::new(self))) } else { self.joins.get() }
+        if much {
+            Some(self.joins.get_or_init(|| Joins::new(|| self.rank_tokens())))
+        } else {
+            self.joins.get()
+        }
+    }
+
+    /// The ordinary tokens by rank.
+    fn rank_tokens(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        (0..self.n_ranks() as u32).map(|rank| self.rank_bytes(rank))
+    }
+
+    /// Where the bytes of tokens are; found out when ids are first decoded.
+    pub(super) fn places(&self) -> &Places {
+        self.places.get_or_init(|| {
+            let ordinary = self.ids.iter().copied().zip(self.rank_tokens());
+            let special = self.specials.iter().map(|s| (s.id, s.text.as_bytes()));
+            match self.ranks {
+                IdMap::Dense(_) => Places::new(|| ordinary.clone().chain(special.clone())),
+                IdMap::Sparse(_) => Places::default(),
+            }
+        })
     }
 
     /// The bytes of an ordinary token.
@@ -234,10 +236,5 @@ impl Vocab {
             put(special.text.as_bytes());
             put(&special.id.to_le_bytes());
         }
-    }
-
-    /// A checked vocabulary from plain data.
-    pub fn new(spec: &Spec) -> Result<Self> {
-        build::build(spec)
     }
 }

@@ -1,0 +1,57 @@
+//! What the processor can do, as tokens that only detection can make.
+//!
+//! A function that is compiled for a level takes the token of that level, so that safe code cannot call
+//! it on a processor that lacks the features. The features of a token are exactly those that its
+//! functions enable.
+
+use std::sync::OnceLock;
+
+/// Vector registers of 32 bytes and bit manipulation: `avx2,bmi1,bmi2,popcnt,lzcnt`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Avx2(());
+
+/// Vector registers of 64 bytes: `avx512f,avx512bw,avx512cd` and the features of [`Avx2`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Avx512(());
+
+/// A level of vector instructions that this processor has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// Plain Rust.
+    Portable,
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    Avx2(Avx2),
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    Avx512(Avx512),
+}
+
+impl Level {
+    /// All levels of this processor, the fastest last.
+    pub fn available() -> Vec<Level> {
+        #[allow(unused_mut)]
+        let mut levels = vec![Level::Portable];
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("popcnt")
+            && is_x86_feature_detected!("lzcnt")
+        {
+            levels.push(Level::Avx2(Avx2(())));
+            if is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512cd")
+            {
+                levels.push(Level::Avx512(Avx512(())));
+            }
+        }
+        levels
+    }
+
+    /// The fastest level.
+    #[inline]
+    pub fn best() -> Level {
+        static BEST: OnceLock<Level> = OnceLock::new();
+        *BEST.get_or_init(|| Level::available().pop().unwrap_or(Level::Portable))
+    }
+}

@@ -1,0 +1,329 @@
+//! The loop: take the best pair, merge it, bring the counts up to date.
+
+use super::base::Base;
+use super::id::Id;
+use super::index::Positions;
+use super::neighbours::{Neighbours, Sum};
+use super::options::{MAX_TOKEN_LENGTH, Options, TieBreak};
+use super::pairs::{Entry, Pair, PairTable};
+use super::queue::{Candidate, Judge, Queue};
+use super::slots::{Findings, Replacement, Slots};
+
+use crate::base::error::Result;
+use crate::base::job::Job;
+use crate::base::threads::{Idle, Team};
+use crate::learn::counts::PieceList;
+
+/// Learns merges: pairs of token numbers, of which the first makes the token number
+/// `base.tokens().len()`, and so on.
+pub fn learn(
+    pieces: PieceList,
+    base: &(dyn Base + Sync),
+    options: &Options,
+    job: &Job,
+) -> Result<Vec<(u32, u32)>> {
+    // Waking a sleeping thread takes longer than most shares of a merge.
+    let team = Team::new(options.threads, Idle::Spin);
+    let n_tokens = base.tokens().len().saturating_add(options.n_merges);
+    if super::slots::are_small(&pieces, n_tokens) {
+        learn_with::<u16>(pieces, base, options, &team, job)
+    } else {
+        learn_with::<u32>(pieces, base, options, &team, job)
+    }
+}
+
+pub(super) fn learn_with<I: Id>(
+    pieces: PieceList,
+    base: &(dyn Base + Sync),
+    options: &Options,
+    team: &Team,
+    job: &Job,
+) -> Result<Vec<(u32, u32)>> {
+    let mut learner = Learner::<I>::new(pieces, base, *options, team, job)?;
+    while learner.merges.len() < options.n_merges {
+        let Some(pair) = learner.best_pair(base, job)? else { break };
+        learner.merge(pair, job)?;
+        job.advance(1);
+        job.check()?;
+    }
+    Ok(learner.merges)
+}
+
+/// A floor that turns out too high is divided by this.
+const FLOOR_STEP: u64 = 16;
+/// Of text with `n` bytes, the last of `m` merges has a count of some `n / (35 m)` where pieces
+/// hardly repeat.
+const FLOOR_SHARE: u64 = 64;
+
+/// So many neighbours have their pairs brought into the cache together.
+const AT_ONCE: usize = 32;
+
+/// A neighbour whose positions are not kept.
+const UNTRACKED: usize = usize::MAX;
+
+struct Learner<'a, I> {
+    options: Options,
+    team: &'a Team,
+    slots: Slots<I>,
+    known: Known,
+    /// Pairs that are rarer are not tracked.
+    floor: u64,
+    /// The positions of all tracked pairs.
+    positions: Positions,
+    queue: Queue,
+    merges: Vec<(u32, u32)>,
+    /// One for each thread.
+    findings: Vec<Findings>,
+}
+
+impl<'a, I: Id> Learner<'a, I> {
+    fn new(
+        pieces: PieceList,
+        base: &(dyn Base + Sync),
+        options: Options,
+        team: &'a Team,
+        job: &Job,
+    ) -> Result<Self> {
+        let tokens = base.tokens();
+        let slots = Slots::new(&pieces, base, &tokens, team, job)?;
+        let floor = first_floor(&pieces, options.n_merges).max(options.min_frequency).max(1);
+        // The slots hold all that is needed from here on, and the list would be in the way.
+        drop(pieces);
+        let (pairs, positions) = super::index::index(&slots, floor, options.n_merges, team, job)?;
+        let mut learner = Learner {
+            options,
+            team,
+            slots,
+            floor,
+            known: Known {
+                tie_break: options.tie_break,
+                ranks: huggingface_ranks(tokens.len()),
+                tokens,
+                pairs,
+            },
+            positions,
+            queue: Queue::default(),
+            merges: Vec::new(),
+            findings: (0..options.threads.max(1)).map(|_| Findings::default()).collect(),
+        };
+        learner.fill_queue();
+        Ok(learner)
+    }
+
+    /// The count below which a pair is never merged.
+    fn least(&self) -> u64 {
+        self.options.min_frequency.max(1)
+    }
+
+    /// Starts again to track pairs, with a lower floor.
+    fn lower_floor(&mut self, job: &Job) -> Result<()> {
+        job.check()?;
+        self.floor = (self.floor / FLOOR_STEP).max(self.least());
+        // The old lists are of no use any more, and would be in the way of the new ones.
+        self.positions = Positions::default();
+        let n_left = self.options.n_merges - self.merges.len();
+        (self.known.pairs, self.positions) =
+            super::index::index(&self.slots, self.floor, n_left, self.team, job)?;
+        self.fill_queue();
+        job.check()
+    }
+
+    fn fill_queue(&mut self) {
+        self.queue = Queue::default();
+        for entry in self.known.pairs.entries() {
+            self.queue.push(Candidate { count: entry.count, pair: entry.pair }, &self.known);
+        }
+    }
+
+    /// The pair to merge next.
+    fn best_pair(&mut self, base: &dyn Base, job: &Job) -> Result<Option<Pair>> {
+        loop {
+            let Some(top) = self.queue.pop(self.floor, &self.known) else {
+                if self.floor <= self.least() {
+                    return Ok(None);
+                }
+                self.lower_floor(job)?;
+                continue;
+            };
+            let [left, right] = top.pair.ids();
+            let (left, right) =
+                (&self.known.tokens[left as usize], &self.known.tokens[right as usize]);
+            if left.len() + right.len() > self.options.max_token_length.min(MAX_TOKEN_LENGTH) {
+                continue;
+            }
+            // Learning from the bytes up, no two merges make the same token: what happens within
+            // a stretch of text that becomes one token depends on that stretch alone. A base may
+            // hold tokens that its own merges never make, though.
+            if base.contains(&[&left[..], &right[..]].concat()) {
+                continue;
+            }
+            return Ok(Some(top.pair));
+        }
+    }
+
+    fn merge(&mut self, pair: Pair, job: &Job) -> Result<()> {
+        let [a, b] = pair.ids();
+        let c = self.known.tokens.len() as u32;
+        let token = [&self.known.tokens[a as usize][..], &self.known.tokens[b as usize]].concat();
+        self.slots.add_token(token.len());
+        self.known.tokens.push(token);
+        self.known.ranks.push(c);
+        self.merges.push((a, b));
+        for findings in &mut self.findings {
+            findings.resize(self.known.tokens.len());
+        }
+        let entry = self.known.pairs.entry(pair);
+        entry.count = 0;
+        let list = entry.start as usize..entry.start as usize + entry.n as usize;
+        let positions = &self.positions.list[list.clone()];
+        self.slots.replace(
+            Replacement { pair, c },
+            positions,
+            &mut self.findings,
+            self.team,
+            job,
+        )?;
+        self.positions.remove(list);
+        self.settle(pair, c);
+        Ok(())
+    }
+
+    /// Brings the pair counts up to date: what stood beside `a` or `b` stands beside `c` now.
+    fn settle(&mut self, pair: Pair, c: u32) {
+        let [a, b] = pair.ids();
+        let Findings { mut left, mut right, twins } = std::mem::take(&mut self.findings[0]);
+        left.sum(c).weight = twins;
+        for i in 0..left.n_touched() {
+            if i.is_multiple_of(AT_ONCE) {
+                for next in i..left.n_touched().min(i + AT_ONCE) {
+                    self.known.pairs.prefetch(Pair::new(left.touched(next), a));
+                    self.known.pairs.prefetch(Pair::new(left.touched(next), c));
+                }
+            }
+            let x = left.touched(i);
+            let sum = left.sum(x);
+            if x != c {
+                self.take(Pair::new(x, a), sum.weight);
+            }
+            sum.n = self.add_pair(Pair::new(x, c), *sum);
+        }
+        for i in 0..right.n_touched() {
+            if i.is_multiple_of(AT_ONCE) {
+                for next in i..right.n_touched().min(i + AT_ONCE) {
+                    self.known.pairs.prefetch(Pair::new(b, right.touched(next)));
+                    self.known.pairs.prefetch(Pair::new(c, right.touched(next)));
+                }
+            }
+            let y = right.touched(i);
+            let sum = right.sum(y);
+            // In a run of the form `abab`, the count of (b, a) falls by every occurrence, also by
+            // those whose new pair (c, a) is gone already: `twins` of them.
+            let lost = if y == a { sum.weight + twins } else { sum.weight };
+            if Pair::new(b, y) != pair {
+                self.take(Pair::new(b, y), lost);
+            }
+            sum.n = self.add_pair(Pair::new(c, y), *sum);
+        }
+        self.list(&mut left, |slots, id| slots.length(id) as u32);
+        self.list(&mut right, |_, _| 0);
+        self.findings[0] = Findings { left, right, twins: 0 };
+    }
+
+    /// Writes down where the new pairs are: `before` the new token by so many slots.
+    fn list(&mut self, side: &mut Neighbours, before: impl Fn(&Slots<I>, u32) -> u32) {
+        side.for_each_found(|id, sum, at| {
+            if sum.n != UNTRACKED {
+                self.positions.list[sum.n] = at - before(&self.slots, id);
+                sum.n += 1;
+            }
+        });
+        side.clear();
+    }
+
+    /// Tracks a pair that came into being, if it is worth it; returns where its positions go.
+    fn add_pair(&mut self, pair: Pair, sum: Sum) -> usize {
+        if sum.weight < self.floor {
+            return UNTRACKED;
+        }
+        let start = self.positions.add(sum.n);
+        *self.known.pairs.entry(pair) =
+            Entry { pair, count: sum.weight, start: start as u64, n: sum.n as u32 };
+        self.queue.push(Candidate { count: sum.weight, pair }, &self.known);
+        start
+    }
+
+    /// Lowers the count of a pair, if it is tracked.
+    fn take(&mut self, pair: Pair, weight: u64) {
+        if let Some(entry) = self.known.pairs.find(pair) {
+            entry.count -= weight;
+        }
+    }
+}
+
+/// A guess at the count of the last of `n_merges` merges that is rather too low than too high.
+///
+/// Merges end up making whole pieces, the common ones first, and there are more merges on the way
+/// than pieces made: so the piece that comes `n_merges`th is rarer than the last merge (by a
+/// factor of 1.7 to 4 in text of all kinds, so 1.6 is on the low side). Where pieces hardly repeat, as sentences without
+/// spaces, the size of the text has to do.
+fn first_floor(pieces: &PieceList, n_merges: usize) -> u64 {
+    let mut counts: Vec<u64> = pieces.iter().map(|(_, count)| count).collect();
+    let by_piece = match counts.len().checked_sub(n_merges.saturating_add(1)) {
+        Some(at) => *counts.select_nth_unstable(at).1,
+        None => 0,
+    };
+    if by_piece > 1 {
+        return by_piece.saturating_mul(8) / 5;
+    }
+    let n_bytes: u64 = pieces.iter().map(|(piece, count)| piece.len() as u64 * count).sum();
+    n_bytes / (n_merges.max(1) as u64).saturating_mul(FLOOR_SHARE)
+}
+
+/// What is known of tokens and pairs, which decides on the pair that is next.
+struct Known {
+    tie_break: TieBreak,
+    /// Token bytes by number.
+    tokens: Vec<Vec<u8>>,
+    /// The order of the tokens in the `tokenizers` library.
+    ranks: Vec<u32>,
+    pairs: PairTable,
+}
+
+impl Judge for Known {
+    fn count(&self, pair: Pair) -> u64 {
+        self.pairs.count(pair)
+    }
+
+    fn prepare(&self, pair: Pair) {
+        self.pairs.prefetch(pair);
+    }
+
+    fn is_before(&self, a: Pair, b: Pair) -> bool {
+        let ([a_left, a_right], [b_left, b_right]) = (a.ids(), b.ids());
+        match self.tie_break {
+            TieBreak::Bytes => {
+                let key = |left: u32, right: u32| {
+                    (&self.tokens[left as usize], &self.tokens[right as usize])
+                };
+                key(a_left, a_right) > key(b_left, b_right)
+            }
+            TieBreak::HuggingFace => {
+                let key =
+                    |left: u32, right: u32| (self.ranks[left as usize], self.ranks[right as usize]);
+                key(a_left, a_right) < key(b_left, b_right)
+            }
+        }
+    }
+}
+
+/// The order of `tokenizers`: bytes by the character that stands for them, which puts the
+/// printable ones first; then as they are.
+fn huggingface_ranks(n_tokens: usize) -> Vec<u32> {
+    let printable = |byte: &u8| matches!(byte, 33..=126 | 161..=172 | 174..=255);
+    let (first, second): (Vec<u8>, Vec<u8>) = (0..=255).partition(printable);
+    let mut ranks: Vec<u32> = (0..n_tokens as u32).collect();
+    for (rank, byte) in first.into_iter().chain(second).enumerate() {
+        ranks[usize::from(byte)] = rank as u32;
+    }
+    ranks
+}
