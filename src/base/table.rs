@@ -295,14 +295,22 @@ impl<V: Plain + Default> Table<V> {
 
     /// The value of a string, if there is one.
     pub fn get(&self, string: &[u8]) -> Option<V> {
-        if string.is_empty() {
+        self.get_within(string, 0, string.len())
+    }
+
+    /// The value of `text[start..end]`. Where the text goes on, its key is made without a branch that
+    /// depends on the length.
+    #[inline]
+    pub fn get_within(&self, text: &[u8], start: usize, end: usize) -> Option<V> {
+        if start == end {
             return None;
         }
-        if string.len() <= SHORT {
-            let key = key(string, 0, string.len());
+        if end - start <= SHORT {
+            let key = key(text, start, end);
             let entry = &self.short.entries[self.short.slot(key, hash(key))];
             (entry.key == key).then_some(entry.value)
         } else {
+            let string = &text[start..end];
             let entry = &self.long.entries[self.long.slot(string, hash_bytes(string))];
             (entry.length > 0).then_some(entry.value)
         }

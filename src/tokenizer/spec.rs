@@ -101,3 +101,23 @@ impl TokenList {
         (0..self.len()).map(|i| self.get(i))
     }
 }
+
+/// A text for a message: quoted, and cut where it is long.
+pub fn shown(text: &str) -> String {
+    const LONGEST: usize = 60;
+    match text.char_indices().nth(LONGEST) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}… ({} bytes)", &text[..end], text.len()),
+    }
+}
+
+/// A token for a message: as text where it is text, otherwise as bytes.
+pub fn shown_token(token: &[u8]) -> String {
+    match std::str::from_utf8(token) {
+        Ok(text) => shown(text),
+        Err(_) => {
+            let bytes: String = token.iter().take(20).map(|b| format!("\\x{b:02x}")).collect();
+            format!("b\"{bytes}\"{}", if token.len() > 20 { "…" } else { "" })
+        }
+    }
+}

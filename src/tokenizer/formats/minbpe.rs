@@ -14,7 +14,6 @@
 use std::collections::HashSet;
 
 use super::check::{parse_id, shown, shown_token, utf8};
-use super::index::TokenIndex;
 use super::spelled::listed;
 use super::vocabulary::Vocabulary;
 use super::{WHOLE, by_rank, regex_stage, specials};
@@ -52,7 +51,6 @@ pub fn read_minbpe(data: &[u8]) -> Result<Spec> {
     }
 
     let (tokens, merges) = read_merges(&mut lines)?;
-    TokenIndex::new(&tokens)?;
     let vocabulary = Vocabulary { tokens, ..Vocabulary::default() };
     let tokens = specials::settle(vocabulary, &merges, &specials, &HashSet::new())?;
     Ok(Spec {

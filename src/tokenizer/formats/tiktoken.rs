@@ -5,7 +5,6 @@
 use std::collections::HashSet;
 
 use super::check::{parse_id, shown};
-use super::index::TokenIndex;
 use super::vocabulary::Vocabulary;
 use super::{base64, by_rank, canonical_pattern, specials};
 use crate::base::error::{Error, Result};
@@ -33,7 +32,6 @@ pub fn read_tiktoken(
         }
         start += line.len() + 1;
     }
-    TokenIndex::new(&vocabulary.tokens)?;
     let specials = specials::place(special_tokens, &vocabulary, |_| None)?;
     let tokens = specials::settle(vocabulary, &[], &specials, &HashSet::new())?;
     Ok(Spec {

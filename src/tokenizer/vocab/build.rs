@@ -9,7 +9,7 @@ use crate::base::error::{Error, Result};
 use crate::base::table::Table;
 use crate::learn::merges::MAX_TOKEN_LENGTH;
 use crate::tokenizer::merge::{self, NONE, Rule, Scratch};
-use crate::tokenizer::spec::{Merge, MergeRule, Spec, TokenList};
+use crate::tokenizer::spec::{Merge, MergeRule, Spec, TokenList, shown_token};
 
 impl Vocab {
     /// A checked vocabulary from plain data.
@@ -75,7 +75,7 @@ fn ordinary_tokens(spec: &Spec) -> Result<TokenList> {
             Some(text) => {
                 return Err(Error::tokenizer(format!(
                     "the token {} and the special token {text:?} have the same id {id}",
-                    shown(token)
+                    shown_token(token)
                 )));
             }
         }
@@ -100,8 +100,8 @@ fn index(tokens: &TokenList) -> Result<(Table<u32>, Vec<u32>)> {
         if *entry != 0 {
             let (other, _) = tokens.get(*entry as usize - 1);
             return Err(Error::tokenizer(format!(
-                "the token {} is there twice, with ids {other} and {id}",
-                shown(token)
+                "the token {} is there twice, with the ids {other} and {id}",
+                shown_token(token)
             )));
         }
         *entry = number;
@@ -152,9 +152,9 @@ fn listed_merges(tokens: &TokenList, list: &[Merge]) -> Result<Vec<Indexed>> {
         if bytes(indexed.result).strip_prefix(left) != Some(right) {
             return Err(Error::tokenizer(format!(
                 "merge {at} ({} + {}) is said to make {}",
-                shown(left),
-                shown(right),
-                shown(bytes(indexed.result))
+                shown_token(left),
+                shown_token(right),
+                shown_token(bytes(indexed.result))
             )));
         }
         several |= made_by[indexed.result as usize] != NONE;
@@ -350,17 +350,4 @@ fn assemble(
     vocab.merges.extend(ranked);
     vocab.pairs = PairRanks::new(&vocab.merges);
     Ok(vocab)
-}
-
-/// Token bytes for a message.
-fn shown(token: &[u8]) -> String {
-    let mut text = format!("{:?}", String::from_utf8_lossy(token));
-    if std::str::from_utf8(token).is_err() {
-        text = format!("\"{}\"", token.escape_ascii());
-    }
-    if text.len() > 80 {
-        format!("{}… ({} bytes)", text.chars().take(60).collect::<String>(), token.len())
-    } else {
-        text
-    }
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{message, small};
+use super::{built, message, small};
 use crate::base::error::{Error, Result};
 use crate::tokenizer::formats::*;
 use crate::tokenizer::spec::{MergeRule, Spec};
@@ -54,7 +54,7 @@ fn check(spec: &Spec) {
 
 fn read(name: &str, data: &[u8], reader: Reader) {
     let _ = recognise(data);
-    match reader(data) {
+    match built(reader(data)) {
         Ok(spec) => check(&spec),
         Err(Error::Tokenizer(report)) => assert!(!report.message.is_empty()),
         Err(other) => panic!("{name}: {other:?}"),

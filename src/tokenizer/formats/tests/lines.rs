@@ -1,6 +1,6 @@
 //! The formats of lines: rank files and minbpe models.
 
-use super::{message, small, spec_of, special};
+use super::{built, message, small, spec_of, special};
 use crate::tokenizer::formats::*;
 use crate::tokenizer::spec::{MergeRule, Spec};
 
@@ -34,7 +34,7 @@ fn malformed_ranks_are_refused() {
         ("YQ== 0\nYg== 0", "two tokens have the id 0: \"a\" and \"b\""),
         ("/w== 0\n/w== 1", "the token b\"\\xff\" is there twice"),
     ] {
-        let text = message(ranks(data, &[]));
+        let text = message(built(ranks(data, &[])));
         assert!(text.contains(part), "{text}\ndoes not say\n{part}");
     }
     assert!(message(ranks("YQ== 0", &[("<s>", Some(0))])).contains("two tokens have the id 0"));
@@ -124,7 +124,7 @@ fn malformed_models_are_refused() {
         ),
         (&format!("minbpe v1\n.\n0\n{long}"), "take more than 268435456 bytes"),
     ] {
-        let text = message(read_minbpe(data.as_bytes()));
+        let text = message(built(read_minbpe(data.as_bytes())));
         assert!(text.contains(part), "{text}\ndoes not say\n{part}");
     }
 }

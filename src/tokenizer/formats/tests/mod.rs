@@ -50,6 +50,12 @@ pub(super) fn small() -> Spec {
     spec
 }
 
+/// A spec that a tokenizer can be made of: some of what is wrong with a file shows only there.
+pub(super) fn built(spec: crate::Result<Spec>) -> crate::Result<Spec> {
+    let blamed = |error: crate::Error| error.blaming_file(crate::Error::Tokenizer);
+    spec.and_then(|spec| crate::Tokenizer::new(&spec).map(|_| spec).map_err(blamed))
+}
+
 pub(super) fn message<T: std::fmt::Debug>(result: crate::Result<T>) -> String {
     match result {
         Err(error @ crate::Error::Tokenizer(_)) => error.to_string(),
