@@ -5,8 +5,9 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyInt, PyList, PyString};
 
-use super::gateway::to_python;
-use crate::base::error::Error;
+use super::gateway::{run_sized, to_python};
+use crate::base::error::{Error, Result};
+use crate::base::job::Phase;
 use crate::tokenizer::encode::{Recognise, Tokenizer};
 use crate::tokenizer::vocab::{Id, Vocab};
 
@@ -104,28 +105,56 @@ pub enum Ids<'py> {
     Copied(Vec<u32>),
 }
 
+/// Ids that are decoded between two checks for cancellation.
+const DECODED_AT_ONCE: usize = 1 << 18;
+
 impl Ids<'_> {
-    /// Their bytes, in something that `make` makes: it is told how many there are, and calls back
-    /// to have them written.
+    /// Their bytes, in something that `make` makes: it gets how many there are, and what writes them.
     pub fn decode<B>(
         &self,
+        py: Python<'_>,
         vocab: &Vocab,
-        make: impl FnOnce(usize, &dyn Fn(&mut [u8])) -> B,
-    ) -> crate::base::error::Result<B> {
-        fn decode<I: Id, B>(
-            vocab: &Vocab,
-            ids: &[I],
-            make: impl FnOnce(usize, &dyn Fn(&mut [u8])) -> B,
-        ) -> crate::base::error::Result<B> {
-            let len = vocab.decoded_len(ids)?;
-            Ok(make(len, &|out| vocab.decode_into(ids, out)))
-        }
+        make: impl FnOnce(usize, &dyn Fn(&mut [u8]) -> PyResult<()>) -> PyResult<B>,
+    ) -> PyResult<B> {
         match self {
-            Ids::Wide(array) => decode(vocab, array.as_slice().unwrap_or_default(), make),
-            Ids::Narrow(array) => decode(vocab, array.as_slice().unwrap_or_default(), make),
-            Ids::Copied(ids) => decode(vocab, ids, make),
+            Ids::Wide(array) => decode(py, vocab, array.as_slice().unwrap_or_default(), make),
+            Ids::Narrow(array) => decode(py, vocab, array.as_slice().unwrap_or_default(), make),
+            Ids::Copied(ids) => decode(py, vocab, ids, make),
         }
     }
+}
+
+fn decode<I: Id + Sync, B>(
+    py: Python<'_>,
+    vocab: &Vocab,
+    ids: &[I],
+    make: impl FnOnce(usize, &dyn Fn(&mut [u8]) -> PyResult<()>) -> PyResult<B>,
+) -> PyResult<B> {
+    let parts = || ids.chunks(DECODED_AT_ONCE);
+    let sizes = run_sized(py, ids.len(), Phase::Encode, |job| {
+        let mut first = 0;
+        parts()
+            .map(|part| {
+                job.check()?;
+                let size = vocab.decoded_len(part, first);
+                first += part.len();
+                size
+            })
+            .collect::<Result<Vec<usize>>>()
+    })?;
+    let size: usize = sizes.iter().sum();
+    make(size, &|out| {
+        run_sized(py, size, Phase::Encode, |job| {
+            let mut rest = out;
+            for (part, &size) in parts().zip(&sizes) {
+                job.check()?;
+                let (here, behind) = rest.split_at_mut(size);
+                vocab.decode_into(part, here);
+                rest = behind;
+            }
+            Ok(())
+        })
+    })
 }
 
 /// Ids from a list, a numpy array or any other iterable of integers; an array is not copied if it

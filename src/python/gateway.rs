@@ -11,14 +11,28 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 
 use crate::base::error::{Error, Report, Result};
-use crate::base::job::Job;
+use crate::base::job::{Job, Phase};
 use crate::base::threads::{self, caught, error_of, spawn};
 
 /// How often signals are looked at and progress is reported.
 const BEAT: Duration = Duration::from_millis(50);
 
-/// Work that may take longer than this many bytes at most is done without the gateway.
+/// Work on fewer bytes than this is over before Ctrl-C or another thread could matter.
 pub const QUICK: usize = 1 << 17;
+
+/// Runs `work` on so many bytes: through the gateway, unless they are few.
+pub fn run_sized<T: Send>(
+    py: Python<'_>,
+    size: usize,
+    phase: Phase,
+    work: impl FnOnce(&Job) -> Result<T> + Send,
+) -> PyResult<T> {
+    let job = Job::new(phase, 0);
+    if size < QUICK {
+        return caught(|| work(&job)).map_err(|error| to_python(py, error));
+    }
+    run(py, &job, None, work)
+}
 
 /// Runs `work` on a thread of its own with the interpreter released. Ctrl-C, or an exception of
 /// `progress`, stops the job; the work is always over when this returns.
@@ -154,7 +168,7 @@ pub fn threads(py: Python<'_>, asked: Option<i64>) -> PyResult<usize> {
         return if n > 0 {
             Ok(n.min(MAX_THREADS) as usize)
         } else {
-            Err(refuse(format!("threads={n} cannot be")))
+            Err(refuse(format!("threads must be ≥ 1, got {n}")))
         };
     }
     match std::env::var("BYTEMILL_THREADS") {

@@ -18,10 +18,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::base::error::Error;
+use crate::base::job::Phase;
 use crate::text::pattern::{self, Pattern};
 use crate::tokenizer::formats::{self, Kind};
 use convert::Text;
-use gateway::to_python;
+use gateway::{run_sized, to_python};
 
 /// The canonical name of a pattern given by name or by a known spelling.
 #[pyfunction]
@@ -58,11 +59,19 @@ fn split<'py>(
     text: Text<'py>,
 ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
     let pattern = Pattern::new(&pattern).map_err(|e| to_python(py, e))?;
-    let mut pieces = Vec::new();
-    pattern
-        .split(text.bytes(), |piece| pieces.push(PyBytes::new(py, piece)))
-        .map_err(|e| to_python(py, e))?;
-    Ok(pieces)
+    let text = text.bytes();
+    let sizes = run_sized(py, text.len(), Phase::Encode, |_| {
+        let mut sizes = Vec::new();
+        pattern.split(text, |piece| sizes.push(piece.len()))?;
+        Ok(sizes)
+    })?;
+    let mut rest = text;
+    let piece = |size| {
+        let (piece, behind) = rest.split_at(size);
+        rest = behind;
+        PyBytes::new(py, piece)
+    };
+    Ok(sizes.into_iter().map(piece).collect())
 }
 
 /// How many threads are used where none are asked for.

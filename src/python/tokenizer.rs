@@ -8,10 +8,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use super::convert::{self, Text, recognise};
-use super::gateway::{QUICK, run, threads, to_python};
+use super::gateway::{QUICK, run_sized, threads, to_python};
 use crate::base::error::{Error, Result};
-use crate::base::job::{Job, Phase};
-use crate::base::threads::caught;
+use crate::base::job::Phase;
 use crate::tokenizer::encode::{self, Tokenizer};
 use crate::tokenizer::formats;
 use crate::tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken};
@@ -43,13 +42,13 @@ impl Core {
         let recognise = recognise(&self.tokenizer, special)?;
         let text = text.bytes();
         if text.len() < QUICK {
-            // Too quick for Ctrl-C or another thread to matter.
+            // Not even a job: a short text is encoded in less than a microsecond.
             let mut ids = Vec::new();
             self.tokenizer.encode(text, &recognise, &mut ids).map_err(|e| to_python(py, e))?;
             return Ok(ids);
         }
         let (tokenizer, threads) = (&self.tokenizer, self::threads(py, threads)?);
-        run(py, &Job::new(Phase::Encode, 0), None, |job| {
+        run_sized(py, text.len(), Phase::Encode, |job| {
             tokenizer.encode_job(text, &recognise, threads, job)
         })
     }
@@ -75,7 +74,8 @@ impl Core {
         ignore_merges: bool,
     ) -> PyResult<Self> {
         let spec = spec_of(py, tokens, merges, special_tokens, pattern, ignore_merges)?;
-        caught(|| Tokenizer::new(&spec)).map(Core::new).map_err(|e| to_python(py, e))
+        let size = spec.tokens.n_bytes();
+        run_sized(py, size, Phase::Encode, |_| Tokenizer::new(&spec).map(Core::new))
     }
 
     /// A tokenizer from the contents of its files, each with a name for messages.
@@ -91,20 +91,23 @@ impl Core {
         let [first, rest @ ..] = &files[..] else {
             return Err(to_python(py, Error::tokenizer("no file was given")));
         };
-        let spec = match (kind, rest) {
-            ("huggingface", []) => formats::read_tokenizer_json(&first.1),
-            ("tiktoken", []) => formats::read_tiktoken(&first.1, &pattern, &specials),
-            ("minbpe", []) => formats::read_minbpe(&first.1),
-            ("gpt2", [merges]) => formats::read_gpt2(&first.1, &merges.1, &pattern, &specials),
-            _ => Err(Error::tokenizer(format!("unknown kind of tokenizer file {kind:?}"))),
-        };
-        let error = match caught(|| spec.and_then(|spec| Tokenizer::new(&spec))) {
-            Ok(tokenizer) => return Ok(Core::new(tokenizer)),
-            // These formats have no pattern: the caller's is not the fault of the file.
-            Err(error @ Error::Config(_)) if matches!(kind, "tiktoken" | "gpt2") => error,
-            Err(error) => error.blaming_file(Error::Tokenizer).in_file(&first.0),
-        };
-        Err(to_python(py, error))
+        let size = files.iter().map(|(_, data)| data.len()).sum();
+        run_sized(py, size, Phase::Encode, |_| {
+            let spec = match (kind, rest) {
+                ("huggingface", []) => formats::read_tokenizer_json(&first.1),
+                ("tiktoken", []) => formats::read_tiktoken(&first.1, &pattern, &specials),
+                ("minbpe", []) => formats::read_minbpe(&first.1),
+                ("gpt2", [merges]) => formats::read_gpt2(&first.1, &merges.1, &pattern, &specials),
+                _ => Err(Error::tokenizer(format!("unknown kind of tokenizer file {kind:?}"))),
+            };
+            spec.and_then(|spec| Tokenizer::new(&spec)).map(Core::new).map_err(
+                |error| match error {
+                    // These formats have no pattern: the caller's is not the fault of the file.
+                    error @ Error::Config(_) if matches!(kind, "tiktoken" | "gpt2") => error,
+                    error => error.blaming_file(Error::Tokenizer).in_file(&first.0),
+                },
+            )
+        })
     }
 
     /// How many bytes the caches of a thread that encodes may take.
@@ -172,15 +175,10 @@ impl Core {
         let recognise = recognise(&self.tokenizer, special)?;
         let threads = self::threads(py, threads)?;
         let slices: Vec<&[u8]> = texts.iter().map(Text::bytes).collect();
-        let job = Job::new(Phase::Encode, 0);
-        let quick = slices.iter().map(|text| text.len() + 64).sum::<usize>() < QUICK;
-        let (ids, offsets) = if quick {
-            let result = self.tokenizer.encode_batch(&slices, &recognise, 1, &job);
-            result.map_err(|e| to_python(py, e))?
-        } else {
-            let tokenizer = &self.tokenizer;
-            run(py, &job, None, |job| tokenizer.encode_batch(&slices, &recognise, threads, job))?
-        };
+        let (tokenizer, size) = (&self.tokenizer, texts.iter().map(|t| t.bytes().len() + 64).sum());
+        let (ids, offsets) = run_sized(py, size, Phase::Encode, |job| {
+            tokenizer.encode_batch(&slices, &recognise, threads, job)
+        })?;
         Ok((ids.into_pyarray(py), offsets.into_pyarray(py)))
     }
 
@@ -194,11 +192,10 @@ impl Core {
         special: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Arrays<'py, PyArray2<u64>>> {
         let recognise = recognise(&self.tokenizer, special)?;
-        let mut ids = Vec::new();
-        let spans = self
-            .tokenizer
-            .encode_spans(text.bytes(), &recognise, &mut ids)
-            .map_err(|e| to_python(py, e))?;
+        let (tokenizer, text) = (&self.tokenizer, text.bytes());
+        let (ids, spans) = run_sized(py, text.len(), Phase::Encode, |job| {
+            tokenizer.encode_spans(text, &recognise, job)
+        })?;
         let flat: Vec<u64> = spans
             .iter()
             .flat_map(|span| [span.bytes.0, span.bytes.1, span.chars.0, span.chars.1])
@@ -227,13 +224,8 @@ impl Core {
         ids: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let vocab = self.tokenizer.vocab();
-        let made = convert::ids_to_decode(vocab, ids)?.decode(vocab, |len, write| {
-            PyBytes::new_with(py, len, |out| {
-                write(out);
-                Ok(())
-            })
-        });
-        made.map_err(|e| to_python(py, e))?
+        convert::ids_to_decode(vocab, ids)?
+            .decode(py, vocab, |len, write| PyBytes::new_with(py, len, write))
     }
 
     /// The text of ids; what is not UTF-8 becomes U+FFFD.
@@ -243,12 +235,11 @@ impl Core {
         ids: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyString>> {
         let vocab = self.tokenizer.vocab();
-        let made = convert::ids_to_decode(vocab, ids)?.decode(vocab, |len, write| {
+        let bytes = convert::ids_to_decode(vocab, ids)?.decode(py, vocab, |len, write| {
             let mut bytes = vec![0; len];
-            write(&mut bytes);
-            bytes
-        });
-        let bytes = made.map_err(|e| to_python(py, e))?;
+            write(&mut bytes)?;
+            Ok(bytes)
+        })?;
         Ok(PyString::new(py, &String::from_utf8_lossy(&bytes)))
     }
 
@@ -292,8 +283,9 @@ impl Core {
     }
 
     /// The ids of tokens whose own bytes do not merge into them.
-    fn unreachable(&self) -> Vec<u32> {
-        self.tokenizer.unreachable()
+    fn unreachable(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
+        let (tokenizer, n) = (&self.tokenizer, self.tokenizer.vocab().len());
+        run_sized(py, 8 * n, Phase::Encode, |_| Ok(tokenizer.unreachable()))
     }
 
     /// Id → bytes of every token, special ones included, in the order of ids. A new dictionary each

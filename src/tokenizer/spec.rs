@@ -79,6 +79,11 @@ impl TokenList {
         self.entries.push((id, self.bytes.len()));
     }
 
+    /// The bytes of all tokens.
+    pub fn n_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.entries.len()

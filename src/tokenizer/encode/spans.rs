@@ -2,6 +2,7 @@
 
 use super::tokenizer::{Recognise, Tokenizer};
 use crate::base::error::Result;
+use crate::base::job::Job;
 
 /// A token's place, half open: in bytes and in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,23 +14,23 @@ pub struct Span {
 }
 
 impl Tokenizer {
-    /// The ids of `text`, appended to `ids`, and the place of each.
+    /// The ids of `text`, and the place of each.
     pub fn encode_spans(
         &self,
         text: &[u8],
         recognise: &Recognise,
-        ids: &mut Vec<u32>,
-    ) -> Result<Vec<Span>> {
-        let first = ids.len();
-        self.encode(text, recognise, ids)?;
+        job: &Job,
+    ) -> Result<(Vec<u32>, Vec<Span>)> {
+        let ids = self.encode_job(text, recognise, 1, job)?;
         // Tokens lie end to end, and the bytes of a token are its length.
-        let mut ends = Vec::with_capacity(ids.len() - first);
+        let mut ends = Vec::with_capacity(ids.len());
         let mut end = 0;
-        for &id in &ids[first..] {
+        for &id in &ids {
             end += self.vocab().id_bytes(id).map_or(0, <[u8]>::len);
             ends.push(end);
         }
-        Ok(char_spans(text, &ends))
+        let spans = char_spans(text, &ends);
+        Ok((ids, spans))
     }
 }
 

@@ -29,11 +29,12 @@ impl Id for u16 {
 }
 
 impl Vocab {
-    /// How many bytes ids stand for. Unknown ids are an error that says which.
-    pub fn decoded_len(&self, ids: &[impl Id]) -> Result<usize> {
+    /// How many bytes ids stand for. Unknown ids are an error that names the id and its position; the
+    /// first of `ids` is at position `first`.
+    pub fn decoded_len(&self, ids: &[impl Id], first: usize) -> Result<usize> {
         let places = self.places();
         let mut len = 0;
-        for (at, id) in ids.iter().map(|id| id.id()).enumerate() {
+        for (at, id) in (first..).zip(ids.iter().map(|id| id.id())) {
             let place = places.by_id.get(id as usize).copied().unwrap_or(0);
             if place == 0 {
                 // Perhaps an id that is too large for the table.
@@ -72,7 +73,7 @@ impl Vocab {
     /// The bytes of many ids, one after the other. Unknown ids are an error that says which.
     pub fn decode(&self, ids: &[impl Id], out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
-        out.resize(start + self.decoded_len(ids)?, 0);
+        out.resize(start + self.decoded_len(ids, 0)?, 0);
         self.decode_into(ids, &mut out[start..]);
         Ok(())
     }
