@@ -5,7 +5,7 @@ use bytemill::text::cutter::Cutter;
 use bytemill::learn::counts::Counts;
 use bytemill::tokenizer::encode::Recognise;
 use bytemill::base::job::{Job, Phase};
-use bytemill::tokenizer::learn::learn;
+use bytemill::tokenizer::learn::{Target, learn};
 use bytemill::learn::merges::Options;
 use bytemill::tokenizer::spec::Spec;
 use bytemill_benches::{Kind, text};
@@ -16,7 +16,7 @@ fn learnt(text: &str) -> Spec {
     let mut counts = Counts::new(Cutter::new(&["gpt2"], &specials).unwrap(), 1);
     counts.add_texts(&[text.as_bytes()], &Job::new(Phase::Count, 0)).unwrap();
     let job = Job::new(Phase::Merge, 0);
-    learn(&mut counts, 10_000, &specials, 1, &Options::default(), &job).unwrap()
+    learn(&mut counts, &Target::new(10_000, &specials), &job).unwrap()
 }
 
 fn ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {

@@ -283,6 +283,6 @@ pub fn small_tokenizer() -> Tokenizer {
     let mut counts = Counts::new(cutter, 1);
     counts.add_texts(&[b"the cat sat on the mat, the cats sat"], &job()).expect("counts");
     let options = merges::Options { threads: 1, ..Default::default() };
-    let spec = learn(&mut counts, 270, &specials, 1, &options, &job()).expect("merges");
+    let spec = learn(&mut counts, &Target::new(270, &specials), &job()).expect("merges");
     Tokenizer::new(&spec).expect("a tokenizer")
 }

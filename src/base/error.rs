@@ -134,7 +134,7 @@ impl fmt::Display for Error {
             Error::Io { path, source } => write!(f, "{}: {source}", path.display()),
             Error::Interrupted => f.write_str("interrupted"),
             Error::Memory(what) => write!(f, "out of memory: {what}"),
-            Error::Bug(what) => write!(f, "{what}; this is a bug in bytemill"),
+            Error::Bug(what) => write!(f, "{what}; this is a bug in bytemill, please report it"),
             Error::Foreign(error) => error.fmt(f),
         }
     }

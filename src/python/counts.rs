@@ -18,7 +18,7 @@ use crate::learn::counts::{CHUNK_SIZE, Counts as Inner, Cursor, Limit, SortedCou
 use crate::learn::merges::{MAX_TOKEN_LENGTH, Options, TieBreak};
 use crate::text::cutter::Cutter;
 use crate::tokenizer::encode::Tokenizer;
-use crate::tokenizer::learn as learning;
+use crate::tokenizer::learn::{self as learning, Target};
 
 /// How often each piece occurs.
 #[pyclass(frozen, module = "bytemill._native")]
@@ -269,11 +269,16 @@ pub fn learn(
             return Err(to_python(py, error));
         }
     };
-    let options = Options {
-        tie_break,
-        min_frequency,
-        max_token_length: max_token_length.unwrap_or(MAX_TOKEN_LENGTH),
-        ..Options::default()
+    let target = Target {
+        vocab_size,
+        special_tokens: &special_tokens,
+        min_piece_count,
+        merging: Options {
+            tie_break,
+            min_frequency,
+            max_token_length: max_token_length.unwrap_or(MAX_TOKEN_LENGTH),
+            ..Options::default()
+        },
     };
     let counts = counts.get();
     let base = extend_from.map(|core| core.get().tokenizer());
@@ -281,23 +286,8 @@ pub fn learn(
     run(py, &job, progress, |job| {
         let mut counts = counts.lock();
         let spec = match base {
-            None => learning::learn(
-                &mut counts,
-                vocab_size,
-                &special_tokens,
-                min_piece_count,
-                &options,
-                job,
-            ),
-            Some(base) => learning::extend(
-                base,
-                &mut counts,
-                vocab_size,
-                &special_tokens,
-                min_piece_count,
-                &options,
-                job,
-            ),
+            None => learning::learn(&mut counts, &target, job),
+            Some(base) => learning::extend(base, &mut counts, &target, job),
         }?;
         Tokenizer::new(&spec)
     })

@@ -125,9 +125,7 @@ pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
         Error::Tokens(report) => ("TokensError", report),
         Error::Interrupted => return PyKeyboardInterrupt::new_err(()),
         Error::Memory(what) => return PyMemoryError::new_err(what),
-        Error::Bug(_) => {
-            return PyRuntimeError::new_err("bytemill failed inside; please report this");
-        }
+        Error::Bug(_) => return PyRuntimeError::new_err(error.to_string()),
         Error::Foreign(error) => {
             return match error.downcast::<PyErr>() {
                 Ok(error) => *error,

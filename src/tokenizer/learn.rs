@@ -19,27 +19,45 @@ static EVERY_BYTE: [u8; 256] = {
     bytes
 };
 
-/// Learns a tokenizer of `vocab_size` ids: the bytes, the merges, the special tokens last.
-pub fn learn(
-    counts: &mut Counts,
-    vocab_size: usize,
-    special_tokens: &[String],
-    min_piece_count: u64,
-    options: &Options,
-    job: &Job,
-) -> Result<Spec> {
-    let room = room(vocab_size, 256 + special_tokens.len())?;
-    let pieces = counts.pieces(min_piece_count, job)?;
-    let n_merges = options.n_merges.min(room);
-    let options = Options { n_merges, threads: merging_threads(counts), ..*options };
-    job.set_total(options.n_merges as u64);
-    let merges = merges::learn(pieces, &Bytes, &options, job)?;
-    Ok(spec(counts.pattern(), &merges, special_tokens))
+/// The tokenizer to learn.
+#[derive(Debug, Clone)]
+pub struct Target<'a> {
+    /// Ids in all: the bytes, the merges, the special tokens.
+    pub vocab_size: usize,
+    pub special_tokens: &'a [String],
+    /// Rarer pieces are left out.
+    pub min_piece_count: u64,
+    pub merging: Options,
 }
 
-/// Threads that merge stay awake for each other: where one waits for a core, all wait for it.
-fn merging_threads(counts: &Counts) -> usize {
-    counts.threads().min(threads::available())
+impl<'a> Target<'a> {
+    /// Of all pieces, with the usual options of merging.
+    pub fn new(vocab_size: usize, special_tokens: &'a [String]) -> Self {
+        Target { vocab_size, special_tokens, min_piece_count: 1, merging: Options::default() }
+    }
+}
+
+/// Learns a tokenizer: the bytes, the merges, the special tokens last.
+pub fn learn(counts: &mut Counts, target: &Target<'_>, job: &Job) -> Result<Spec> {
+    let merges = merge(counts, target, 256 + target.special_tokens.len(), &Bytes, job)?;
+    Ok(spec(counts.pattern(), &merges, target.special_tokens))
+}
+
+/// Learns as many merges as there is room for beside the ids already `taken`.
+fn merge(
+    counts: &mut Counts,
+    target: &Target<'_>,
+    taken: usize,
+    base: &(dyn Base + Sync),
+    job: &Job,
+) -> Result<Vec<(u32, u32)>> {
+    let room = room(target.vocab_size, taken)?;
+    let pieces = counts.pieces(target.min_piece_count, job)?;
+    let n_merges = target.merging.n_merges.min(room);
+    // Merging threads spin for each other: where one waits for a core, all wait.
+    let threads = counts.threads().min(threads::available());
+    job.set_total(n_merges as u64);
+    merges::learn(pieces, base, &Options { n_merges, threads, ..target.merging }, job)
 }
 
 /// The tokenizer of these merges: the bytes, the merges in order, the special tokens.
@@ -63,21 +81,15 @@ pub fn spec(pattern: Vec<String>, merges: &[(u32, u32)], special_tokens: &[Strin
 pub fn extend(
     tokenizer: &Tokenizer,
     counts: &mut Counts,
-    vocab_size: usize,
-    special_tokens: &[String],
-    min_piece_count: u64,
-    options: &Options,
+    target: &Target<'_>,
     job: &Job,
 ) -> Result<Spec> {
     let mut spec = tokenizer.spec();
     let known = |text: &String| spec.specials.iter().any(|special| special.text == *text);
-    let new: Vec<String> = special_tokens.iter().filter(|text| !known(text)).cloned().collect();
-    let room = room(vocab_size, tokenizer.vocab().len() + new.len())?;
-    let pieces = counts.pieces(min_piece_count, job)?;
-    let n_merges = options.n_merges.min(room);
-    let options = Options { n_merges, threads: merging_threads(counts), ..*options };
-    job.set_total(options.n_merges as u64);
-    let merges = merges::learn(pieces, &Extended(tokenizer), &options, job)?;
+    let new: Vec<String> =
+        target.special_tokens.iter().filter(|text| !known(text)).cloned().collect();
+    let taken = tokenizer.vocab().len() + new.len();
+    let merges = merge(counts, target, taken, &Extended(tokenizer), job)?;
     let vocab = tokenizer.vocab();
     let next = vocab.rank_ids().iter().max().map_or(0, |id| id + 1);
     let n_known = vocab.n_ranks() as u32;

@@ -11,11 +11,11 @@ use super::tokenizer::*;
 use super::worker::{Merger, Worker};
 use crate::base::job::{Job, Phase};
 use crate::learn::counts::Counts;
-use crate::learn::merges::{Options, TieBreak};
+use crate::learn::merges::Options;
 use crate::naive;
 use crate::text::cutter::Cutter;
 use crate::text::specials::Segment;
-use crate::tokenizer::learn::learn;
+use crate::tokenizer::learn::{Target, learn};
 use crate::tokenizer::spec::{MergeRule, Spec};
 
 mod window;
@@ -31,8 +31,7 @@ fn trained(pattern: &str, vocab_size: usize) -> Tokenizer {
     let specials = ["<|end|>".to_owned(), "<|end|><|end|>".to_owned(), "a b".to_owned()];
     let mut counts = Counts::new(Cutter::new(&[pattern], &specials).unwrap(), 1);
     counts.add_texts(&[CORPUS.as_bytes()], &job()).unwrap();
-    let options = Options { tie_break: TieBreak::Bytes, ..Options::default() };
-    let spec = learn(&mut counts, vocab_size, &specials, 1, &options, &job()).unwrap();
+    let spec = learn(&mut counts, &Target::new(vocab_size, &specials), &job()).unwrap();
     Tokenizer::new(&spec).unwrap()
 }
 
@@ -148,8 +147,7 @@ fn trained_unspaced(seed: u64, ignore_merges: bool) -> Tokenizer {
     let slices: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
     let mut counts = Counts::new(Cutter::new(&["gpt2"], &["<|end|>"]).unwrap(), 1);
     counts.add_texts(&slices, &job()).unwrap();
-    let options = Options { tie_break: TieBreak::Bytes, ..Options::default() };
-    let mut spec = learn(&mut counts, 420, &["<|end|>".to_owned()], 1, &options, &job()).unwrap();
+    let mut spec = learn(&mut counts, &Target::new(420, &["<|end|>".to_owned()]), &job()).unwrap();
     spec.ignore_merges = ignore_merges;
     Tokenizer::new(&spec).unwrap()
 }

@@ -15,10 +15,9 @@ use tempfile::TempDir;
 use super::*;
 use crate::base::job::Phase;
 use crate::learn::counts::Counts;
-use crate::learn::merges::Options as MergeOptions;
 use crate::text::cutter::Cutter;
 use crate::tokenizer::encode::Recognise;
-use crate::tokenizer::learn::learn;
+use crate::tokenizer::learn::{Target, learn};
 use order::Order;
 
 const END: &str = "<|end|>";
@@ -31,7 +30,7 @@ fn tokenizer() -> Tokenizer {
     let specials = [END.to_owned(), "<|end|><|end|>".to_owned(), "<|other|>".to_owned()];
     let mut counts = Counts::new(Cutter::new(&["gpt2"], &specials).unwrap(), 1);
     counts.add_texts(&[b"the cat sat on the mat, the cats sat there; aaaa aaa"], &job()).unwrap();
-    let spec = learn(&mut counts, 280, &specials, 1, &MergeOptions::default(), &job()).unwrap();
+    let spec = learn(&mut counts, &Target::new(280, &specials), &job()).unwrap();
     Tokenizer::new(&spec).unwrap()
 }
 

@@ -104,8 +104,9 @@ fn windows_stay_small() {
         let text = unit.repeat(40_000 / unit.len());
         let mut counts = Counts::new(Cutter::new(&[r"(?s).+"], &[""; 0]).unwrap(), 1);
         counts.add_texts(&[text.as_bytes()], &job()).unwrap();
-        let options = Options { max_token_length: 64, ..Options::default() };
-        let spec = learn(&mut counts, vocab_size, &[], 1, &options, &job()).unwrap();
+        let merging = Options { max_token_length: 64, ..Options::default() };
+        let spec = learn(&mut counts, &Target { merging, ..Target::new(vocab_size, &[]) }, &job())
+            .unwrap();
         let tokenizer = Tokenizer::new(&spec).unwrap();
         let (got, largest) = in_windows(&tokenizer, text.as_bytes(), 1024);
         assert_eq!(got, ids(&tokenizer, text.as_bytes()), "{unit}");
