@@ -16,15 +16,68 @@
 //! - [`tokens`]: files → ids on disk
 //! - [`naive`]: the obvious slow versions, for tests
 
-pub mod base;
-pub mod corpus;
-pub mod learn;
-pub mod naive;
+// Without Python, much of what Python calls has no caller.
+#![cfg_attr(not(feature = "python"), allow(dead_code, unused_imports))]
+
+mod base;
+mod corpus;
+mod learn;
+mod naive;
 #[cfg(feature = "python")]
 mod python;
-pub mod text;
-pub mod tokenizer;
-pub mod tokens;
+mod text;
+mod tokenizer;
+mod tokens;
 
 pub use base::error::{Error, Result};
-pub use tokenizer::encode::Tokenizer;
+pub use tokenizer::encode::{Recognise, Tokenizer};
+pub use tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken, TokenList};
+
+/// What benches and fuzz targets use besides; may change at any time.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::base::job::{Job, Phase};
+    pub use crate::text::cutter::Cutter;
+    pub use crate::text::specials::Segment;
+    pub use crate::tokenizer::encode::Stream;
+
+    pub mod corpus {
+        pub use crate::corpus::{
+            Context, Format, GivenBytes, Giver, InOrder, Input, Inputs, Kind, OnError, Packing,
+            Pipe, Place, Position, Reading, Scratch, Source, Storage, StretchEnd, Text, Unpacked,
+        };
+    }
+
+    pub mod counts {
+        pub use crate::learn::counts::{Counts, PieceList};
+    }
+
+    pub mod formats {
+        pub use crate::tokenizer::formats::{
+            read_gpt2, read_minbpe, read_tiktoken, read_tokenizer_json, recognise, write_gpt2,
+            write_minbpe, write_tiktoken, write_tokenizer_json,
+        };
+    }
+
+    pub mod learning {
+        pub use crate::tokenizer::learn::{Target, learn};
+    }
+
+    pub mod merges {
+        pub use crate::learn::merges::{Bytes, Options, TieBreak, learn};
+    }
+
+    pub mod naive {
+        pub use crate::naive::{encode, learn};
+    }
+
+    pub mod pattern {
+        pub use crate::text::pattern::{NAMES, Pattern, tiktoken_regex};
+    }
+
+    pub mod tokens {
+        pub use crate::tokens::{
+            Existing, Format, Manifest, Manner, Options, encode_files, verify,
+        };
+    }
+}

@@ -1,8 +1,8 @@
 //! Text → counts, on one thread and on all.
 
-use bytemill::text::cutter::Cutter;
-use bytemill::learn::counts::Counts;
-use bytemill::base::job::{Job, Phase};
+use bytemill::internals::Cutter;
+use bytemill::internals::counts::Counts;
+use bytemill::internals::{Job, Phase};
 use bytemill_benches::{Kind, text};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 

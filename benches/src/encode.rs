@@ -1,13 +1,13 @@
 //! Text → ids: a text seen before (the cache is warm), a fresh tokenizer, and one long piece.
 
+use bytemill::Recognise;
+use bytemill::Spec;
 use bytemill::Tokenizer;
-use bytemill::text::cutter::Cutter;
-use bytemill::learn::counts::Counts;
-use bytemill::tokenizer::encode::Recognise;
-use bytemill::base::job::{Job, Phase};
-use bytemill::tokenizer::learn::{Target, learn};
-use bytemill::learn::merges::Options;
-use bytemill::tokenizer::spec::Spec;
+use bytemill::internals::Cutter;
+use bytemill::internals::counts::Counts;
+use bytemill::internals::learning::{Target, learn};
+use bytemill::internals::merges::Options;
+use bytemill::internals::{Job, Phase};
 use bytemill_benches::{Kind, text};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 

@@ -1,9 +1,9 @@
 //! Counts → merges.
 
-use bytemill::text::cutter::Cutter;
-use bytemill::learn::counts::Counts;
-use bytemill::base::job::{Job, Phase};
-use bytemill::learn::merges::{Bytes, Options, learn};
+use bytemill::internals::Cutter;
+use bytemill::internals::counts::Counts;
+use bytemill::internals::merges::{Bytes, Options, learn};
+use bytemill::internals::{Job, Phase};
 use bytemill_benches::{Kind, text};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 

@@ -1,6 +1,6 @@
 //! Text → pieces.
 
-use bytemill::text::pattern::{NAMES, Pattern};
+use bytemill::internals::pattern::{NAMES, Pattern};
 use bytemill_benches::{Kind, text};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 

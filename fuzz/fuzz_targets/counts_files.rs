@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary, Unstructured};
-use bytemill::text::cutter::Cutter;
-use bytemill::learn::counts::{Counts, PieceList};
-use bytemill::base::error::{Error, Result};
-use bytemill::text::specials::Segment;
+use bytemill::internals::Cutter;
+use bytemill::internals::Segment;
+use bytemill::internals::counts::{Counts, PieceList};
+use bytemill::{Error, Result};
 use bytemill_fuzz::{job, patch, scratch_directory};
 use libfuzzer_sys::fuzz_target;
 use sha2::{Digest, Sha256};

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use bytemill::corpus::{Format, Kind, Packing, Reading};
+use bytemill::internals::corpus::{Format, Kind, Packing, Reading};
 use bytemill_fuzz::{Found, Part, read_in_every_way};
 use libfuzzer_sys::fuzz_target;
 

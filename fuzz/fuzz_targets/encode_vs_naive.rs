@@ -7,11 +7,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
+use bytemill::Recognise;
 use bytemill::Tokenizer;
-use bytemill::tokenizer::encode::{Recognise, Stream};
-use bytemill::naive;
-use bytemill::text::pattern::NAMES;
-use bytemill::tokenizer::spec::{Merge, MergeRule, Spec};
+use bytemill::internals::Stream;
+use bytemill::internals::naive;
+use bytemill::internals::pattern::NAMES;
+use bytemill::{Merge, MergeRule, Spec};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]

@@ -6,12 +6,12 @@
 use std::collections::{HashMap, HashSet};
 
 use arbitrary::Arbitrary;
+use bytemill::Error;
+use bytemill::Recognise;
 use bytemill::Tokenizer;
-use bytemill::tokenizer::encode::Recognise;
-use bytemill::base::error::Error;
-use bytemill::tokenizer::formats::{read_gpt2, write_gpt2};
-use bytemill::naive;
-use bytemill::tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken};
+use bytemill::internals::formats::{read_gpt2, write_gpt2};
+use bytemill::internals::naive;
+use bytemill::{Merge, MergeRule, Spec, SpecialToken};
 use bytemill_fuzz::edit;
 use libfuzzer_sys::fuzz_target;
 

@@ -11,9 +11,9 @@ use std::sync::{Arc, LazyLock};
 
 use arbitrary::{Arbitrary, Unstructured};
 use bytemill::Tokenizer;
-use bytemill::corpus::{Input, Inputs, Kind, Place, Reading, Source, Storage};
-use bytemill::base::error::{Error, Result};
-use bytemill::tokens::{Existing, Format, Manner, Options, encode_files};
+use bytemill::internals::corpus::{Input, Inputs, Kind, Place, Reading, Source, Storage};
+use bytemill::internals::tokens::{Existing, Format, Manner, Options, encode_files};
+use bytemill::{Error, Result};
 use bytemill_fuzz::{edit, job, scratch_directory, small_tokenizer};
 use libfuzzer_sys::fuzz_target;
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use bytemill::corpus::{Kind, Reading};
+use bytemill::internals::corpus::{Kind, Reading};
 use bytemill_fuzz::{Found, read, read_in_every_way};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -46,7 +46,7 @@ fuzz_target!(|input: (u8, u8, u8, &[u8])| {
     let (flags, chunk_size, max_document, data) = input;
     let field = if flags & 1 == 0 { "text" } else { "a.text" };
     let mut reading = Reading::default().with_field(field);
-    reading.on_error = bytemill::corpus::OnError::Skip;
+    reading.on_error = bytemill::internals::corpus::OnError::Skip;
     if flags & 2 != 0 {
         reading.max_document = usize::from(max_document);
     }

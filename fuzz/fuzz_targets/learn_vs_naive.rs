@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 
 use arbitrary::Arbitrary;
-use bytemill::learn::counts::PieceList;
-use bytemill::base::job::{Job, Phase};
-use bytemill::learn::merges::{Bytes, Options, TieBreak, learn};
-use bytemill::naive;
+use bytemill::internals::counts::PieceList;
+use bytemill::internals::merges::{Bytes, Options, TieBreak, learn};
+use bytemill::internals::naive;
+use bytemill::internals::{Job, Phase};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary, Unstructured};
+use bytemill::Error;
 use bytemill::Tokenizer;
-use bytemill::corpus::Inputs;
-use bytemill::base::error::Error;
-use bytemill::tokens::{Format, Manifest, Manner, Options, encode_files, verify};
+use bytemill::internals::corpus::Inputs;
+use bytemill::internals::tokens::{Format, Manifest, Manner, Options, encode_files, verify};
 use bytemill_fuzz::{edit, job, scratch_directory, small_tokenizer};
 use libfuzzer_sys::fuzz_target;
 

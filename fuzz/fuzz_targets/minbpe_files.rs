@@ -4,10 +4,10 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
+use bytemill::Error;
+use bytemill::Recognise;
 use bytemill::Tokenizer;
-use bytemill::tokenizer::encode::Recognise;
-use bytemill::base::error::Error;
-use bytemill::tokenizer::formats::{read_minbpe, write_minbpe};
+use bytemill::internals::formats::{read_minbpe, write_minbpe};
 use bytemill_fuzz::edit;
 use libfuzzer_sys::fuzz_target;
 

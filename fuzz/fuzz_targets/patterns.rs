@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use bytemill::text::pattern::{NAMES, Pattern, tiktoken_regex};
+use bytemill::internals::pattern::{NAMES, Pattern, tiktoken_regex};
 use libfuzzer_sys::fuzz_target;
 
 fn pieces<'t>(pattern: &Pattern, text: &'t [u8]) -> Vec<&'t [u8]> {

@@ -7,7 +7,7 @@
 #![no_main]
 
 use arbitrary::{Arbitrary, Unstructured};
-use bytemill::corpus::{Format, Kind, OnError, Packing, Reading};
+use bytemill::internals::corpus::{Format, Kind, OnError, Packing, Reading};
 use bytemill_fuzz::{Found, patch, read, read_in_every_way};
 use libfuzzer_sys::fuzz_target;
 

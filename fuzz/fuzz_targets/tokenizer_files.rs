@@ -3,9 +3,9 @@
 
 #![no_main]
 
+use bytemill::Recognise;
 use bytemill::Tokenizer;
-use bytemill::tokenizer::encode::Recognise;
-use bytemill::tokenizer::formats::{
+use bytemill::internals::formats::{
     read_gpt2, read_minbpe, read_tiktoken, read_tokenizer_json, recognise, write_gpt2,
     write_minbpe, write_tiktoken, write_tokenizer_json,
 };

@@ -7,15 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use bytemill::corpus::{
-    Context, Cutter, GivenBytes, Giver, InOrder, Input, Inputs, Kind, OnError, Pipe, Place,
-    Position, Reading, Scratch, Source, Storage, StretchEnd, Text, Unpacked,
+use bytemill::Tokenizer;
+use bytemill::internals::Cutter;
+use bytemill::internals::corpus::{
+    Context, GivenBytes, Giver, InOrder, Input, Inputs, Kind, OnError, Pipe, Place, Position,
+    Reading, Scratch, Source, Storage, StretchEnd, Text, Unpacked,
 };
-use bytemill::counts::Counts;
-use bytemill::error::{Error, Result};
-use bytemill::job::{Job, Phase};
-use bytemill::learn::learn;
-use bytemill::{Tokenizer, merges};
+use bytemill::internals::counts::Counts;
+use bytemill::internals::learning::{Target, learn};
+use bytemill::internals::{Job, Phase};
+use bytemill::{Error, Result};
 
 /// A file in memory.
 #[derive(Debug)]
@@ -234,7 +235,7 @@ pub fn read_in_every_way(
         let expected = joined(in_blocks[i + 1..].iter().map(|(_, found)| found));
         assert_eq!(joined(rest.iter().map(|(_, found)| found)).parts, expected.parts, "{after:?}");
     }
-    if kind.format != bytemill::corpus::Format::Zip {
+    if kind.format != bytemill::internals::corpus::Format::Zip {
         let by_pipe = blocks(&piped(data, kind, &skip), chunk_size, Position::default());
         let by_pipe = by_pipe.expect("as from storage");
         assert_eq!(joined(by_pipe.iter().map(|(_, found)| found)), found, "through a pipe");
@@ -282,7 +283,6 @@ pub fn small_tokenizer() -> Tokenizer {
     let cutter = Cutter::new(&["gpt2"], &specials).expect("a cutter");
     let mut counts = Counts::new(cutter, 1);
     counts.add_texts(&[b"the cat sat on the mat, the cats sat"], &job()).expect("counts");
-    let options = merges::Options { threads: 1, ..Default::default() };
     let spec = learn(&mut counts, &Target::new(270, &specials), &job()).expect("merges");
     Tokenizer::new(&spec).expect("a tokenizer")
 }

@@ -15,7 +15,7 @@
 
 mod sorted;
 
-pub use sorted::{SortedEntries, TableRun};
+pub use sorted::TableRun;
 
 use std::sync::LazyLock;
 

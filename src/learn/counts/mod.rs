@@ -25,8 +25,7 @@ mod stats;
 pub use list::PieceList;
 pub use results::Cursor;
 pub use sorted::{SortedCounts, for_each};
-pub use spill::PREFIX as SPILL_PREFIX;
-pub use stats::{MERGE_BYTES, MERGE_BYTES_PER_BYTE, MERGE_BYTES_PER_PIECE, Stats, megabytes};
+pub use stats::{Stats, megabytes};
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

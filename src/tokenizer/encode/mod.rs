@@ -24,7 +24,6 @@ mod tokenizer;
 mod window;
 mod worker;
 
-pub use spans::Span;
 pub use stream::Stream;
 pub use tokenizer::{Recognise, Tokenizer};
 pub use window::OpenPiece;
