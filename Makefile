@@ -25,6 +25,7 @@ BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 PY := $(BIN)/python
 PIP := $(PY) -m pip --quiet --disable-pip-version-check --no-input
 
+HOST = $(shell rustc -vV | sed -n "s/^host: //p")
 RUST_FILES := $(shell find src kernels -type f) $(wildcard build.rs Cargo.lock) Cargo.toml
 FUZZ_TARGETS := $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
 
@@ -34,7 +35,7 @@ export PYO3_PYTHON := $(CURDIR)/$(PY)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check-format lint types test-rust test-python format bench fuzz faults soak wheel clean
+.PHONY: help demo test check-format lint types test-rust test-python format bench fuzz faults sanitize soak wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -73,6 +74,7 @@ format: $(VENV)/.dev ## format all code
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --quiet --fix .
+	$(PYTHON) tests/module_graph.py --svg >docs/modules.svg
 
 bench: $(VENV)/.native $(VENV)/.bench ## our own benchmarks, then a comparison with others (CORPUS=file)
 	$(CARGO) bench --quiet --manifest-path benches/Cargo.toml --target-dir target/benches
@@ -97,6 +99,13 @@ faults: $(VENV)/.native $(VENV)/.dev ## full disks, kills and damaged files; res
 	cd tests && $(CURDIR)/$(PY) -m faults all --save --calls $(FAULTS_CALLS) \
 	    --learning-calls $(FAULTS_LEARNING_CALLS) --signals $(FAULTS_SIGNALS) \
 	    --mutations $(FAULTS_MUTATIONS)
+
+sanitize: ## the Rust tests under AddressSanitizer, those of encoder and counts under valgrind
+	RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 $(CARGO) +nightly test --quiet --workspace \
+	    --lib --target $(HOST) --target-dir target/sanitize
+	@# Valgrind is slow, and hides AVX-512 from the code it runs.
+	PROPTEST_CASES=4 CARGO_TARGET_$(shell echo $(HOST) | tr 'a-z-' 'A-Z_')_RUNNER="valgrind --quiet \
+	    --error-exitcode=1" $(CARGO) test --quiet --lib -- tokenizer::encode learn::counts base::
 
 soak: $(VENV)/.native ## kill the writing of tokens at many random moments (SOAK_ROUNDS)
 	$(PY) tests/soak_tokens.py $(SOAK_ROUNDS)

@@ -1,5 +1,8 @@
 """Which Rust module uses which: `python tests/module_graph.py` prints it, tests check it.
 
+    python tests/module_graph.py          all edges; cycles and upward edges go to stderr
+    python tests/module_graph.py --svg    the rooms and what they use, as docs/modules.svg
+
 A room of the core may use the rooms to its left and nothing else, and no two modules inside a room
 may need each other, directly or through others. `use` lines and paths are read with regular
 expressions; a name that a `mod.rs` merely passes on (`pub use`) counts as its origin's.
@@ -161,7 +164,60 @@ def circles(edges: Graph) -> list[list[str]]:
     return found
 
 
+BOX, GAP, LINE = 190, 46, 15
+
+
+def picture(src: Path) -> str:
+    """The rooms from left to right with their modules, and arrows to what each uses."""
+    edges = graph(src)
+    rooms = [room for room in ROOMS if any(module[:1] == (room,) for module in edges)]
+    inside = {
+        room: sorted({module[1] for module in edges if module[0:1] == (room,) and len(module) > 1})
+        for room in rooms
+    }
+    uses = {
+        (module[0], target[0])
+        for module, targets in edges.items()
+        for target in targets
+        if module and module[0] != target[0]
+    }
+    height = 60 + LINE * max(map(len, inside.values()))
+    left = {room: 10 + number * (BOX + GAP) for number, room in enumerate(rooms)}
+    arcs = sorted(uses, key=lambda use: (left[use[0]] - left[use[1]], use))
+    depth = height + 24 + 22 * len(rooms)
+    width = 10 + len(rooms) * (BOX + GAP)
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {depth}" '
+        f'font-family="sans-serif" font-size="12">',
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '
+        'markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8z" fill="#555"/></marker></defs>',
+        f'<rect width="{width}" height="{depth}" fill="#fff"/>',
+    ]
+    for room in rooms:
+        x = left[room]
+        out.append(
+            f'<rect x="{x}" y="10" width="{BOX}" height="{height}" rx="6" fill="#f2f5f9" '
+            f'stroke="#8aa"/><text x="{x + 12}" y="32" font-size="15" '
+            f'font-weight="bold">{room}</text>'
+        )
+        for row, module in enumerate(inside[room]):
+            out.append(f'<text x="{x + 12}" y="{54 + LINE * row}">{module}</text>')
+    for user, used in arcs:
+        span = rooms.index(user) - rooms.index(used)
+        start = left[user] + 30 + 14 * (len(rooms) - span)
+        end = left[used] + BOX - 20 - 14 * span
+        low = height + 20 + 22 * span
+        out.append(
+            f'<path d="M{start} {height + 10}C{start} {low} {end} {low} {end} {height + 14}" '
+            f'fill="none" stroke="#555" marker-end="url(#tip)"/>'
+        )
+    return "\n".join([*out, "</svg>", ""])
+
+
 def main() -> int:
+    if "--svg" in sys.argv:
+        print(picture(ROOT / "src"), end="")
+        return 0
     wrong = 0
     for src in (ROOT / "src", ROOT / "kernels" / "src"):
         edges = graph(src)
