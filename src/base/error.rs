@@ -31,7 +31,7 @@ pub enum Error {
     Memory(String),
     /// What must never happen.
     Bug(String),
-    /// What somebody raised who reads for us.
+    /// An exception raised by a reader in Python.
     Foreign(Box<dyn std::error::Error + Send + Sync>),
 }
 

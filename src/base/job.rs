@@ -50,7 +50,7 @@ pub struct Job {
     total: AtomicU64,
     /// Of phases that read a corpus: bytes of text, where `done` and `total` are bytes of files.
     text: AtomicU64,
-    /// How far phases were when they ended, until somebody asks.
+    /// Phases that have ended and were not reported yet.
     ended: Mutex<Vec<Progress>>,
 }
 
@@ -101,7 +101,7 @@ impl Job {
         self.done.fetch_add(n, Relaxed);
     }
 
-    /// Notes that so many bytes of files were read, and so many bytes of text came of them.
+    /// Notes that `file` bytes of files were read and gave `text` bytes of text.
     pub fn read(&self, file: u64, text: u64) {
         self.text.fetch_add(text, Relaxed);
         self.done.fetch_add(file, Relaxed);
@@ -124,7 +124,7 @@ impl Job {
         if self.stop.load(Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// True once [`Job::stop`] was called, for whoever outlives the job.
+    /// A flag that is true once [`Job::stop`] was called, for threads that outlive the job.
     pub fn stopped(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.stop)
     }

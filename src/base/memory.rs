@@ -17,7 +17,7 @@ thread_local! {
     static CAN_DO_WITHOUT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Unwinds for want of memory. No message is printed: that is for whoever catches it.
+/// Unwinds because memory could not be allocated. No message is printed; the catcher reports it.
 #[cold]
 pub fn out_of_memory(bytes: usize) -> ! {
     resume_unwind(Box::new(OutOfMemory(bytes)))

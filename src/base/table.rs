@@ -4,7 +4,7 @@
 //! and nearly all tokens, have at most 15 bytes. A string that short *is* its key: its bytes and its
 //! length packed into 128 bits, made with one unaligned load and a mask. Key and value lie side by
 //! side in a 32-byte entry, two to a cache line, and a string may stand in either, so a lookup nearly
-//! always touches one line. Longer strings lie in an arena behind a second table that stores their
+//! always touches one line. Longer strings lie in an arena, indexed by a second table that stores their
 //! full hash. Both tables use linear probing and are at most three quarters (short) or half (long)
 //! full, so lookups take expected constant time.
 //!
@@ -91,7 +91,7 @@ pub fn key_or_too_long(text: &[u8], start: usize, end: usize) -> Key {
     u128::from_le_bytes(sixteen) & mask ^ rest
 }
 
-/// The same, without a check that the text goes on for sixteen bytes.
+/// The same, without checking that sixteen bytes of text follow.
 ///
 /// # Safety
 /// `text` must have at least sixteen bytes from `start` on.
@@ -298,8 +298,8 @@ impl<V: Plain + Default> Table<V> {
         self.get_within(string, 0, string.len())
     }
 
-    /// The value of `text[start..end]`. Where the text goes on, its key is made without a branch that
-    /// depends on the length.
+    /// The value of `text[start..end]`. Where sixteen bytes of text follow, its key is made without a
+    /// branch that depends on the length.
     #[inline]
     pub fn get_within(&self, text: &[u8], start: usize, end: usize) -> Option<V> {
         if start == end {

@@ -148,9 +148,9 @@ fn decode<I: Id + Sync, B>(
             let mut rest = out;
             for (part, &size) in parts().zip(&sizes) {
                 job.check()?;
-                let (here, behind) = rest.split_at_mut(size);
+                let (here, later) = rest.split_at_mut(size);
                 vocab.decode_into(part, here);
-                rest = behind;
+                rest = later;
             }
             Ok(())
         })
@@ -184,7 +184,7 @@ pub fn ids(vocab: &Vocab, value: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
         }
         return Ok(ids);
     }
-    // An array, told by name: asking numpy would import it where nobody uses it.
+    // Recognised by name: asking numpy would import it where it is not used.
     if value.get_type().name()?.to_string_lossy() == "ndarray" {
         if let Ok(array) = value.extract::<numpy::PyReadonlyArray1<'_, u32>>() {
             return Ok(array.as_array().iter().copied().collect());

@@ -197,7 +197,7 @@ impl Counts {
         py.detach(|| self.lock().fingerprint())
     }
 
-    /// Records that were left out, by what was wrong with them.
+    /// Skipped records, by reason.
     #[getter]
     fn skipped(&self, py: Python<'_>) -> BTreeMap<String, u64> {
         py.detach(|| self.lock().skipped().0.clone())

@@ -20,7 +20,7 @@ const BEAT: Duration = Duration::from_millis(50);
 /// Work on fewer bytes than this is over before Ctrl-C or another thread could matter.
 pub const QUICK: usize = 1 << 17;
 
-/// Runs `work` on so many bytes: through the gateway, unless they are few.
+/// Runs `work` on `size` bytes: through the gateway, unless they are few.
 pub fn run_sized<T: Send>(
     py: Python<'_>,
     size: usize,

@@ -67,8 +67,8 @@ fn split<'py>(
     })?;
     let mut rest = text;
     let piece = |size| {
-        let (piece, behind) = rest.split_at(size);
-        rest = behind;
+        let (piece, later) = rest.split_at(size);
+        rest = later;
         PyBytes::new(py, piece)
     };
     Ok(sizes.into_iter().map(piece).collect())

@@ -20,7 +20,7 @@ impl Cutter {
     }
 
     /// The first position ≥ `from` (and > 0) at which `text` may be cut: what stands before and
-    /// what stands behind have the pieces and special tokens of the whole. `whole` says that the
+    /// what comes after have the pieces and special tokens of the whole. `whole` says that the
     /// text ends where it ends; otherwise more follows, and only positions that no continuation
     /// can take back are given.
     pub fn cut_after(&self, text: &[u8], from: usize, whole: bool) -> Option<usize> {

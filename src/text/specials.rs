@@ -120,7 +120,7 @@ impl Specials {
     }
 
     /// Whether some special token stands across position `at`, in whatever way the text is read.
-    /// Where none does, the text before and the text behind can be read apart.
+    /// Where none does, the text before and the text after can be read independently.
     pub fn straddle(&self, text: &[u8], at: usize) -> bool {
         self.any(text, at..at, |start, end| start < at && at < end)
     }

@@ -25,7 +25,7 @@ pub struct Target<'a> {
     /// Ids in all: the bytes, the merges, the special tokens.
     pub vocab_size: usize,
     pub special_tokens: &'a [String],
-    /// Rarer pieces are left out.
+    /// Rarer pieces are ignored.
     pub min_piece_count: u64,
     pub merging: Options,
 }
@@ -77,7 +77,7 @@ pub fn spec(pattern: Vec<String>, merges: &[(u32, u32)], special_tokens: &[Strin
 }
 
 /// Learns further merges on top of a tokenizer. Ordinary tokens keep their ids and the new ones
-/// follow them; special tokens that stood behind the ordinary ones stand behind the new ones.
+/// follow them; special tokens with higher ids move after the new ones.
 pub fn extend(
     tokenizer: &Tokenizer,
     counts: &mut Counts,

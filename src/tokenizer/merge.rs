@@ -136,12 +136,12 @@ fn merge_long(
         last = Some((tokens[at], tokens[right], rank));
         tokens[at] = rule.result(rank);
         ranks[right] = NONE;
-        let behind = next[right];
-        next[at] = behind;
+        let after = next[right];
+        next[at] = after;
         ranks[at] = NONE;
-        if behind != END {
-            previous[behind as usize] = at as u32;
-            ranks[at] = rule.rank(tokens[at], tokens[behind as usize]);
+        if after != END {
+            previous[after as usize] = at as u32;
+            ranks[at] = rule.rank(tokens[at], tokens[after as usize]);
             if ranks[at] != NONE {
                 heap.push(entry(ranks[at], at as u32));
             }

@@ -54,7 +54,7 @@ pub struct SpecialToken {
     /// Its id.
     pub id: u32,
     /// `false` for what `tokenizers` calls an added token that is not special: found in text all
-    /// the same, but not left out by `skip_special_tokens`.
+    /// the same, but not removed by `skip_special_tokens`.
     pub control: bool,
 }
 

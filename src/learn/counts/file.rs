@@ -43,7 +43,7 @@ pub struct Header {
     pub fingerprint: String,
     /// Bytes of text counted.
     pub bytes_read: u64,
-    /// Records that were left out.
+    /// Records that were skipped.
     #[serde(skip_serializing_if = "Skipped::is_empty", default)]
     pub skipped: Skipped,
     /// Different pieces, each of them a record.
@@ -116,8 +116,8 @@ impl<R: Read> Read for Hashing<R> {
 
 type Input<'a> = BufReader<Hashing<Take<Metered<'a, File>>>>;
 
-/// A counts file as a source. The checksum is compared when the last piece was given, so whoever
-/// reads to the end has read what was written.
+/// A counts file as a source. The checksum is compared when the last piece was given, so a
+/// source that was read to its end is known to be undamaged.
 pub struct FileSource<'a> {
     header: Header,
     records: Decoder<Input<'a>>,

@@ -113,7 +113,7 @@ impl Counts {
         self.bytes_read
     }
 
-    /// Records that were left out, by what was wrong with them.
+    /// Skipped records, by reason.
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
     }
@@ -153,7 +153,7 @@ impl Counts {
         );
         let total = reader.total()?;
         job.set_total(total);
-        // A corpus of one chunk is not worth a thread; but of what is packed, nobody knows.
+        // A corpus of one chunk is not worth a thread; but the size of compressed text is not known.
         let known = inputs.list.iter().all(Input::is_measured);
         let chunks = (total / chunk_size as u64 + 1).max(inputs.list.len() as u64) as usize;
         let workers = if known { tables.len().min(chunks) } else { tables.len() };
@@ -239,7 +239,7 @@ impl<'a> Room<'a> {
             None => (usize::MAX, CHUNK_SIZE),
             Some(limit) => {
                 let each = limit.available.saturating_sub(ASIDE) / threads as u64;
-                // A chunk is read whole, and while it is counted nobody looks at the table.
+                // A chunk is read whole, and the size of the table is checked only between chunks.
                 let chunk_size = (each / 64).clamp(64 << 10, CHUNK_SIZE as u64);
                 (each.saturating_sub(2 * chunk_size) as usize, chunk_size as usize)
             }

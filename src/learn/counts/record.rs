@@ -98,7 +98,7 @@ impl<R: BufRead> Decoder<R> {
         // What the piece before has where the new bytes begin: they must be greater.
         let before = self.piece.get(shared).copied();
         self.piece.truncate(shared);
-        // Reading what is there, not allocating what is claimed: the length may be damaged.
+        // The length may be damaged, so the buffer grows with what is read instead of being allocated.
         match (&mut self.input).take(more).read_to_end(&mut self.piece) {
             Ok(n) if n as u64 == more => {}
             Ok(_) => return Err(self.ended()),

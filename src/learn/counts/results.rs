@@ -203,14 +203,14 @@ impl Counts {
             (0..n_parts).map(|part| (part, PieceList::default(), Stats::default())).collect();
         threads::for_each(&mut parts, |(part, list, stats), _| {
             for (number, table) in tables.iter().enumerate() {
-                let (before, behind) = (&tables[..number], &tables[number + 1..]);
+                let (before, after) = (&tables[..number], &tables[number + 1..]);
                 let mut result = Ok(());
                 table.for_each_of(*part, n_parts, |piece, count| {
                     // The first table that has a piece stands for all.
                     if before.iter().any(|other| other.get(piece).is_some()) {
                         return;
                     }
-                    let others = behind.iter().filter_map(|other| other.get(piece));
+                    let others = after.iter().filter_map(|other| other.get(piece));
                     let count = others.fold(count, u64::saturating_add);
                     if result.is_ok() {
                         result = stats.add(piece, count);

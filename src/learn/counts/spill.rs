@@ -21,7 +21,7 @@ use crate::base::files;
 use crate::base::job::{Job, Phase};
 use crate::base::table::Table;
 
-/// How many runs are merged at a time: so many files are open, each with a buffer.
+/// How many runs are merged at a time; each is an open file with a buffer.
 const FAN_IN: usize = 64;
 /// What the names of our directories begin with.
 pub const PREFIX: &str = "bytemill-spill-";
@@ -82,7 +82,7 @@ impl Drop for SpillDir {
     fn drop(&mut self) {
         let made = self.made.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some((path, _)) = made {
-            // Nobody is left to tell of a failure, and a later one finds the name.
+            // A failure cannot be reported here; a later process finds the directory by its name.
             let _ = fs::remove_dir_all(path);
         }
     }

@@ -57,7 +57,7 @@ impl Positions {
     }
 }
 
-/// So many pairs come to be tracked; if they are more, their table grows.
+/// Expected number of tracked pairs per merge; with more, the table grows.
 const PAIRS_PER_MERGE: usize = 4;
 
 /// Slots between two looks at whether to stop.
@@ -217,7 +217,7 @@ impl Shared {
     /// Writes one position.
     ///
     /// # Safety
-    /// The place must be within the array, and nobody may read it meanwhile.
+    /// The place must be within the array, and no thread may read it at the same time.
     #[inline(always)]
     unsafe fn put(&self, place: usize, position: u32) {
         use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -55,7 +55,7 @@ const FLOOR_STEP: u64 = 16;
 /// hardly repeat.
 const FLOOR_SHARE: u64 = 64;
 
-/// So many neighbours have their pairs brought into the cache together.
+/// How many neighbours have their pairs prefetched together.
 const AT_ONCE: usize = 32;
 
 /// A neighbour whose positions are not kept.
@@ -229,7 +229,7 @@ impl<'a, I: Id> Learner<'a, I> {
         self.findings[0] = Findings { left, right, twins: 0 };
     }
 
-    /// Writes down where the new pairs are: `before` the new token by so many slots.
+    /// Writes down where the new pairs are: `before` slots ahead of the new token.
     fn list(&mut self, side: &mut Neighbours, before: impl Fn(&Slots<I>, u32) -> u32) {
         side.for_each_found(|id, sum, at| {
             if sum.n != UNTRACKED {

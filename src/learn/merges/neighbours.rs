@@ -2,7 +2,7 @@
 
 /// Indexed directly by *place* (the token's number + 1, and 0 for a wall), so that a hash look-up
 /// is paid per neighbour, not per occurrence. A wall is noted like a token, for whether one stands
-/// there cannot be foreseen and not to ask is cheaper; it is left out of what is found.
+/// there cannot be foreseen and not to ask is cheaper; it is skipped in the results.
 #[derive(Debug)]
 pub struct Neighbours {
     sums: Vec<Sum>,

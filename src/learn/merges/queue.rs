@@ -13,7 +13,7 @@ use super::pairs::Pair;
 const BUCKETS: usize = 1 << 16;
 /// The end of a bucket.
 const END: u32 = u32::MAX;
-/// Of the pairs in a bucket, so many are asked about ahead.
+/// How many pairs of a bucket are prefetched ahead.
 const AHEAD: usize = 8;
 
 /// A pair and the count it had when it was put in.

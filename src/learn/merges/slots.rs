@@ -348,8 +348,8 @@ impl<I: Id> Work<'_, I> {
                 let end = middle + b_length;
                 let weight = weighed(self.heavy, slot.weight);
                 let before = slots[start - 1].id;
-                // The wall behind the last piece of a thread's share is the first of the next.
-                let behind = slots.get(end).map_or(I::WALL, |slot| slot.id);
+                // The wall after the last piece of a thread's share is the first of the next.
+                let after = slots.get(end).map_or(I::WALL, |slot| slot.id);
                 slots[middle - 1].id = I::INSIDE;
                 slots[middle].id = I::INSIDE;
                 slots[start].id = c;
@@ -363,7 +363,7 @@ impl<I: Id> Work<'_, I> {
                 } else {
                     left.add(before.place(), weight, position);
                 }
-                right.add(behind.place(), weight, position);
+                right.add(after.place(), weight, position);
             }
         }
     }

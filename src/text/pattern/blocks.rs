@@ -7,7 +7,7 @@
 //!
 //! - no white space: it starts a piece unless the character before has its class or is a space;
 //! - white space: it starts a piece if it is the first or the last of its run (the last one goes
-//!   with the word behind it, or stands alone), at the end of the text only if the first,
+//!   with the word after it, or stands alone), at the end of the text only if the first,
 //!
 //! and on contractions, which are rare and mended one by one. Characters beyond ASCII are looked
 //! up one by one too, and their classes written into the same masks.
@@ -187,8 +187,8 @@ fn starts(
     let after_blank = blank << 1 | carry.space | carry.white;
     let words =
         (letter & !after_letter | number & !after_number | symbol & !after_symbol) & !after_space;
-    let behind = base + length;
-    let more = behind < text.len() && char_at(text, behind).0 != SPACE;
+    let end = base + length;
+    let more = end < text.len() && char_at(text, end).0 != SPACE;
     let before_word = !blank >> 1 & valid >> 1 | u64::from(more) << (length - 1);
     let mut starts = words | blank & (!after_blank | before_word);
     if wide.inner != 0 {
@@ -318,7 +318,7 @@ impl Wide {
     }
 }
 
-/// The run of ones in `ones` that begins right behind the bit `first`.
+/// The run of ones in `ones` that begins right after the bit `first`.
 fn run_behind(first: u64, ones: u64) -> u64 {
     // Adding carries through the run and clears it.
     ones & !ones.wrapping_add(first << 1 & ones)

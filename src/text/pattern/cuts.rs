@@ -1,7 +1,7 @@
 //! Places where a text may be cut before it is scanned: what lets chunks be read, counted and
 //! encoded apart and in parallel, with the pieces of the whole.
 //!
-//! Let `x` be the character before a place and `y` the one behind it. The place is safe if
+//! Let `x` be the character before a place and `y` the one after it. The place is safe if
 //!
 //! 1. `x` is not white space and `y` is an ASCII space or tab; or
 //! 2. `x` is a letter, and `y` is no letter, no mark and no apostrophe; or
@@ -15,14 +15,14 @@
 //! a letter is followed by a letter, in `o200k` also by a mark or the apostrophe of a contraction.
 //! (3) Inside a piece a number is followed by a number.
 //!
-//! *What stands behind does not matter to the pieces before.* They would only change if a match
+//! *What comes after does not matter to the pieces before.* They would only change if a match
 //! read past the place. Runs stop there, since `y` continues none that reaches `x`, just as they
-//! stop at the end of a text. Both look-aheads, `$` and `(?!\S)`, stand behind white space, and
+//! stop at the end of a text. Both look-aheads, `$` and `(?!\S)`, follow white space, and
 //! `x` is none. A contraction that reached past the place would have `x` an apostrophe and `y` a
 //! letter, or both letters: excluded by each rule. So the first part, cut off, is scanned the same
 //! to its end, and with anything appended too.
 //!
-//! *What stands before does not matter to the pieces behind*: no pattern looks behind.
+//! *What comes before does not matter to the pieces after*: no pattern has a look-behind.
 //!
 //! Both characters must be well-formed, complete and inside the text. That `y` is makes the rules
 //! true for every continuation (a cut-off sequence could become a letter); that `x` is makes them

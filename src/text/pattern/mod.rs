@@ -114,7 +114,7 @@ impl Pattern {
     }
 
     /// The smallest place from `from` on, inside `text` and not its start, at which the pattern
-    /// cuts whatever stands before and behind: the parts on both sides, scanned apart, give the
+    /// cuts whatever comes before and after: the parts on both sides, scanned apart, give the
     /// pieces of the whole. None if there is none, or if the pattern does not tell (a regular
     /// expression, several stages).
     pub fn safe_cut_after(&self, text: &[u8], from: usize) -> Option<usize> {
@@ -127,7 +127,7 @@ impl Pattern {
     }
 
     /// The first place from `from` on that is inside a piece for certain, of a text that begins with
-    /// a piece or at such a place: the part before ends in the middle of a piece and the part behind
+    /// a piece or at such a place: the part before ends in the middle of a piece and the part after
     /// begins there, and otherwise both have the pieces of the whole. None if there is none, or if
     /// the pattern does not tell.
     pub fn inside_after(&self, text: &[u8], from: usize) -> Option<usize> {

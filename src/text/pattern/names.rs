@@ -47,7 +47,7 @@ const ANY_CASE: &[&str] = &[
     r"'(?i:s|d|m|t|ll|ve|re)",
 ];
 // What follows the prefix is a letter, which the prefix is not: possessive or not is the same. So
-// it is for every run below: nothing stands behind it that a character given back could match.
+// it is for every run below: nothing follows it that a character given back could match.
 const WORD: &[&str] = &[
     r"[^\r\n\p{L}\p{N}]?+\p{L}++",
     r"[^\r\n\p{L}\p{N}]?+\p{L}+",
@@ -143,7 +143,7 @@ fn plain(name: &str) -> String {
 
 /// The error for a name that is not known, with those that are close to it.
 pub fn unknown(text: &str) -> Error {
-    // Nobody misspells more; and the distance is quadratic.
+    // Longer strings are no misspelled names, and the distance is quadratic.
     let wanted: String = plain(text).chars().take(64).collect();
     let distance = |(name, aliases): &(&'static str, &[&str])| {
         let nearest = aliases.iter().map(|alias| edits(&wanted, alias)).min();
@@ -205,7 +205,7 @@ pub fn tiktoken_regex(name: &str) -> Option<&'static str> {
 
 /// The regular expression of a named pattern in a spelling that Oniguruma, the engine of Hugging
 /// Face `tokenizers`, and `fancy-regex` read with the same meaning: no `$`, which ends a line
-/// there, and no plus behind `{1,3}`, which is not possessive there.
+/// there, and no plus after `{1,3}`, which is not possessive there.
 pub fn huggingface_regex(name: &str) -> Option<&'static str> {
     Some(match name {
         "gpt2" => r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",

@@ -1,7 +1,7 @@
 //! The named patterns as hand-written scanners.
 //!
 //! Each takes the start of a piece and returns its end, which depends on nothing before the start
-//! (no pattern looks behind). The alternatives of the regular expression are decided by the class
+//! (no pattern has a look-behind). The alternatives of the regular expression are decided by the class
 //! of the first one or two characters; comments give the reasoning where the two differ in shape.
 //! `names.rs` has the expressions, the tests hold both equal.
 //!
@@ -202,7 +202,7 @@ impl Word {
     /// Finds what backtracking would, in one pass. The first form takes a run of all but
     /// lower-case letters, then needs one of all but capitals. Where the first run stops, either
     /// a lower-case letter follows and the second run starts there; or the first run gives back
-    /// characters, up to and including the last that is no capital, and the word ends behind that
+    /// characters, up to and including the last that is no capital, and the word ends after that
     /// one; or it has none, and the form fails. The second form then takes all of the run.
     #[inline(always)]
     fn at(text: &[u8], start: usize) -> Self {

@@ -135,8 +135,8 @@ impl Cache {
     }
 
     /// Looks pieces up, the first of which starts at `start` in its text. Those that are not here
-    /// are expected from now on: who asks for such a piece again is told that it is pending too, and
-    /// like which one, until it is [filled](Cache::fill) in.
+    /// are expected from now on: a later lookup of such a piece reports it as pending too, and
+    /// equal to which one, until it is [filled](Cache::fill) in.
     #[inline(always)]
     pub fn look_up(&mut self, records: &[Record], start: usize, looked: &mut Looked) {
         let mut len = looked.known.len();
@@ -154,9 +154,10 @@ impl Cache {
             // Which of the two is no branch, for it could not be predicted.
             let entry = if other.key == record.key { other } else { one };
             if entry.key == record.key && entry.n as usize <= MAX_INLINE_IDS {
-                // Always all of them and the number behind, sixteen bytes: what is too much is
-                // written over by the next.
-                // SAFETY: the number is behind the ids, and there is room for more than that.
+                // Always all ids and the count after them, sixteen bytes: the excess is overwritten
+                // by the next.
+                // SAFETY: the entry is laid out in C order, so the count follows the ids; the caller
+                // reserved MAX_IDS per piece.
                 unsafe {
                     std::ptr::copy_nonoverlapping(
                         (&raw const entry.ids).cast(),
@@ -167,13 +168,13 @@ impl Cache {
                 len += entry.n as usize;
                 hits += 1;
             } else {
-                // SAFETY: there is room for so many.
+                // SAFETY: MAX_IDS were reserved for each piece.
                 len += unsafe { self.look_closer(record, start, len, out, looked) };
                 lines = self.lines();
             }
             start = record.end;
         }
-        // SAFETY: so many were written.
+        // SAFETY: the first `len` ids were written above.
         unsafe { looked.known.set_len(len) };
         self.hits += hits;
     }
@@ -257,7 +258,7 @@ impl Cache {
         let mut reach = MAX_PROBE_LINES * LINE;
         if self.len * 8 >= self.entries.len() * 5 {
             // Text that does not repeat itself gains nothing by being remembered; but some of it
-            // is, or nobody would notice when it begins to.
+            // is, so that a change to repetitive text is noticed.
             if !self.pays() && !self.misses.is_multiple_of(KEEP_ONE_IN) {
                 return false;
             }

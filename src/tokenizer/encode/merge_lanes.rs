@@ -146,14 +146,14 @@ impl MergeLanes {
             let highest = |bits| _mm512_sub_epi32(splat(31), _mm512_lzcnt_epi32(bits));
             // The right one of the two goes.
             let live = load(&self.live);
-            let behind = _mm512_andnot_si512(_mm512_or_si512(bit, ahead), live);
-            let right = lowest(behind);
+            let after = _mm512_andnot_si512(_mm512_or_si512(bit, ahead), live);
+            let right = lowest(after);
             let live = _mm512_mask_andnot_epi32(live, active, right, live);
-            let behind = _mm512_andnot_si512(right, behind);
+            let after = _mm512_andnot_si512(right, after);
             let ahead = _mm512_and_si512(live, ahead);
-            let has_next = _mm512_mask_test_epi32_mask(active, behind, behind);
+            let has_next = _mm512_mask_test_epi32_mask(active, after, after);
             let has_before = _mm512_mask_test_epi32_mask(active, ahead, ahead);
-            let (next, before) = (highest(lowest(behind)), highest(ahead));
+            let (next, before) = (highest(lowest(after)), highest(ahead));
             // SAFETY: places of live tokens are below sixteen, and so are lanes; a row is sixteen
             // numbers.
             unsafe {

@@ -84,18 +84,18 @@ impl ShortMerge {
             }
             let (at, rank) = ((least % MAX_LENGTH as u32) as usize % N, least >> BITS);
             // The right one of the two goes.
-            let behind = live & (u64::MAX - 1) << at;
-            let right = behind.trailing_zeros() as usize % N;
+            let after = live & (u64::MAX - 1) << at;
+            let right = after.trailing_zeros() as usize % N;
             live &= !(1 << right);
             merges[right] = NOTHING;
             tokens[at] = rank;
-            let behind = behind & behind.wrapping_sub(1);
-            let next = tokens[behind.trailing_zeros() as usize % N];
+            let after = after & after.wrapping_sub(1);
+            let next = tokens[after.trailing_zeros() as usize % N];
             let ahead = live & !(u64::MAX << at);
             let before = (63 - (ahead | 1).leading_zeros()) as usize % N;
             // Both are asked at once, whether there is such a neighbour or not.
             let (with_next, with_before) = (pairs.get(rank, next), pairs.get(tokens[before], rank));
-            merges[at] = if behind == 0 { NOTHING } else { with_next << BITS | at as u32 };
+            merges[at] = if after == 0 { NOTHING } else { with_next << BITS | at as u32 };
             if ahead != 0 {
                 merges[before] = with_before << BITS | before as u32;
             }

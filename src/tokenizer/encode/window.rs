@@ -37,7 +37,7 @@ use crate::tokenizer::merge::NONE;
 
 /// Text of a window, unless the vocabulary has very long tokens.
 const WINDOW: usize = 128 << 10;
-/// A window is at least so many times as long as the longest token: what is spent on finding a
+/// A window has at least this many times the length of the longest token: the cost of finding a
 /// border goes with the length of tokens.
 const LONGEST_TOKENS: usize = 32;
 /// Steps for each byte of a window before finding a border in it is given up: hostile vocabularies

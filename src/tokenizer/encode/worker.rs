@@ -81,7 +81,7 @@ impl Worker {
         &mut self.merger
     }
 
-    /// Adds an id behind all that was encoded so far.
+    /// Adds an id after all that was encoded so far.
     pub(super) fn push(&mut self, id: u32, ids: &mut Vec<u32>) {
         if self.waiting.looked.pending.is_empty() {
             ids.push(id);
@@ -98,14 +98,14 @@ impl Waiting {
         let Looked { known, pending, .. } = looked;
         let same = |one: usize| (pending[one].start, pending[one].n);
         let n_found: usize = pending.iter().map(|one| same(one.same as usize).1).sum();
-        // What is behind the last of them is copied too, and does not matter.
+        // The copy may overrun the last id; the excess is overwritten or ignored.
         reserve(ids, known.len() + n_found + BLOCK);
         known.reserve(BLOCK);
         found.reserve(BLOCK);
         let mut to = ids.len();
         let mut copy = |from: *const u32, n: usize| {
             for i in (0..n).step_by(BLOCK) {
-                // SAFETY: there is room for a block behind the last id, to read and to write.
+                // SAFETY: a block of room was reserved after the last id of each of the three lists.
                 unsafe {
                     let (from, to) = (from.add(i), ids.as_mut_ptr().add(to + i));
                     std::ptr::copy_nonoverlapping(from, to, BLOCK);
@@ -116,7 +116,7 @@ impl Waiting {
         let mut at = 0;
         for one in pending.iter() {
             let (start, n) = same(one.same as usize);
-            // SAFETY: both are within the lists.
+            // SAFETY: `one.at` and `start + n` are at most the lengths of the lists.
             unsafe {
                 copy(known.as_ptr().add(at), one.at as usize - at);
                 copy(found.as_ptr().add(start), n);
@@ -125,7 +125,7 @@ impl Waiting {
         }
         // SAFETY: as above.
         unsafe { copy(known.as_ptr().add(at), known.len() - at) };
-        // SAFETY: so many were written.
+        // SAFETY: `to` ids were written, one block after the other.
         unsafe { ids.set_len(to) };
         known.clear();
         pending.clear();

@@ -80,7 +80,7 @@ const MAX_HALVED: usize = 1 << 10;
 /// one is cut off.
 ///
 /// Bytes and special tokens have no merges. Nor have entries that are meant as special tokens,
-/// though nobody says so: `<…>` and `[…]`, those before the first byte, where trainers put them,
+/// though the file does not say so: `<…>` and `[…]`, those before the first byte, where trainers put them,
 /// and a few fillers. No other token of a tokenizer that was learnt does without; one that is two
 /// other tokens end to end certainly does not.
 fn check_made(

@@ -11,7 +11,7 @@
 //! A reader gives the tokenizer whose ids are those of the library that the file comes from, or
 //! fails: a setting that cannot be honoured is refused by name, never dropped. Readers check what
 //! a file says for itself (ids, duplicates, merges of unknown tokens); whether all 256 bytes are
-//! there is for whoever makes an encoder of it.
+//! the tables are made from it later.
 
 mod base64;
 mod by_rank;

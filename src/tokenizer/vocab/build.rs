@@ -151,7 +151,7 @@ fn listed_merges(tokens: &TokenList, list: &[Merge]) -> Result<Vec<Indexed>> {
         let (left, right) = (bytes(indexed.left), bytes(indexed.right));
         if bytes(indexed.result).strip_prefix(left) != Some(right) {
             return Err(Error::tokenizer(format!(
-                "merge {at} ({} + {}) is said to make {}",
+                "merge {at} ({} + {}) cannot make {}",
                 shown_token(left),
                 shown_token(right),
                 shown_token(bytes(indexed.result))

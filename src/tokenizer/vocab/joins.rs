@@ -7,7 +7,7 @@
 
 /// Bytes on each side.
 const REACH: usize = 3;
-/// How many bytes a token has before and behind a place: one, two, or three and more.
+/// How many bytes a token has before and after a place: one, two, or three and more.
 const KINDS: usize = REACH * REACH;
 
 /// The contexts in which tokens span.
@@ -25,8 +25,8 @@ const MASKS: [u64; KINDS] = {
     let mut masks = [0; KINDS];
     let mut kind = 0;
     while kind < KINDS {
-        let (before, behind) = (kind / REACH + 1, kind % REACH + 1);
-        masks[kind] = (u64::MAX >> (64 - 8 * (before + behind))) << (8 * (REACH - before));
+        let (before, after) = (kind / REACH + 1, kind % REACH + 1);
+        masks[kind] = (u64::MAX >> (64 - 8 * (before + after))) << (8 * (REACH - before));
         kind += 1;
     }
     masks

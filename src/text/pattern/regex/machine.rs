@@ -52,7 +52,7 @@ static WORD: LazyLock<Option<CharSet>> = LazyLock::new(|| CharSet::parse(r"\w", 
 pub enum Stop {
     /// More steps, or more memory, than an expression may take.
     Costly(String),
-    /// Somebody asked for it.
+    /// The job was cancelled.
     Asked(Error),
 }
 
@@ -72,7 +72,7 @@ enum More {
     No,
     /// A character less, down to this place.
     Back(usize),
-    /// A character more of this set, up to so many times.
+    /// A character more of this set, up to a number of times.
     On(usize, usize),
 }
 
@@ -328,7 +328,7 @@ impl<'a> Machine<'a> {
         Ok(Some(end))
     }
 
-    /// Where `n` characters of a set from `at` on end, if there are so many.
+    /// Where `n` characters of a set from `at` on end, if there are that many.
     fn pass(&mut self, set: &CharSet, at: usize, n: usize) -> Result<Option<usize>, Stop> {
         let (end, passed) = self.pass_up_to(set, at, n)?;
         Ok((passed == n).then_some(end))

@@ -78,7 +78,7 @@ impl Engine {
                 ends.push(end);
             }
             last = end;
-            // An empty match cuts, but is no piece. The search goes on after the next character,
+            // An empty match cuts, but is no piece. The search continues after the next character,
             // or it would be found again.
             at = if end > start { end } else { end + char_at(text, end).map_or(1, |c| c.1) };
         }
