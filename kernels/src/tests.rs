@@ -1,8 +1,8 @@
-//! Passes against the same in float64, one number after the other.
+//! The kernels of training against the definitions in float64, at every level.
 
-use super::attention::{Inputs, Outputs, Shape, attend, attend_back};
-use super::rows;
-use crate::lanes::Level;
+use crate::attention::{self, AttentionShape, Inputs, Outputs};
+use crate::cross_entropy::cross_entropy;
+use crate::simd::Level;
 use crate::threads::tests::Scoped;
 
 /// Numbers between -1 and 1 that look like none in particular.
@@ -27,8 +27,8 @@ fn assert_close(found: &[f32], expected: &[f64]) {
 }
 
 /// Attention and its gradients, with the chain rule written out.
-fn naive_attention(shape: Shape, inputs: Inputs, grad: &[f32]) -> [Vec<f64>; 4] {
-    let Shape { n_samples, n_tokens, n_heads, n_kv_heads, d_head } = shape;
+fn naive_attention(shape: AttentionShape, inputs: Inputs, grad: &[f32]) -> [Vec<f64>; 4] {
+    let AttentionShape { n_samples, n_tokens, n_heads, n_kv_heads, d_head } = shape;
     let turned = |x: &[f32], row: usize, position: usize| -> Vec<f64> {
         let x: Vec<f64> = x[row..row + d_head].iter().map(|&x| f64::from(x)).collect();
         let Some((cos, sin)) = inputs.rotation else { return x };
@@ -95,7 +95,7 @@ fn attention_is_what_it_is_by_definition() {
     for (n_samples, n_tokens, n_heads, n_kv_heads, d_head) in
         [(1, 1, 1, 1, 2), (2, 7, 3, 1, 6), (9, 9, 4, 2, 24), (1, 67, 2, 2, 32), (1, 130, 1, 1, 16)]
     {
-        let shape = Shape { n_samples, n_tokens, n_heads, n_kv_heads, d_head };
+        let shape = AttentionShape { n_samples, n_tokens, n_heads, n_kv_heads, d_head };
         let n_rows = n_samples * n_tokens;
         let (wide, narrow) = (n_rows * n_heads * d_head, n_rows * n_kv_heads * d_head);
         let (query, grad) = (numbers(wide, 1), numbers(wide, 2));
@@ -107,13 +107,15 @@ fn attention_is_what_it_is_by_definition() {
             let [expected, query_expected, key_expected, value_expected] =
                 naive_attention(shape, inputs, &grad);
             for level in Level::available() {
-                let (mut out, mut logs) = (vec![f32::NAN; wide], vec![f32::NAN; n_rows * n_heads]);
-                attend(level, shape, inputs, (&mut out, &mut logs), &Scoped(2)).unwrap();
+                let (mut out, mut log_sums) =
+                    (vec![f32::NAN; wide], vec![f32::NAN; n_rows * n_heads]);
+                attention::forward(level, shape, inputs, (&mut out, &mut log_sums), &Scoped(2))
+                    .unwrap();
                 assert_close(&out, &expected);
-                let outputs = Outputs { out: &out, logs: &logs, grad: &grad };
+                let outputs = Outputs { out: &out, log_sums: &log_sums, grad: &grad };
                 let mut grads = [wide, narrow, narrow].map(|n| vec![f32::NAN; n]);
                 let written = grads.each_mut().map(|grad| &mut grad[..]);
-                attend_back(level, shape, inputs, outputs, written, &Scoped(2)).unwrap();
+                attention::backward(level, shape, inputs, outputs, written, &Scoped(2)).unwrap();
                 assert_close(&grads[0], &query_expected);
                 assert_close(&grads[1], &key_expected);
                 assert_close(&grads[2], &value_expected);
@@ -139,8 +141,7 @@ fn losses_and_their_gradients() {
         }
         for level in Level::available() {
             let mut made = logits.clone();
-            let found =
-                rows::cross_entropy(level, &mut made, &targets, Some(1.0), &Scoped(2)).unwrap();
+            let found = cross_entropy(level, &mut made, &targets, Some(1.0), &Scoped(2)).unwrap();
             assert!((found - loss).abs() <= 1e-5 * loss.max(1.0));
             assert_close(&made, &expected);
         }
