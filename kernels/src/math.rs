@@ -182,12 +182,13 @@ pub(crate) fn weighted_sum(factors: &[f32], matrix: &[f32], scale: f32, out: &mu
     out.fill(0.0);
     let (fours, rest) = factors.as_chunks::<4>();
     let mut rows = matrix.chunks_exact(4 * n);
-    for (four, rows) in fours.iter().zip(rows.by_ref()) {
+    for (&[p, q, r, s], rows) in fours.iter().zip(rows.by_ref()) {
         let (a, rows) = rows.split_at(n);
         let (b, rows) = rows.split_at(n);
         let (c, d) = rows.split_at(n);
-        for i in 0..n {
-            out[i] += (a[i] * four[0] + b[i] * four[1]) + (c[i] * four[2] + d[i] * four[3]);
+        let columns = a.iter().zip(b).zip(c.iter().zip(d));
+        for (out, ((a, b), (c, d))) in out.iter_mut().zip(columns) {
+            *out += (a * p + b * q) + (c * r + d * s);
         }
     }
     for (factor, row) in rest.iter().zip(rows.remainder().chunks_exact(n)) {

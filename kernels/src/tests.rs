@@ -4,8 +4,9 @@ use crate::attention::{self, AttentionShape, Inputs, Outputs};
 use crate::cross_entropy::cross_entropy;
 use crate::simd::Level;
 use crate::threads::tests::Scoped;
+use crate::{norm, swiglu};
 
-/// Numbers between -1 and 1 that look like none in particular.
+/// Pseudorandom numbers between -1 and 1.
 fn numbers(n: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -91,7 +92,7 @@ fn naive_attention(shape: AttentionShape, inputs: Inputs, grad: &[f32]) -> [Vec<
 }
 
 #[test]
-fn attention_is_what_it_is_by_definition() {
+fn attention_is_its_definition() {
     for (n_samples, n_tokens, n_heads, n_kv_heads, d_head) in
         [(1, 1, 1, 1, 2), (2, 7, 3, 1, 6), (9, 9, 4, 2, 24), (1, 67, 2, 2, 32), (1, 130, 1, 1, 16)]
     {
@@ -146,4 +147,86 @@ fn losses_and_their_gradients() {
             assert_close(&made, &expected);
         }
     }
+}
+
+#[test]
+fn norms_and_their_gradients() {
+    for (n, width) in [(1, 1), (3, 17), (5, 64), (700, 33), (2, 20_000)] {
+        let (x, weight) = (numbers(n * width, 7), numbers(width, 8));
+        let (grad, residual) = (numbers(n * width, 9), numbers(n * width, 10));
+        let (mut expected, mut x_grad) = (Vec::new(), Vec::new());
+        let mut weight_grad = vec![0.0; width];
+        let f = f64::from;
+        for ((x, grad), residual) in
+            x.chunks(width).zip(grad.chunks(width)).zip(residual.chunks(width))
+        {
+            let square = x.iter().map(|&x| f(x) * f(x)).sum::<f64>() / width as f64;
+            let scale = 1.0 / (square + f(1e-5f32)).sqrt();
+            let along: f64 = (0..width).map(|i| f(x[i]) * f(grad[i]) * f(weight[i])).sum();
+            for i in 0..width {
+                let (x, grad, weight) = (f(x[i]), f(grad[i]), f(weight[i]));
+                expected.push(x * scale * weight);
+                let slope = scale * scale * scale * along / width as f64;
+                x_grad.push(grad * weight * scale - x * slope + f(residual[i]));
+                weight_grad[i] += x * grad * scale;
+            }
+        }
+        for level in Level::available() {
+            let (mut out, mut scales) = (vec![f32::NAN; n * width], vec![f32::NAN; n]);
+            let written = (&mut out[..], &mut scales[..]);
+            norm::forward(level, &x, &weight, Some(1e-5), written, &Scoped(2)).unwrap();
+            assert_close(&out, &expected);
+            let residual = Some(&residual[..]);
+            let inputs = norm::Inputs { x: &x, weight: &weight, scales: &scales, residual };
+            let (mut found, mut weight_found) = (grad.clone(), vec![f32::NAN; width]);
+            norm::backward(level, &inputs, &mut found, &mut weight_found, &Scoped(2)).unwrap();
+            assert_close(&found, &x_grad);
+            assert_close(&weight_found, &weight_grad);
+        }
+    }
+}
+
+#[test]
+fn swiglu_and_its_gradients() {
+    for n in [1, 15, 17, 40_001] {
+        let gate: Vec<f32> = numbers(n, 11).iter().map(|x| x * 9.0).collect();
+        let (up, grad) = (numbers(n, 12), numbers(n, 13));
+        let expected = |f: fn(f64, f64, f64) -> f64| -> Vec<f64> {
+            let of = |i: usize| f(gate[i].into(), up[i].into(), grad[i].into());
+            (0..n).map(of).collect()
+        };
+        let out_expected = expected(|gate, up, _| gate / (1.0 + (-gate).exp()) * up);
+        let up_expected = expected(|gate, _, grad| gate / (1.0 + (-gate).exp()) * grad);
+        let gate_expected = expected(|gate, up, grad| {
+            let sigmoid = 1.0 / (1.0 + (-gate).exp());
+            grad * up * sigmoid * (1.0 + gate * (1.0 - sigmoid))
+        });
+        for level in Level::available() {
+            let mut out = vec![f32::NAN; n];
+            swiglu::forward(level, &gate, &up, &mut out, &Scoped(2)).unwrap();
+            assert_close(&out, &out_expected);
+            let (mut found, mut gate_grad) = (grad.clone(), vec![f32::NAN; n]);
+            let written = (&mut gate_grad[..], &mut out[..]);
+            swiglu::backward(level, (&gate, &up), &mut found, written, &Scoped(2)).unwrap();
+            assert_close(&found, &up_expected);
+            assert_close(&gate_grad, &gate_expected);
+            assert_close(&out, &out_expected);
+        }
+    }
+}
+
+#[test]
+fn empty_arrays() {
+    let level = Level::best();
+    let (none, written) = (&[][..], || (&mut [][..], &mut [][..]));
+    assert!(norm::forward(level, none, none, None, written(), &Scoped(1)).is_err());
+    assert_eq!(norm::forward(level, none, &[1.0], None, written(), &Scoped(1)), Ok(()));
+    assert_eq!(swiglu::forward(level, none, none, &mut [], &Scoped(1)), Ok(()));
+    assert_eq!(cross_entropy(level, &mut [], &[], None, &Scoped(1)), Ok(0.0));
+    let shape = AttentionShape { n_samples: 0, n_tokens: 3, n_heads: 2, n_kv_heads: 1, d_head: 4 };
+    let inputs = Inputs { query: none, key: none, value: none, rotation: None };
+    assert_eq!(attention::forward(level, shape, inputs, written(), &Scoped(1)), Ok(()));
+    let outputs = Outputs { out: none, log_sums: none, grad: none };
+    let grads = [&mut [][..], &mut [][..], &mut [][..]];
+    assert_eq!(attention::backward(level, shape, inputs, outputs, grads, &Scoped(1)), Ok(()));
 }

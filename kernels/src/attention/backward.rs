@@ -11,7 +11,7 @@ use super::layout::{
     AttentionShape, Head, Inputs, QUERY_BLOCK, pack, scores, transpose_to_panels, unpack,
     with_scratch,
 };
-use super::tile::{Matrix, TILE_ROWS, TILE_WIDTH_UNIT, Transposed, product};
+use super::tile::{Matrix, TILE_ROWS, TILE_WIDTH_UNIT, product};
 use crate::columns::Columns;
 use crate::error::{Result, require};
 use crate::math::{dot, exp};
@@ -209,7 +209,7 @@ impl Backward<'_> {
         let slopes = Matrix { numbers: &self.slopes[score..], stride: score_width };
         let keys = Matrix { numbers: self.keys, stride: width };
         let to = (&mut self.query_grad[row..], width);
-        product(simd, slopes, keys, to, (n_keys, width), false);
+        product(simd, slopes.into(), keys, to, (n_keys, width), false);
     }
 
     /// Adds the contribution of `n` queries from token `first` on to the gradients of the keys and
@@ -227,7 +227,7 @@ impl Backward<'_> {
                 (&*self.slopes, &*self.query, &mut *self.key_grad),
             ] {
                 let scores = &scores[before * score_width + at..];
-                let left = Transposed(Matrix { numbers: scores, stride: score_width });
+                let left = Matrix { numbers: scores, stride: score_width }.transposed();
                 let right = Matrix { numbers: &rows[before * width..], stride: width };
                 let to = (&mut to[at * width..], width);
                 product(simd, left, right, to, (n_queries, width), true);

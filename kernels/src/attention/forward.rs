@@ -122,7 +122,7 @@ impl Forward<'_> {
         }
         let shares = Matrix { numbers: self.scores, stride: score_width };
         let values = Matrix { numbers: self.values, stride: width };
-        product(simd, shares, values, (self.mixed, width), (n_keys, width), false);
+        product(simd, shares.into(), values, (self.mixed, width), (n_keys, width), false);
         let n = TILE_ROWS.min(n_tokens - first);
         for (r, mixed) in self.mixed.chunks_exact(width).take(n).enumerate() {
             let out = &mut self.out.row(first + r)[i * d_head..][..d_head];

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::tile::{Matrix, TILE_ROWS, TILE_WIDTH_UNIT, product};
+use super::tile::{Matrix, TILE_WIDTH_UNIT, product};
 use crate::columns::Columns;
 use crate::error::{Result, require};
 use crate::math::{Angles, Direction, angles_at, rotate};
@@ -219,9 +219,8 @@ pub(super) fn scores<S: Simd>(
     n_keys: usize,
     (to, score_width): (&mut [f32], usize),
 ) {
-    debug_assert!(to.len() >= (TILE_ROWS - 1) * score_width + n_keys.next_multiple_of(PANEL));
     for at in (0..n_keys).step_by(PANEL) {
         let right = Matrix { numbers: &panels[at * d_head..], stride: PANEL };
-        product(simd, rows, right, (&mut to[at..], score_width), (d_head, PANEL), false);
+        product(simd, rows.into(), right, (&mut to[at..], score_width), (d_head, PANEL), false);
     }
 }
