@@ -15,11 +15,11 @@
 //! beyond the diagonal are computed up to a whole register and set to zero; prefetching the rows of the
 //! next head gave 10 to 15 %.
 
-mod backward;
-mod forward;
+mod gradients;
 mod layout;
+mod output;
 mod tile;
 
-pub use backward::{Outputs, backward};
-pub use forward::forward;
+pub use gradients::{Outputs, backward};
 pub use layout::{AttentionShape, Inputs};
+pub use output::forward;
