@@ -19,8 +19,6 @@
 mod attend;
 mod matvec;
 mod model;
-#[cfg(test)]
-mod tests;
 
 use crate::columns::Columns;
 use crate::error::{Error, Result, require};
@@ -236,3 +234,6 @@ impl Kernel for Swiglu<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

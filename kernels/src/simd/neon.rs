@@ -3,7 +3,7 @@
 
 use std::arch::aarch64::*;
 
-use super::Simd;
+use super::registers::Simd;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Neon;

@@ -1,7 +1,7 @@
 //! Registers in plain Rust: eight numbers, which the compiler puts into the registers of the target's
 //! baseline (two of SSE2, two of NEON).
 
-use super::Simd;
+use super::registers::Simd;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, Simd};
+use super::registers::{Kernel, Simd};
 
 /// Defines a token for an instruction set. The features that `detect` looks for and those that kernels
 /// are compiled with are the same list, with the features that a listed one implies.
