@@ -217,7 +217,7 @@ class Passes:
         inputs: tuple[Floats, Floats, Floats],
         rotation: tuple[Floats, Floats] | None,
         out: Floats,
-        logs: Floats,
+        log_sums: Floats,
     ) -> None: ...
     def attend_back(
         self,
