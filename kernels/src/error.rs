@@ -1,21 +1,18 @@
-//! What a kernel refuses.
+//! Errors of this crate; `bytemill` converts them into its own.
 
 use std::fmt;
 
-/// Why a kernel did not run, or did not finish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
     /// Arrays or settings that do not fit together.
     Input(String),
-    /// A panic in one of the threads.
+    /// A kernel panicked.
     Bug(String),
 }
 
-/// The result of a kernel.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Arrays or settings that do not fit together.
     pub fn input(message: impl Into<String>) -> Self {
         Error::Input(message.into())
     }
@@ -30,3 +27,8 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// An error with this message unless the condition holds.
+pub(crate) fn require(holds: bool, message: &str) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::input(message)) }
+}

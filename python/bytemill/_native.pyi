@@ -217,7 +217,7 @@ class Passes:
         inputs: tuple[Floats, Floats, Floats],
         rotation: tuple[Floats, Floats] | None,
         out: Floats,
-        logs: Floats,
+        log_sums: Floats,
     ) -> None: ...
     def attend_back(
         self,
@@ -245,7 +245,7 @@ class LMDecoder:
         eps: float,
         threads: int,
     ) -> LMDecoder: ...
-    def step(self, ids: Sequence[int], place: int, /) -> Floats: ...
+    def step(self, ids: Sequence[int], position: int, /) -> Floats: ...
 
 def learn(
     counts: Counts,

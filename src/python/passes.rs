@@ -1,6 +1,7 @@
-//! What training does between products of matrices, on memory that is torch's: `Passes`.
+//! The operations of training between matrix products, on torch's memory: `Passes`.
 //!
-//! Arrays are contiguous views of tensors. Nothing here is long enough for the gateway.
+//! Arrays are contiguous views of tensors. Calls release the GIL, but take milliseconds, too short for
+//! the gateway and its checks for Ctrl-C.
 
 use numpy::{PyReadonlyArrayDyn, PyReadwriteArrayDyn};
 use pyo3::prelude::*;
@@ -8,18 +9,14 @@ use pyo3::prelude::*;
 use super::gateway::{threads, to_python};
 use crate::base::error::Error;
 use crate::base::threads::{Idle, OpenMp, Team};
-use bytemill_kernels::Threads;
+use bytemill_kernels::attention::{self, AttentionShape, Inputs, Outputs};
+use bytemill_kernels::cross_entropy::cross_entropy;
 use bytemill_kernels::error::Result;
-use bytemill_kernels::lanes::Level;
-use bytemill_kernels::passes::attention::{Inputs, Outputs, Shape, attend, attend_back};
-use bytemill_kernels::passes::rows;
+use bytemill_kernels::{Level, Threads, norm, swiglu};
 
-/// An array that is read.
-type Read<'py, T = f32> = PyReadonlyArrayDyn<'py, T>;
-/// An array that is written.
-type Write<'py> = PyReadwriteArrayDyn<'py, f32>;
+type ReadArray<'py, T = f32> = PyReadonlyArrayDyn<'py, T>;
+type WriteArray<'py> = PyReadwriteArrayDyn<'py, f32>;
 
-/// The passes, on so many threads.
 #[pyclass(frozen, module = "bytemill._native")]
 pub struct Passes {
     threads: Box<dyn Threads + Send>,
@@ -28,7 +25,7 @@ pub struct Passes {
 
 #[pymethods]
 impl Passes {
-    /// `openmp` is the library whose threads torch uses, if there is one; `level` is for tests.
+    /// `openmp` is the path of the OpenMP library whose threads torch uses; `level` is for tests.
     #[new]
     #[pyo3(signature = (threads, *, openmp=None, level=None))]
     fn new(
@@ -49,120 +46,134 @@ impl Passes {
                 .into_iter()
                 .find(|level| level.name() == name)
                 .ok_or_else(|| {
-                    to_python(py, Error::config(format!("this processor has no level {name:?}")))
+                    to_python(
+                        py,
+                        Error::config(format!(
+                            "level must be one of {:?}, got {name:?}",
+                            Passes::levels()
+                        )),
+                    )
                 })?,
         };
         Ok(Passes { threads, level })
     }
 
-    /// The levels that this processor has.
+    /// The levels of this processor, the fastest last.
     #[staticmethod]
     fn levels() -> Vec<&'static str> {
         Level::available().into_iter().map(Level::name).collect()
     }
 
-    /// Norms the rows of x into `out`, and writes their scales; without `eps` these are read.
+    /// Writes the RMSNorm of the rows of x to `out`, and their scales; without `eps` it reads these.
     fn norm(
         &self,
         py: Python<'_>,
-        x: Read,
-        weight: Read,
+        x: ReadArray,
+        weight: ReadArray,
         eps: Option<f32>,
-        mut out: Write,
-        mut scales: Write,
+        mut out: WriteArray,
+        mut scales: WriteArray,
     ) -> PyResult<()> {
-        let (x, weight) = (seen(py, &x)?, seen(py, &weight)?);
-        let made = (mine(py, &mut out)?, mine(py, &mut scales)?);
-        run(py, || rows::norm(self.level, x, weight, eps, made, &*self.threads))
+        let (x, weight) = (numbers(py, &x)?, numbers(py, &weight)?);
+        let made = (numbers_mut(py, &mut out)?, numbers_mut(py, &mut scales)?);
+        run(py, || norm::forward(self.level, x, weight, eps, made, &*self.threads))
     }
 
-    /// Turns `grad` into that of x, and writes that of the weight.
+    /// Replaces `grad`, of the output, by the gradient of x, and writes that of the weight.
     #[allow(clippy::too_many_arguments)]
     fn norm_back(
         &self,
         py: Python<'_>,
-        x: Read,
-        weight: Read,
-        scales: Read,
-        residual: Option<Read>,
-        mut grad: Write,
-        mut weight_grad: Write,
+        x: ReadArray,
+        weight: ReadArray,
+        scales: ReadArray,
+        residual: Option<ReadArray>,
+        mut grad: WriteArray,
+        mut weight_grad: WriteArray,
     ) -> PyResult<()> {
-        let inputs = rows::NormInputs {
-            x: seen(py, &x)?,
-            weight: seen(py, &weight)?,
-            scales: seen(py, &scales)?,
-            residual: residual.as_ref().map(|array| seen(py, array)).transpose()?,
+        let inputs = norm::Inputs {
+            x: numbers(py, &x)?,
+            weight: numbers(py, &weight)?,
+            scales: numbers(py, &scales)?,
+            residual: residual.as_ref().map(|array| numbers(py, array)).transpose()?,
         };
-        let (grad, weight_grad) = (mine(py, &mut grad)?, mine(py, &mut weight_grad)?);
-        run(py, || rows::norm_back(self.level, &inputs, grad, weight_grad, &*self.threads))
+        let (grad, weight_grad) = (numbers_mut(py, &mut grad)?, numbers_mut(py, &mut weight_grad)?);
+        run(py, || norm::backward(self.level, &inputs, grad, weight_grad, &*self.threads))
     }
 
     /// Writes silu(gate) · up to `out`.
-    fn swiglu(&self, py: Python<'_>, gate: Read, up: Read, mut out: Write) -> PyResult<()> {
-        let (gate, up, out) = (seen(py, &gate)?, seen(py, &up)?, mine(py, &mut out)?);
-        run(py, || rows::swiglu(self.level, gate, up, out, &*self.threads))
+    fn swiglu(
+        &self,
+        py: Python<'_>,
+        gate: ReadArray,
+        up: ReadArray,
+        mut out: WriteArray,
+    ) -> PyResult<()> {
+        let (gate, up, out) = (numbers(py, &gate)?, numbers(py, &up)?, numbers_mut(py, &mut out)?);
+        run(py, || swiglu::forward(self.level, gate, up, out, &*self.threads))
     }
 
-    /// Turns `grad` into that of `up`; writes that of `gate`, and what the way forward gave.
+    /// Replaces `grad`, of the output, by the gradient of `up`; writes that of `gate`, and the output.
     fn swiglu_back(
         &self,
         py: Python<'_>,
-        gate: Read,
-        up: Read,
-        mut grad: Write,
-        mut gate_grad: Write,
-        mut inner: Write,
+        gate: ReadArray,
+        up: ReadArray,
+        mut grad: WriteArray,
+        mut gate_grad: WriteArray,
+        mut inner: WriteArray,
     ) -> PyResult<()> {
-        let given = (seen(py, &gate)?, seen(py, &up)?);
-        let grad = mine(py, &mut grad)?;
-        let made = (mine(py, &mut gate_grad)?, mine(py, &mut inner)?);
-        run(py, || rows::swiglu_back(self.level, given, grad, made, &*self.threads))
+        let given = (numbers(py, &gate)?, numbers(py, &up)?);
+        let grad = numbers_mut(py, &mut grad)?;
+        let made = (numbers_mut(py, &mut gate_grad)?, numbers_mut(py, &mut inner)?);
+        run(py, || swiglu::backward(self.level, given, grad, made, &*self.threads))
     }
 
-    /// The sum of the losses; with a factor the logits become gradients.
+    /// The sum of the losses; with a factor, the logits are replaced by its gradient times the factor.
     fn cross_entropy(
         &self,
         py: Python<'_>,
-        mut logits: Write,
-        targets: Read<i64>,
+        mut logits: WriteArray,
+        targets: ReadArray<i64>,
         factor: Option<f32>,
     ) -> PyResult<f64> {
-        let (logits, targets) = (mine(py, &mut logits)?, seen(py, &targets)?);
-        run(py, || rows::cross_entropy(self.level, logits, targets, factor, &*self.threads))
+        let (logits, targets) = (numbers_mut(py, &mut logits)?, numbers(py, &targets)?);
+        run(py, || cross_entropy(self.level, logits, targets, factor, &*self.threads))
     }
 
-    /// Causal attention; `shape` is samples, tokens, heads, heads of keys, width of a head.
+    /// Causal attention; `shape` is samples, tokens, heads, heads of keys and values, d_head.
     fn attend(
         &self,
         py: Python<'_>,
         shape: [usize; 5],
-        inputs: [Read; 3],
-        rotation: Option<[Read; 2]>,
-        mut out: Write,
-        mut logs: Write,
+        inputs: [ReadArray; 3],
+        rotation: Option<[ReadArray; 2]>,
+        mut out: WriteArray,
+        mut log_sums: WriteArray,
     ) -> PyResult<()> {
-        let inputs = attended(py, &inputs, rotation.as_ref())?;
-        let made = (mine(py, &mut out)?, mine(py, &mut logs)?);
-        run(py, || attend(self.level, shape_of(shape), inputs, made, &*self.threads))
+        let inputs = attention_inputs(py, &inputs, rotation.as_ref())?;
+        let made = (numbers_mut(py, &mut out)?, numbers_mut(py, &mut log_sums)?);
+        run(py, || attention::forward(self.level, shape_of(shape), inputs, made, &*self.threads))
     }
 
-    /// The way back: `outputs` are what it gave and the gradient of the first, `grads` are written.
+    /// Writes the gradients of `inputs`; `outputs` are out, log_sums and the gradient of out.
     fn attend_back(
         &self,
         py: Python<'_>,
         shape: [usize; 5],
-        inputs: [Read; 3],
-        rotation: Option<[Read; 2]>,
-        outputs: [Read; 3],
-        mut grads: [Write; 3],
+        inputs: [ReadArray; 3],
+        rotation: Option<[ReadArray; 2]>,
+        outputs: [ReadArray; 3],
+        mut grads: [WriteArray; 3],
     ) -> PyResult<()> {
-        let inputs = attended(py, &inputs, rotation.as_ref())?;
-        let [out, logs, grad] = outputs.each_ref().map(|array| seen(py, array));
-        let outputs = Outputs { out: out?, logs: logs?, grad: grad? };
-        let [query, key, value] = grads.each_mut().map(|array| mine(py, array));
+        let inputs = attention_inputs(py, &inputs, rotation.as_ref())?;
+        let [out, log_sums, grad] = outputs.each_ref().map(|array| numbers(py, array));
+        let outputs = Outputs { out: out?, log_sums: log_sums?, grad: grad? };
+        let [query, key, value] = grads.each_mut().map(|array| numbers_mut(py, array));
         let grads = [query?, key?, value?];
-        run(py, || attend_back(self.level, shape_of(shape), inputs, outputs, grads, &*self.threads))
+        run(py, || {
+            attention::backward(self.level, shape_of(shape), inputs, outputs, grads, &*self.threads)
+        })
     }
 }
 
@@ -170,30 +181,38 @@ fn run<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyRe
     py.detach(work).map_err(|error| to_python(py, error.into()))
 }
 
-fn shape_of([n_samples, n_tokens, n_heads, n_kv_heads, d_head]: [usize; 5]) -> Shape {
-    Shape { n_samples, n_tokens, n_heads, n_kv_heads, d_head }
+fn shape_of([n_samples, n_tokens, n_heads, n_kv_heads, d_head]: [usize; 5]) -> AttentionShape {
+    AttentionShape { n_samples, n_tokens, n_heads, n_kv_heads, d_head }
 }
 
-fn attended<'a>(
+fn attention_inputs<'a>(
     py: Python<'_>,
-    [query, key, value]: &'a [Read<'_>; 3],
-    rotation: Option<&'a [Read<'_>; 2]>,
+    [query, key, value]: &'a [ReadArray<'_>; 3],
+    rotation: Option<&'a [ReadArray<'_>; 2]>,
 ) -> PyResult<Inputs<'a>> {
     let rotation = match rotation {
-        Some([cos, sin]) => Some((seen(py, cos)?, seen(py, sin)?)),
+        Some([cos, sin]) => Some((numbers(py, cos)?, numbers(py, sin)?)),
         None => None,
     };
-    Ok(Inputs { query: seen(py, query)?, key: seen(py, key)?, value: seen(py, value)?, rotation })
+    Ok(Inputs {
+        query: numbers(py, query)?,
+        key: numbers(py, key)?,
+        value: numbers(py, value)?,
+        rotation,
+    })
 }
 
-fn seen<'a, T: numpy::Element>(py: Python<'_>, array: &'a Read<'_, T>) -> PyResult<&'a [T]> {
-    array.as_slice().map_err(|_| scattered(py))
+fn numbers<'a, T: numpy::Element>(
+    py: Python<'_>,
+    array: &'a ReadArray<'_, T>,
+) -> PyResult<&'a [T]> {
+    array.as_slice().map_err(|_| not_contiguous(py))
 }
 
-fn mine<'a>(py: Python<'_>, array: &'a mut Write<'_>) -> PyResult<&'a mut [f32]> {
-    array.as_slice_mut().map_err(|_| scattered(py))
+fn numbers_mut<'a>(py: Python<'_>, array: &'a mut WriteArray<'_>) -> PyResult<&'a mut [f32]> {
+    array.as_slice_mut().map_err(|_| not_contiguous(py))
 }
 
-fn scattered(py: Python<'_>) -> PyErr {
-    to_python(py, Error::config("a pass takes contiguous arrays only"))
+fn not_contiguous(py: Python<'_>) -> PyErr {
+    to_python(py, Error::config("arrays must be contiguous"))
 }

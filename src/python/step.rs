@@ -1,4 +1,4 @@
-//! The decode step of a language model whose weights are torch's: `LMDecoder`.
+//! One decoding step of a language model whose weights are torch's: `LMDecoder`.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,12 +8,13 @@ use pyo3::prelude::*;
 use super::gateway::{threads, to_python};
 use crate::base::error::{Error, Result};
 use crate::base::threads::{Idle, Team};
-use bytemill_kernels::step::{Decoder, Layer, Shape, Weights};
+use bytemill_kernels::Level;
+use bytemill_kernels::decode::{Decoder, Layer, ModelShape, Weights};
 
 /// A view of a tensor; it keeps the memory alive.
 type Array = Py<PyArrayDyn<f32>>;
 
-/// Reads ids one by one, with weights and a cache that stay where they are.
+/// Reads ids one by one. Weights and cache are views of tensors, not copies.
 #[pyclass(frozen, module = "bytemill._native")]
 pub struct LMDecoder {
     embedding: Array,
@@ -46,16 +47,18 @@ impl LMDecoder {
         threads: i64,
     ) -> PyResult<Self> {
         let n_threads = self::threads(py, Some(threads))?;
-        // Fails if it is read-only.
+        // Fails if the cache is read-only.
         drop(cache.bind(py).try_readwrite()?);
         let (&[vocab_size, d_model], &[n_layers, 2, n_samples, n_kv_heads, capacity, d_head]) =
             (embedding.bind(py).shape(), cache.bind(py).shape())
         else {
-            let error = Error::config("the embedding or the cache is not of a model's shape");
+            let error = Error::config(
+                "embedding must be (ids, d_model), cache (layers, 2, samples, heads, positions, d_head)",
+            );
             return Err(to_python(py, error));
         };
         let d_ff = layers.first().and_then(|layer| layer[6].bind(py).shape().first().copied());
-        let shape = Shape {
+        let shape = ModelShape {
             vocab_size,
             d_model,
             n_layers,
@@ -67,7 +70,7 @@ impl LMDecoder {
             capacity,
         };
         let team = Team::new(n_threads.min(shape.useful_threads()), Idle::Linger);
-        let decoder = Decoder::new(shape).map_err(|e| to_python(py, e.into()))?;
+        let decoder = Decoder::new(shape, Level::best()).map_err(|e| to_python(py, e.into()))?;
         let decoder = Mutex::new(decoder);
         Ok(LMDecoder {
             embedding,
@@ -82,23 +85,25 @@ impl LMDecoder {
         })
     }
 
-    /// Reads an id of each sample at this place; gives the logits behind them, (samples, ids).
-    #[pyo3(signature = (ids, place, /))]
+    /// Reads an id of each sample at this position; returns the logits of the next, (samples, ids).
+    #[pyo3(signature = (ids, position, /))]
     fn step<'py>(
         &self,
         py: Python<'py>,
         ids: Vec<usize>,
-        place: usize,
+        position: usize,
     ) -> PyResult<Bound<'py, PyArray2<f32>>> {
         let weights = self.weights(py).map_err(|e| to_python(py, e))?;
         numbers(py, &self.cache).map_err(|e| to_python(py, e))?;
         let cache = Cache { start: self.cache.bind(py).data(), size: self.cache.bind(py).len() };
         let logits = py.detach(|| {
-            // A step that failed leaves nothing that the next one looks at.
+            // A step that failed leaves nothing that the next one reads.
             let mut decoder = self.decoder.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: the array is there until the call is over, contiguous and writable; the lock
-            // is held, and between steps only Python has it, which is in this call.
-            decoder.step(&weights, unsafe { cache.numbers() }, place, &ids, &self.team)
+            // SAFETY: `self` keeps the array alive during the call; it is contiguous (`numbers` above)
+            // and writable (`new`). Steps of this decoder exclude each other by the lock. Python code
+            // must not use the cache during a step: `NativeStep`, which owns it, does so only before and
+            // after.
+            decoder.step(&weights, unsafe { cache.numbers() }, position, &ids, &self.team)
         });
         let logits = logits.map_err(|e| to_python(py, e.into()))?;
         let width = logits.len() / self.n_samples;
@@ -134,22 +139,24 @@ impl LMDecoder {
     }
 }
 
-/// The memory of a cache, of which a step may make a slice once it has the lock.
+/// The address of a cache, of which a step makes a slice once it has the lock.
 struct Cache {
     start: *mut f32,
     size: usize,
 }
 
-// SAFETY: only an address; what makes use of it is unsafe.
+// SAFETY: sharing an address reads and writes nothing; making a slice of it is unsafe, with its own
+// conditions.
 unsafe impl Sync for Cache {}
 
 impl Cache {
     /// # Safety
     ///
-    /// The memory is there, and nobody else uses it.
+    /// The array is alive, contiguous and writable, and no other code uses it while the result lives.
     #[allow(clippy::mut_from_ref)]
     unsafe fn numbers(&self) -> &mut [f32] {
-        // SAFETY: the caller's word.
+        // SAFETY: the array has `size` numbers from `start` on; the caller promises that it is alive,
+        // contiguous, writable, and used by no other code.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.size) }
     }
 }
@@ -161,7 +168,8 @@ fn numbers<'a>(py: Python<'a>, array: &'a Array) -> Result<&'a [f32]> {
     if !array.is_c_contiguous() {
         return Err(refusal());
     }
-    // SAFETY: it is borrowed for one step, in which nobody may write weights: as with torch's own
-    // kernels, who changes them from another thread meanwhile has to expect any numbers.
+    // SAFETY: the slice lives for one step, and the step only reads it (the cache's is dropped at once).
+    // Python code must not write weights from another thread during a step; torch's own kernels have
+    // the same requirement.
     unsafe { array.as_slice() }.map_err(|_| refusal())
 }

@@ -1,11 +1,12 @@
-//! Passes against the same in float64, one number after the other.
+//! The kernels of training against the definitions in float64, at every level.
 
-use super::attention::{Inputs, Outputs, Shape, attend, attend_back};
-use super::rows;
-use crate::lanes::Level;
+use crate::attention::{self, AttentionShape, Inputs, Outputs};
+use crate::cross_entropy::cross_entropy;
+use crate::simd::Level;
 use crate::threads::tests::Scoped;
+use crate::{norm, swiglu};
 
-/// Numbers between -1 and 1 that look like none in particular.
+/// Pseudorandom numbers between -1 and 1.
 fn numbers(n: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -27,8 +28,8 @@ fn assert_close(found: &[f32], expected: &[f64]) {
 }
 
 /// Attention and its gradients, with the chain rule written out.
-fn naive_attention(shape: Shape, inputs: Inputs, grad: &[f32]) -> [Vec<f64>; 4] {
-    let Shape { n_samples, n_tokens, n_heads, n_kv_heads, d_head } = shape;
+fn naive_attention(shape: AttentionShape, inputs: Inputs, grad: &[f32]) -> [Vec<f64>; 4] {
+    let AttentionShape { n_samples, n_tokens, n_heads, n_kv_heads, d_head } = shape;
     let turned = |x: &[f32], row: usize, position: usize| -> Vec<f64> {
         let x: Vec<f64> = x[row..row + d_head].iter().map(|&x| f64::from(x)).collect();
         let Some((cos, sin)) = inputs.rotation else { return x };
@@ -91,11 +92,11 @@ fn naive_attention(shape: Shape, inputs: Inputs, grad: &[f32]) -> [Vec<f64>; 4] 
 }
 
 #[test]
-fn attention_is_what_it_is_by_definition() {
+fn attention_is_its_definition() {
     for (n_samples, n_tokens, n_heads, n_kv_heads, d_head) in
         [(1, 1, 1, 1, 2), (2, 7, 3, 1, 6), (9, 9, 4, 2, 24), (1, 67, 2, 2, 32), (1, 130, 1, 1, 16)]
     {
-        let shape = Shape { n_samples, n_tokens, n_heads, n_kv_heads, d_head };
+        let shape = AttentionShape { n_samples, n_tokens, n_heads, n_kv_heads, d_head };
         let n_rows = n_samples * n_tokens;
         let (wide, narrow) = (n_rows * n_heads * d_head, n_rows * n_kv_heads * d_head);
         let (query, grad) = (numbers(wide, 1), numbers(wide, 2));
@@ -107,13 +108,15 @@ fn attention_is_what_it_is_by_definition() {
             let [expected, query_expected, key_expected, value_expected] =
                 naive_attention(shape, inputs, &grad);
             for level in Level::available() {
-                let (mut out, mut logs) = (vec![f32::NAN; wide], vec![f32::NAN; n_rows * n_heads]);
-                attend(level, shape, inputs, (&mut out, &mut logs), &Scoped(2)).unwrap();
+                let (mut out, mut log_sums) =
+                    (vec![f32::NAN; wide], vec![f32::NAN; n_rows * n_heads]);
+                attention::forward(level, shape, inputs, (&mut out, &mut log_sums), &Scoped(2))
+                    .unwrap();
                 assert_close(&out, &expected);
-                let outputs = Outputs { out: &out, logs: &logs, grad: &grad };
+                let outputs = Outputs { out: &out, log_sums: &log_sums, grad: &grad };
                 let mut grads = [wide, narrow, narrow].map(|n| vec![f32::NAN; n]);
                 let written = grads.each_mut().map(|grad| &mut grad[..]);
-                attend_back(level, shape, inputs, outputs, written, &Scoped(2)).unwrap();
+                attention::backward(level, shape, inputs, outputs, written, &Scoped(2)).unwrap();
                 assert_close(&grads[0], &query_expected);
                 assert_close(&grads[1], &key_expected);
                 assert_close(&grads[2], &value_expected);
@@ -139,10 +142,91 @@ fn losses_and_their_gradients() {
         }
         for level in Level::available() {
             let mut made = logits.clone();
-            let found =
-                rows::cross_entropy(level, &mut made, &targets, Some(1.0), &Scoped(2)).unwrap();
+            let found = cross_entropy(level, &mut made, &targets, Some(1.0), &Scoped(2)).unwrap();
             assert!((found - loss).abs() <= 1e-5 * loss.max(1.0));
             assert_close(&made, &expected);
         }
     }
+}
+
+#[test]
+fn norms_and_their_gradients() {
+    for (n, width) in [(1, 1), (3, 17), (5, 64), (700, 33), (2, 20_000)] {
+        let (x, weight) = (numbers(n * width, 7), numbers(width, 8));
+        let (grad, residual) = (numbers(n * width, 9), numbers(n * width, 10));
+        let (mut expected, mut x_grad) = (Vec::new(), Vec::new());
+        let mut weight_grad = vec![0.0; width];
+        let f = f64::from;
+        for ((x, grad), residual) in
+            x.chunks(width).zip(grad.chunks(width)).zip(residual.chunks(width))
+        {
+            let square = x.iter().map(|&x| f(x) * f(x)).sum::<f64>() / width as f64;
+            let scale = 1.0 / (square + f(1e-5f32)).sqrt();
+            let along: f64 = (0..width).map(|i| f(x[i]) * f(grad[i]) * f(weight[i])).sum();
+            for i in 0..width {
+                let (x, grad, weight) = (f(x[i]), f(grad[i]), f(weight[i]));
+                expected.push(x * scale * weight);
+                let slope = scale * scale * scale * along / width as f64;
+                x_grad.push(grad * weight * scale - x * slope + f(residual[i]));
+                weight_grad[i] += x * grad * scale;
+            }
+        }
+        for level in Level::available() {
+            let (mut out, mut scales) = (vec![f32::NAN; n * width], vec![f32::NAN; n]);
+            let written = (&mut out[..], &mut scales[..]);
+            norm::forward(level, &x, &weight, Some(1e-5), written, &Scoped(2)).unwrap();
+            assert_close(&out, &expected);
+            let residual = Some(&residual[..]);
+            let inputs = norm::Inputs { x: &x, weight: &weight, scales: &scales, residual };
+            let (mut found, mut weight_found) = (grad.clone(), vec![f32::NAN; width]);
+            norm::backward(level, &inputs, &mut found, &mut weight_found, &Scoped(2)).unwrap();
+            assert_close(&found, &x_grad);
+            assert_close(&weight_found, &weight_grad);
+        }
+    }
+}
+
+#[test]
+fn swiglu_and_its_gradients() {
+    for n in [1, 15, 17, 40_001] {
+        let gate: Vec<f32> = numbers(n, 11).iter().map(|x| x * 9.0).collect();
+        let (up, grad) = (numbers(n, 12), numbers(n, 13));
+        let expected = |f: fn(f64, f64, f64) -> f64| -> Vec<f64> {
+            let of = |i: usize| f(gate[i].into(), up[i].into(), grad[i].into());
+            (0..n).map(of).collect()
+        };
+        let out_expected = expected(|gate, up, _| gate / (1.0 + (-gate).exp()) * up);
+        let up_expected = expected(|gate, _, grad| gate / (1.0 + (-gate).exp()) * grad);
+        let gate_expected = expected(|gate, up, grad| {
+            let sigmoid = 1.0 / (1.0 + (-gate).exp());
+            grad * up * sigmoid * (1.0 + gate * (1.0 - sigmoid))
+        });
+        for level in Level::available() {
+            let mut out = vec![f32::NAN; n];
+            swiglu::forward(level, &gate, &up, &mut out, &Scoped(2)).unwrap();
+            assert_close(&out, &out_expected);
+            let (mut found, mut gate_grad) = (grad.clone(), vec![f32::NAN; n]);
+            let written = (&mut gate_grad[..], &mut out[..]);
+            swiglu::backward(level, (&gate, &up), &mut found, written, &Scoped(2)).unwrap();
+            assert_close(&found, &up_expected);
+            assert_close(&gate_grad, &gate_expected);
+            assert_close(&out, &out_expected);
+        }
+    }
+}
+
+#[test]
+fn empty_arrays() {
+    let level = Level::best();
+    let (none, written) = (&[][..], || (&mut [][..], &mut [][..]));
+    assert!(norm::forward(level, none, none, None, written(), &Scoped(1)).is_err());
+    assert_eq!(norm::forward(level, none, &[1.0], None, written(), &Scoped(1)), Ok(()));
+    assert_eq!(swiglu::forward(level, none, none, &mut [], &Scoped(1)), Ok(()));
+    assert_eq!(cross_entropy(level, &mut [], &[], None, &Scoped(1)), Ok(0.0));
+    let shape = AttentionShape { n_samples: 0, n_tokens: 3, n_heads: 2, n_kv_heads: 1, d_head: 4 };
+    let inputs = Inputs { query: none, key: none, value: none, rotation: None };
+    assert_eq!(attention::forward(level, shape, inputs, written(), &Scoped(1)), Ok(()));
+    let outputs = Outputs { out: none, log_sums: none, grad: none };
+    let grads = [&mut [][..], &mut [][..], &mut [][..]];
+    assert_eq!(attention::backward(level, shape, inputs, outputs, grads, &Scoped(1)), Ok(()));
 }

@@ -1,10 +1,9 @@
-//! The step against the same mathematics in f64, one number after the other.
+//! The step against the same mathematics in float64, written as its definition.
 
 use super::*;
-use crate::lanes::Level;
 use crate::threads::tests::Scoped;
 
-/// Numbers between -1 and 1 that look random.
+/// Pseudorandom numbers between -1 and 1.
 struct Numbers(u64);
 
 impl Numbers {
@@ -24,9 +23,9 @@ impl Numbers {
     }
 }
 
-/// All that a model owns.
+/// The arrays of a model.
 struct Model {
-    shape: Shape,
+    shape: ModelShape,
     tied: bool,
     embedding: Vec<f32>,
     /// In the order of the fields of `Layer`.
@@ -37,7 +36,7 @@ struct Model {
 }
 
 impl Model {
-    fn new(shape: Shape, tied: bool, rotated: bool) -> Self {
+    fn new(shape: ModelShape, tied: bool, rotated: bool) -> Self {
         let mut numbers = Numbers(7);
         let (d, d_kv, d_ff) = (shape.d_model, shape.d_kv(), shape.d_ff);
         let layers = (0..shape.n_layers)
@@ -95,22 +94,22 @@ impl Model {
         }
     }
 
-    /// The logits behind each of the ids of a sample.
+    /// The logits after each of the ids of a sample.
     fn naive(&self, ids: &[usize]) -> Vec<Vec<f64>> {
         let shape = &self.shape;
         let weights = self.weights();
         let (d_head, n_sharing) = (shape.d_head(), shape.n_heads / shape.n_kv_heads);
-        // By layer, the keys and values so far.
+        // The keys and values of each layer.
         let mut seen = vec![(Vec::<Vec<f64>>::new(), Vec::<Vec<f64>>::new()); shape.n_layers];
         let mut logits = Vec::new();
-        for (place, id) in ids.iter().enumerate() {
+        for (position, id) in ids.iter().enumerate() {
             let width = shape.d_model;
             let mut x: Vec<f64> =
                 weights.embedding[id * width..][..width].iter().map(|&n| n.into()).collect();
             for (layer, (keys, values)) in weights.layers.iter().zip(&mut seen) {
                 let y = normed(&x, layer.attention_norm, shape.eps);
-                let query = self.rotated(times(layer.query, &y), place);
-                keys.push(self.rotated(times(layer.key, &y), place));
+                let query = self.rotated(times(layer.query, &y), position);
+                keys.push(self.rotated(times(layer.key, &y), position));
                 values.push(times(layer.value, &y));
                 let mut mixed = Vec::new();
                 for head in 0..shape.n_heads {
@@ -141,11 +140,11 @@ impl Model {
         logits
     }
 
-    fn rotated(&self, x: Vec<f64>, place: usize) -> Vec<f64> {
+    fn rotated(&self, x: Vec<f64>, position: usize) -> Vec<f64> {
         let Some((cos, sin)) = &self.rotation else { return x };
         let half = self.shape.d_head() / 2;
         let turn = |(n, pair): (usize, &[f64])| {
-            let angle = place * half + n % half;
+            let angle = position * half + n % half;
             let (cos, sin) = (f64::from(cos[angle]), f64::from(sin[angle]));
             [pair[0] * cos - pair[1] * sin, pair[0] * sin + pair[1] * cos]
         };
@@ -168,7 +167,7 @@ fn normed(x: &[f64], weight: &[f32], eps: f32) -> Vec<f64> {
     x.iter().zip(weight).map(|(a, &w)| a * scale * f64::from(w)).collect()
 }
 
-const SHAPE: Shape = Shape {
+const SHAPE: ModelShape = ModelShape {
     vocab_size: 53,
     d_model: 24,
     n_layers: 2,
@@ -180,17 +179,17 @@ const SHAPE: Shape = Shape {
     capacity: 21,
 };
 
-/// Shapes with every kind of rest: of lanes, of rows, of vectors, of places.
+/// Shapes that are no multiple of lanes, blocks of rows, vectors or positions.
 fn models() -> Vec<Model> {
     vec![
         Model::new(SHAPE, false, true),
-        Model::new(Shape { n_samples: 3, ..SHAPE }, true, true),
-        Model::new(Shape { n_kv_heads: 2, n_samples: 7, ..SHAPE }, false, true),
-        Model::new(Shape { n_kv_heads: 1, n_layers: 1, n_samples: 2, ..SHAPE }, true, false),
-        Model::new(Shape { n_layers: 0, ..SHAPE }, false, true),
+        Model::new(ModelShape { n_samples: 3, ..SHAPE }, true, true),
+        Model::new(ModelShape { n_kv_heads: 2, n_samples: 7, ..SHAPE }, false, true),
+        Model::new(ModelShape { n_kv_heads: 1, n_layers: 1, n_samples: 2, ..SHAPE }, true, false),
+        Model::new(ModelShape { n_layers: 0, ..SHAPE }, false, true),
         // Large enough for several threads and chunks.
         Model::new(
-            Shape {
+            ModelShape {
                 vocab_size: 1001,
                 d_model: 96,
                 d_ff: 260,
@@ -204,19 +203,27 @@ fn models() -> Vec<Model> {
     ]
 }
 
-fn ids(shape: &Shape, place: usize) -> Vec<usize> {
-    (0..shape.n_samples).map(|sample| (place * 31 + sample * 17 + 5) % shape.vocab_size).collect()
+fn ids(shape: &ModelShape, position: usize) -> Vec<usize> {
+    (0..shape.n_samples)
+        .map(|sample| (position * 31 + sample * 17 + 5) % shape.vocab_size)
+        .collect()
 }
 
-/// By place, the logits.
+/// The logits of each position.
 fn run(model: &Model, n_threads: usize, level: Level) -> Vec<Vec<f32>> {
-    let mut decoder = Decoder::at_level(model.shape, level).unwrap();
+    let mut decoder = Decoder::new(model.shape, level).unwrap();
     let mut cache = vec![f32::NAN; model.shape.cache_size()];
     let weights = model.weights();
     (0..model.shape.capacity)
-        .map(|place| {
+        .map(|position| {
             decoder
-                .step(&weights, &mut cache, place, &ids(&model.shape, place), &Scoped(n_threads))
+                .step(
+                    &weights,
+                    &mut cache,
+                    position,
+                    &ids(&model.shape, position),
+                    &Scoped(n_threads),
+                )
                 .unwrap()
         })
         .collect()
@@ -226,7 +233,8 @@ fn run(model: &Model, n_threads: usize, level: Level) -> Vec<Vec<f32>> {
 fn agrees_with_the_naive_step() {
     for model in models() {
         let shape = &model.shape;
-        let all: Vec<Vec<usize>> = (0..shape.capacity).map(|place| ids(shape, place)).collect();
+        let all: Vec<Vec<usize>> =
+            (0..shape.capacity).map(|position| ids(shape, position)).collect();
         for level in Level::available() {
             let found = run(&model, 2, level);
             for sample in 0..shape.n_samples {
@@ -255,7 +263,7 @@ fn threads_change_no_bit() {
 
 #[test]
 fn samples_beside_it_change_no_bit() {
-    let many = Model::new(Shape { n_samples: 7, ..SHAPE }, false, true);
+    let many = Model::new(ModelShape { n_samples: 7, ..SHAPE }, false, true);
     let one = Model::new(SHAPE, false, true);
     let (many, one) = (run(&many, 1, Level::best()), run(&one, 1, Level::best()));
     // The first sample has the same ids in both.
@@ -266,17 +274,17 @@ fn samples_beside_it_change_no_bit() {
 fn refusals() {
     let model = Model::new(SHAPE, false, true);
     let weights = model.weights();
-    let mut decoder = Decoder::new(SHAPE).unwrap();
+    let mut decoder = Decoder::new(SHAPE, Level::best()).unwrap();
     let mut cache = vec![0.0; SHAPE.cache_size()];
-    let mut message = |weights: &Weights<'_>, cache: &mut [f32], place, ids: &[usize]| {
-        decoder.step(weights, cache, place, ids, &Scoped(1)).unwrap_err().to_string()
+    let mut message = |weights: &Weights<'_>, cache: &mut [f32], position, ids: &[usize]| {
+        decoder.step(weights, cache, position, ids, &Scoped(1)).unwrap_err().to_string()
     };
     assert_eq!(message(&weights, &mut cache, 21, &[0]), "the cache is full: it has 21 places");
     assert_eq!(message(&weights, &mut cache, 0, &[53]), "id 53 is not below vocab_size=53");
-    assert!(message(&weights, &mut cache, 0, &[1, 2]).contains("ids or cache"));
-    assert!(message(&weights, &mut cache[1..], 0, &[1]).contains("ids or cache"));
+    assert!(message(&weights, &mut cache, 0, &[1, 2]).contains("ids and cache"));
+    assert!(message(&weights, &mut cache[1..], 0, &[1]).contains("ids and cache"));
     let short = Weights { head: &weights.head[1..], ..weights.clone() };
     assert!(message(&short, &mut cache, 0, &[1]).contains("the weights"));
-    assert!(Decoder::new(Shape { n_kv_heads: 4, ..SHAPE }).is_err());
-    assert!(Decoder::new(Shape { n_heads: 0, ..SHAPE }).is_err());
+    assert!(Decoder::new(ModelShape { n_kv_heads: 4, ..SHAPE }, Level::best()).is_err());
+    assert!(Decoder::new(ModelShape { n_heads: 0, ..SHAPE }, Level::best()).is_err());
 }
