@@ -36,7 +36,7 @@ use crate::base::error::{Error, Result};
 use crate::base::job::Job;
 use crate::base::table::Table;
 use crate::base::threads;
-use crate::corpus::{Block, Context, Input, Inputs, Reader, Scratch, Skipped, Text};
+use crate::corpus::{AnyOrder, Block, Context, Input, Inputs, Scratch, Skipped, Text};
 use crate::text::cutter::Cutter;
 use counter::Counter;
 use run::{Run, SpillDir, sweep};
@@ -148,7 +148,7 @@ impl Counts {
         let chunk_size = chunk_size.min(room.chunk_size);
         let Counts { cutter, tables, runs, bytes_read, skipped, .. } = self;
         let cutter = &*cutter;
-        let reader = Reader::new(
+        let reader = AnyOrder::new(
             inputs,
             Context { cutter, reading: &inputs.reading, chunk_size, open_pieces: false, job },
         );
