@@ -13,7 +13,7 @@ use std::str::from_utf8;
 use memchr::{memchr, memchr3};
 
 use super::inputs::Position;
-use super::reading::{Context, Fault, Skipped};
+use super::reading::{Context, Fault};
 use super::records::{BYTE_ORDER_MARK, Content, hint};
 use super::stream::{STEP, Stream};
 use crate::base::error::{Error, Result};
@@ -164,7 +164,6 @@ impl CsvStream {
 
     fn fault(&mut self, fault: Fault, what: &str, context: &Context<'_>) -> Result<()> {
         let Stream { name, at, skipped, .. } = &mut self.stream;
-        let skipped: &mut Skipped = skipped;
         context.reading.fault(fault, skipped, || {
             let place = format!("{name}: row {} (byte {})", at.records + 1, at.offset);
             if fault == Fault::Field {

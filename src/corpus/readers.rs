@@ -14,12 +14,12 @@ use crate::base::error::Result;
 pub struct AnyOrder<'a> {
     inputs: &'a Inputs,
     context: Context<'a>,
-    state: Mutex<State<'a>>,
+    sources: Mutex<SourceQueue<'a>>,
     returned: Condvar,
 }
 
 #[derive(Default)]
-struct State<'a> {
+struct SourceQueue<'a> {
     /// The first source that was not opened yet.
     next: usize,
     /// Open sources that no worker holds.
@@ -30,8 +30,8 @@ struct State<'a> {
 
 impl<'a> AnyOrder<'a> {
     pub fn new(inputs: &'a Inputs, context: Context<'a>) -> Self {
-        let (state, returned) = (Mutex::new(State::default()), Condvar::new());
-        AnyOrder { inputs, context, state, returned }
+        let (sources, returned) = (Mutex::new(SourceQueue::default()), Condvar::new());
+        AnyOrder { inputs, context, sources, returned }
     }
 
     pub fn context(&self) -> &Context<'a> {
@@ -43,26 +43,26 @@ impl<'a> AnyOrder<'a> {
         self.inputs.list.iter().map(|input| input.size()).sum()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<'a>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, SourceQueue<'a>> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next block, or None once all were handed out.
     pub fn next(&self) -> Result<Option<Block<'a>>> {
-        let mut state = self.lock();
+        let mut sources = self.lock();
         loop {
-            let open = state.idle.pop();
-            let number = state.next;
+            let open = sources.idle.pop();
+            let number = sources.next;
             if open.is_none() && number >= self.inputs.list.len() {
-                if state.busy == 0 {
+                if sources.busy == 0 {
                     return Ok(None);
                 }
-                state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
+                sources = self.returned.wait(sources).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            state.next += usize::from(open.is_none());
-            state.busy += 1;
-            drop(state);
+            sources.next += usize::from(open.is_none());
+            sources.busy += 1;
+            drop(sources);
             let busy = Busy(self);
             let mut blocks = match open {
                 Some(blocks) => blocks,
@@ -79,7 +79,7 @@ impl<'a> AnyOrder<'a> {
             if block.is_some() {
                 return Ok(block);
             }
-            state = self.lock();
+            sources = self.lock();
         }
     }
 }

@@ -23,10 +23,10 @@ const MAX_MEMBER_SIZE: u64 = 1 << 60;
 
 pub struct Tar {
     /// Shared with the content of the current member.
-    state: Arc<Mutex<State>>,
+    input: Arc<Mutex<TarInput>>,
 }
 
-struct State {
+struct TarInput {
     input: ByteStream,
     /// Bytes of the current member that were not read yet, and those that fill its last unit.
     left: u64,
@@ -37,25 +37,13 @@ struct State {
 
 impl Tar {
     pub fn new(input: ByteStream) -> Self {
-        Tar { state: Arc::new(Mutex::new(State { input, left: 0, padding: 0, failed: false })) }
+        let input = TarInput { input, left: 0, padding: 0, failed: false };
+        Tar { input: Arc::new(Mutex::new(input)) }
     }
-}
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What headers before that of a member say of it.
-#[derive(Default)]
-struct Extended {
-    name: Option<String>,
-    size: Option<u64>,
-}
-
-impl Tar {
     /// The next file, or None at the end. The one before need not have been read to its end.
     pub fn next(&mut self) -> io::Result<Option<Member>> {
-        let mut state = lock(&self.state);
+        let mut state = lock(&self.input);
         let mut extended = Extended::default();
         if state.failed {
             return Ok(None);
@@ -76,7 +64,7 @@ impl Tar {
                     let name = extended.name.take().unwrap_or_else(|| name_of(&head));
                     // In the old form, directories are files whose names end in a slash.
                     if !is_hidden(&name) && !name.ends_with('/') {
-                        let content = Box::new(Content(Arc::clone(&self.state)));
+                        let content = Box::new(MemberReader(Arc::clone(&self.input)));
                         return Ok(Some(Member { name, is_empty: size == 0, content }));
                     }
                 }
@@ -88,7 +76,18 @@ impl Tar {
     }
 }
 
-impl State {
+fn lock(input: &Mutex<TarInput>) -> MutexGuard<'_, TarInput> {
+    input.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What headers before that of a member say of it.
+#[derive(Default)]
+struct Extended {
+    name: Option<String>,
+    size: Option<u64>,
+}
+
+impl TarInput {
     /// Skips what is left of the current member.
     fn pass(&mut self) -> io::Result<()> {
         let n = self.left + self.padding;
@@ -189,10 +188,10 @@ fn read_extended(mut text: &[u8], extended: &mut Extended) -> io::Result<()> {
     Ok(())
 }
 
-/// The content of the current member.
-struct Content(Arc<Mutex<State>>);
+/// Reads the current member.
+struct MemberReader(Arc<Mutex<TarInput>>);
 
-impl Read for Content {
+impl Read for MemberReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut state = lock(&self.0);
         let most = state.left.min(buffer.len() as u64) as usize;
