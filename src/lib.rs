@@ -43,8 +43,8 @@ pub mod internals {
 
     pub mod corpus {
         pub use crate::corpus::{
-            Context, Format, GivenBytes, Giver, InOrder, Input, Inputs, Kind, OnError, Packing,
-            Pipe, Place, Position, Reading, Scratch, Source, Storage, StretchEnd, Text, Unpacked,
+            Compression, Context, Format, InOrder, Input, Inputs, Kind, Location, OnError, Pipe,
+            Position, Reading, Scratch, Source, Storage, StretchEnd, Text,
         };
     }
 

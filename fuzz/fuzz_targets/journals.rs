@@ -11,9 +11,9 @@ use std::sync::{Arc, LazyLock};
 
 use arbitrary::{Arbitrary, Unstructured};
 use bytemill::Tokenizer;
-use bytemill::internals::corpus::{Input, Inputs, Kind, Place, Reading, Source, Storage};
-use bytemill::internals::tokens::{Existing, Format, Manner, Options, encode_files};
+use bytemill::internals::corpus::{Input, Inputs, Kind, Location, Reading, Source, Storage};
 use bytemill::{Error, Result};
+use bytemill::internals::tokens::{Existing, Format, Manner, Options, encode_files};
 use bytemill_fuzz::{edit, job, scratch_directory, small_tokenizer};
 use libfuzzer_sys::fuzz_target;
 
@@ -68,8 +68,8 @@ fn inputs(reads: u64) -> Inputs {
         let source =
             Source { path, size, mtime_ns: 1, version, format: String::new(), range: None };
         let reads_left = AtomicU64::new(if i == 2 { reads } else { u64::MAX });
-        let place = Place::Storage(Arc::new(Failing { data, reads_left }), source);
-        Input { name: format!("source-{i}"), place, kind: Kind::TEXT, range: None }
+        let location = Location::Storage(Arc::new(Failing { data, reads_left }), source);
+        Input { name: format!("source-{i}"), location, kind: Kind::TEXT, range: None }
     });
     Inputs { list: list.collect(), reading: Reading::default() }
 }

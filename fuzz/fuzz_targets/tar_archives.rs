@@ -7,7 +7,7 @@
 #![no_main]
 
 use arbitrary::{Arbitrary, Unstructured};
-use bytemill::internals::corpus::{Format, Kind, OnError, Packing, Reading};
+use bytemill::internals::corpus::{Compression, Format, Kind, OnError, Reading};
 use bytemill_fuzz::{Found, patch, read, read_in_every_way};
 use libfuzzer_sys::fuzz_target;
 
@@ -73,7 +73,7 @@ fn archive(members: &[(String, &Member)]) -> Vec<u8> {
 }
 
 fn check(data: &[u8], chunk_size: usize) -> Option<Found> {
-    let kind = Kind { format: Format::Tar, packing: Packing::Plain };
+    let kind = Kind { format: Format::Tar, compression: Compression::Plain };
     let found = read_in_every_way(data, kind, &Reading::default(), chunk_size)?;
     assert!(found.n_bytes() <= GRACE + RATIO * data.len());
     Some(found)

@@ -3,15 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use bytemill::Tokenizer;
 use bytemill::internals::Cutter;
 use bytemill::internals::corpus::{
-    Context, GivenBytes, Giver, InOrder, Input, Inputs, Kind, OnError, Pipe, Place, Position,
-    Reading, Scratch, Source, Storage, StretchEnd, Text, Unpacked,
+    Context, InOrder, Input, Inputs, Kind, Location, OnError, Pipe, Position, Reading, Scratch,
+    Source, Storage, StretchEnd, Text,
 };
 use bytemill::internals::counts::Counts;
 use bytemill::internals::learning::{Target, learn};
@@ -42,22 +41,17 @@ impl Storage for Memory {
     }
 }
 
-/// A pipe that gives the same bytes a few at a time.
+/// A pipe that gives the same bytes a few at a time; the first are last in the list.
 #[derive(Debug)]
-struct Chunks(Mutex<Option<Vec<Vec<u8>>>>);
-
-struct Rest(Vec<Vec<u8>>);
-
-impl Giver for Rest {
-    fn next(&mut self, _: Duration) -> Result<Option<Vec<u8>>> {
-        Ok(Some(self.0.pop().unwrap_or_default()))
-    }
-}
+struct Chunks(Mutex<Vec<Vec<u8>>>);
 
 impl Pipe for Chunks {
-    fn open(&self, stopped: Arc<AtomicBool>, passed: Arc<AtomicU64>) -> Result<Unpacked> {
-        let chunks = self.0.lock().expect("one thread").take().expect("opened once");
-        Ok(Box::new(GivenBytes::new(Rest(chunks), stopped, passed)))
+    fn begin(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn next(&self, _: Duration) -> Result<Option<Vec<u8>>> {
+        Ok(Some(self.0.lock().expect("one thread").pop().unwrap_or_default()))
     }
 }
 
@@ -127,22 +121,22 @@ fn source(data: &[u8]) -> Source {
     }
 }
 
-fn inputs(place: Place, kind: Kind, reading: &Reading) -> Inputs {
-    let input = Input { name: "corpus".into(), place, kind, range: None };
+fn inputs(location: Location, kind: Kind, reading: &Reading) -> Inputs {
+    let input = Input { name: "corpus".into(), location, kind, range: None };
     Inputs { list: vec![input], reading: reading.clone() }
 }
 
 fn stored(data: &[u8], kind: Kind, reading: &Reading) -> Inputs {
-    let place = Place::Storage(Arc::new(Memory(data.to_vec())), source(data));
-    inputs(place, kind, reading)
+    let location = Location::Storage(Arc::new(Memory(data.to_vec())), source(data));
+    inputs(location, kind, reading)
 }
 
 fn piped(data: &[u8], kind: Kind, reading: &Reading) -> Inputs {
     // Few chunks, so that large data is not slow; of lengths that divide no buffer.
     let size = (data.len() / 50).max(7);
     let chunks = data.chunks(size).rev().map(<[u8]>::to_vec).collect();
-    let place = Place::Pipe(Arc::new(Chunks(Mutex::new(Some(chunks)))), source(b""));
-    inputs(place, kind, reading)
+    let location = Location::Pipe(Arc::new(Chunks(Mutex::new(chunks))), source(b""));
+    inputs(location, kind, reading)
 }
 
 /// The blocks from a position on: where each ends, and what it holds.

@@ -1,29 +1,292 @@
-//! An open source, block by block.
+//! An open source, cut into blocks.
+//!
+//! A block of text ends where no piece and no special token can stand across the cut, so the pieces
+//! of the blocks are the pieces of the whole; a block of records ends with a record.
 
-use super::block::Block;
-use super::reading::Reading;
-use crate::base::error::Result;
-use crate::base::job::Job;
-use crate::text::cutter::Cutter;
+use std::io;
+use std::sync::Arc;
 
-/// What is needed to find blocks and to read them.
-#[derive(Debug, Clone, Copy)]
-pub struct Context<'c> {
-    /// Text is cut by this.
-    pub cutter: &'c Cutter,
-    /// How to read.
-    pub reading: &'c Reading,
-    /// About so many bytes make a block.
-    pub chunk_size: usize,
-    /// Whether a block may end inside a piece where the text has no other cut for long: for who
-    /// takes blocks in order.
-    pub open_pieces: bool,
-    /// Whoever waits for bytes looks here whether to wait on.
-    pub job: &'c Job,
+use super::bytes::{ByteStream, LocalFile, PipeReader, StorageReader};
+use super::decompress::decompress;
+use super::inputs::{GivenRows, Input, Location, Position, RowBatches, Source, Storage};
+use super::kind::Format;
+use super::ranges::Ranges;
+use super::reading::{Context, Skipped};
+use super::records::{Content, Cut, Scratch, Text};
+use super::sequential::{Archive, Members, OneStream, Progress};
+use super::tar::Tar;
+use super::zip::Zip;
+use crate::base::error::{Error, Result};
+
+/// How many bytes are read of a pipe at a time.
+const PIPE_STRIDE: usize = 256 << 10;
+
+/// A part of a source that one worker processes by itself.
+#[derive(Debug)]
+pub struct Block<'a> {
+    /// The number of its source.
+    pub number: usize,
+    /// Where the next one begins.
+    pub after: Position,
+    pub ends_source: bool,
+    /// How many stored bytes of the source were read for it.
+    pub weight: u64,
+    held: Held<'a>,
+    /// What was skipped while it was found.
+    skipped: Skipped,
 }
 
-/// An open source. Whoever has it is alone with it, and should not have it for long.
-pub(super) trait Blocks<'a>: Send {
-    /// The next block, or None behind the one that ends the source.
-    fn next(&mut self, context: &Context<'_>) -> Result<Option<Block<'a>>>;
+#[derive(Debug)]
+enum Held<'a> {
+    Content(Content<'a>),
+    /// A whole source that the worker opens.
+    Unopened {
+        input: &'a Input,
+        source: &'a Source,
+    },
+}
+
+impl<'a> Block<'a> {
+    /// A whole source as one block. With many small sources, opening them is much of the work, which
+    /// the workers can share this way.
+    pub(super) fn unopened(number: usize, input: &'a Input, source: &'a Source) -> Self {
+        Block {
+            number,
+            after: Position::default(),
+            ends_source: true,
+            weight: source.size,
+            held: Held::Unopened { input, source },
+            skipped: Skipped::default(),
+        }
+    }
+
+    /// Reads the block and passes its texts to `each`, in order; `skipped` gets what was skipped.
+    pub fn read(
+        &mut self,
+        context: &Context<'_>,
+        scratch: &mut Scratch,
+        skipped: &mut Skipped,
+        each: &mut dyn FnMut(Text<'_>) -> Result<()>,
+    ) -> Result<()> {
+        skipped.take(&mut self.skipped);
+        match &self.held {
+            Held::Content(content) => content.read(context, scratch, skipped, each),
+            Held::Unopened { input, source } => {
+                let start = Position::default();
+                let mut blocks = Blocks::open(input, self.number, Some(source), start, context)?;
+                while let Some(mut block) = blocks.next(context)? {
+                    block.read(context, scratch, skipped, each)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether it ends inside a piece, which the next block continues.
+    pub fn is_open(&self) -> bool {
+        matches!(&self.held, Held::Content(content) if content.is_open())
+    }
+
+    /// How many bytes will be in memory at once when it is read.
+    pub fn size(&self) -> u64 {
+        match &self.held {
+            Held::Content(Content::Nothing) | Held::Unopened { .. } => self.weight,
+            Held::Content(content) => content.size(),
+        }
+    }
+}
+
+/// An open source. Finding a block is short work; the worker that holds the source excludes others.
+pub(super) struct Blocks<'a> {
+    number: usize,
+    cuts: Cuts<'a>,
+}
+
+enum Cuts<'a> {
+    Ranges(Ranges<'a>),
+    Stream(OneStream<'a>),
+    Members(Box<Members<'a>>),
+    Rows(Rows<'a>),
+}
+
+impl<'a> Blocks<'a> {
+    /// Opens a source at a position at which a block once ended. It must be as `source` says.
+    pub fn open(
+        input: &'a Input,
+        number: usize,
+        source: Option<&'a Source>,
+        from: Position,
+        context: &Context<'_>,
+    ) -> Result<Self> {
+        let cuts = match &input.location {
+            Location::File(path) => {
+                open_storage(input, Arc::new(LocalFile::open(path)?), source, from, context)?
+            }
+            Location::Storage(storage, _) => {
+                open_storage(input, Arc::clone(storage), source, from, context)?
+            }
+            Location::Rows(rows, _) => {
+                let (batches, name) = (rows.open(from)?, input.name.as_str());
+                Cuts::Rows(Rows { name, batches, open: None, at: from, over: false })
+            }
+            Location::Pipe(pipe, _) => {
+                let progress = Progress::new(None, None);
+                let (stopped, passed) = (context.job.stopped(), Arc::clone(&progress.passed));
+                let raw = Box::new(PipeReader::open(Arc::clone(pipe), stopped, passed)?);
+                open_stream(input, raw, PIPE_STRIDE, progress, Position::default(), context)?
+            }
+        };
+        Ok(Blocks { number, cuts })
+    }
+
+    /// The next block, or None after the one that ends the source.
+    pub fn next(&mut self, context: &Context<'_>) -> Result<Option<Block<'a>>> {
+        let cut = match &mut self.cuts {
+            Cuts::Ranges(ranges) => ranges.next(context)?,
+            Cuts::Stream(stream) => stream.next(context)?,
+            Cuts::Members(members) => members.next(context)?,
+            Cuts::Rows(rows) => rows.next(context)?,
+        };
+        let number = self.number;
+        Ok(cut.map(|Cut { content, after, ends_source, weight, skipped }| Block {
+            number,
+            after,
+            ends_source,
+            weight,
+            held: Held::Content(content),
+            skipped,
+        }))
+    }
+}
+
+fn open_storage<'a>(
+    input: &'a Input,
+    storage: Arc<dyn Storage>,
+    source: Option<&'a Source>,
+    from: Position,
+    context: &Context<'_>,
+) -> Result<Cuts<'a>> {
+    if let Some(source) = source {
+        storage.check(source)?;
+    }
+    if input.kind.is_plain() && matches!(input.kind.format, Format::Text | Format::Jsonl) {
+        return Ranges::open(input, storage, source, from, context).map(Cuts::Ranges);
+    }
+    if input.range.is_some() {
+        return Err(Error::config(format!("{}: cannot be read in ranges", input.name)));
+    }
+    let progress = Progress::new(Some(Arc::clone(&storage)), source);
+    let passed = Arc::clone(&progress.passed);
+    match input.kind.format {
+        Format::Parquet | Format::Arrow => {
+            Err(Error::corpus(format!("{}: {} is not read", input.name, input.kind))
+                .with_hint("unpack it first; what it holds is packed inside, column by column"))
+        }
+        Format::Zip if !input.kind.is_plain() => {
+            Err(Error::config(format!("{}: a zip archive cannot be packed again", input.name)))
+        }
+        Format::Zip => {
+            let archive = Zip::open(storage, passed, context.reading).map(Archive::Zip);
+            Ok(members(input, archive, progress, from))
+        }
+        _ => {
+            let (size, stride) = (storage.size(), storage.stride());
+            let raw = Box::new(StorageReader::new(storage, 0, size, passed));
+            open_stream(input, raw, stride, progress, from, context)
+        }
+    }
+}
+
+/// Opens bytes that are read from front to back, `stride` at a time.
+fn open_stream<'a>(
+    input: &'a Input,
+    raw: ByteStream,
+    stride: usize,
+    progress: Progress<'a>,
+    from: Position,
+    context: &Context<'_>,
+) -> Result<Cuts<'a>> {
+    let passed = Arc::clone(&progress.passed);
+    let content = decompress(raw, input.kind.compression, passed, stride, context.reading);
+    match input.kind.format {
+        Format::Tar => {
+            let archive = content.map(|content| Archive::Tar(Tar::new(content)));
+            Ok(members(input, archive, progress, from))
+        }
+        Format::Text | Format::Jsonl | Format::Separated(_) => {
+            let content = content.map_err(|e| Error::corpus(format!("{}: {e}", input.name)))?;
+            let format = input.kind.format;
+            Ok(Cuts::Stream(OneStream::new(&input.name, format, content, progress, from)))
+        }
+        Format::Zip | Format::Parquet | Format::Arrow => Err(Error::corpus(format!(
+            "{}: {} is read from its end, which a pipe does not let one do",
+            input.name, input.kind
+        ))
+        .with_hint("write it to a file first")),
+    }
+}
+
+fn members<'a>(
+    input: &'a Input,
+    archive: io::Result<Archive>,
+    progress: Progress<'a>,
+    from: Position,
+) -> Cuts<'a> {
+    let archive = archive.unwrap_or_else(|error| Archive::Failed(Some(error)));
+    Cuts::Members(Box::new(Members::new(&input.name, archive, progress, from)))
+}
+
+/// The blocks of a source of rows.
+struct Rows<'a> {
+    name: &'a str,
+    batches: RowBatches,
+    /// The current batch, and how many of its rows were handed out.
+    open: Option<(GivenRows, usize)>,
+    at: Position,
+    over: bool,
+}
+
+impl<'a> Rows<'a> {
+    fn next(&mut self, context: &Context<'_>) -> Result<Option<Cut<'a>>> {
+        if self.over {
+            return Ok(None);
+        }
+        let mut skipped = Skipped::default();
+        let open = match self.open.take() {
+            Some(open) => Some(open),
+            None => self.batches.next().transpose()?.map(|given| (given, 0)),
+        };
+        let Some((given, mut first)) = open else {
+            self.over = true;
+            let (content, after) = (Content::Nothing, self.at);
+            return Ok(Some(Cut { content, after, ends_source: true, weight: 0, skipped }));
+        };
+        if let Some((kind, n)) = &given.fault {
+            skipped.add(kind, *n);
+        }
+        // A source that resumes within a row group may give it from its start.
+        if given.part == self.at.part && self.at.records > given.first {
+            first = first.max((self.at.records - given.first) as usize);
+        }
+        let (n, mut end, mut size) = (given.batch.len(), first, 0);
+        while end < n && size < context.chunk_size {
+            size += given.batch.get(end).map_or(0, <[u8]>::len) + 1;
+            end += 1;
+        }
+        let whole = end >= n;
+        self.at = if whole && given.ends_part {
+            Position { part: given.part + 1, ..Position::default() }
+        } else {
+            Position { part: given.part, offset: 0, records: given.first + end as u64 }
+        };
+        let weight =
+            (given.weight as u128 * (end - first.min(end)) as u128 / n.max(1) as u128) as u64;
+        let place = format!("{}: row group {}", self.name, given.part);
+        let (batch, before) = (Arc::clone(&given.batch), given.first);
+        let content = Content::Rows { batch, first: first.min(end), end, place, before };
+        if !whole {
+            self.open = Some((given, end));
+        }
+        Ok(Some(Cut { content, after: self.at, ends_source: false, weight, skipped }))
+    }
 }

@@ -1,7 +1,8 @@
-//! Which files of a directory or an archive belong to the corpus.
+//! Which files of a directory or an archive belong to the corpus, by name.
 //!
-//! Python applies this to directories, whose files are all known beforehand; members of archives
-//! come one by one and are judged one by one.
+//! The only place with these rules: Python calls them for the files of directories, which it lists
+//! as a whole; members of archives are judged here, one by one as their heads are met. They could
+//! not be judged in Python without a call for each (see the head of `tar`).
 
 use serde::{Deserialize, Serialize};
 
@@ -9,29 +10,25 @@ use serde::{Deserialize, Serialize};
 /// that match an `exclude` never are.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Choice {
-    /// Only these, whatever they are.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub include: Vec<String>,
-    /// Never these.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub exclude: Vec<String>,
 }
 
-/// What globs say of a file.
+/// The decision of the globs on one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chosen {
-    /// An `include` names it.
     Included,
-    /// There are `include` globs, and none names it.
+    /// There are `include` globs, and none matches.
     NotIncluded,
-    /// An `exclude` names it.
     Excluded,
-    /// Nothing.
+    /// No glob decides.
     Open,
 }
 
 impl Choice {
-    /// What the globs say of a file at this path below the directory or archive.
+    /// `path` is relative to the directory or archive.
     pub fn of(&self, path: &str) -> Chosen {
         let names = |globs: &[String]| globs.iter().any(|glob| names(glob, path));
         if names(&self.exclude) {
@@ -46,16 +43,16 @@ impl Choice {
     }
 }
 
-/// Whether a glob names a file: it matches its path below the directory, or its last part alone.
+/// Whether a glob matches a path, or its last component alone.
 fn names(glob: &str, path: &str) -> bool {
     let glob: Vec<char> = glob.chars().collect();
     let last = path.rsplit('/').next().unwrap_or(path);
     matches(&glob, path) || matches(&glob, last)
 }
 
-/// As Python's `fnmatch`: `*` is any characters, `/` among them, `?` is any one, `[a-z]` and `[!a-z]`
-/// are one of some. In time proportional to the product of the lengths: only the last `*` is ever
-/// tried again.
+/// As Python's `fnmatch`: `*` matches any characters including `/`, `?` any one character, `[a-z]`
+/// and `[!a-z]` one of a set. Takes at most time proportional to the product of the lengths, since
+/// only the last `*` is ever tried again.
 fn matches(glob: &[char], text: &str) -> bool {
     let text: Vec<char> = text.chars().collect();
     let (mut g, mut t) = (0, 0);
@@ -88,14 +85,14 @@ fn one(glob: &[char], g: usize, c: char) -> Option<usize> {
                 };
                 (holds(members, c) != negated).then_some(g + 1 + length)
             }
-            // A bracket that is never closed is itself.
+            // A bracket that is never closed matches itself.
             None => (c == '[').then_some(g + 1),
         },
         literal => (literal == c).then_some(g + 1),
     }
 }
 
-/// What is between brackets, and how much of the glob that is with the closing one.
+/// The members of a set, and its length with the closing bracket.
 fn set(rest: &[char]) -> Option<(&[char], usize)> {
     let first = usize::from(rest.first() == Some(&'!'));
     // A closing bracket that comes first is a member.
@@ -119,8 +116,8 @@ fn holds(mut members: &[char], c: char) -> bool {
     false
 }
 
-/// Files that people put beside the data of a corpus.
-const ABOUT: [&str; 17] = [
+/// Stems of files that stand beside the data of a corpus.
+const ABOUT_STEMS: [&str; 17] = [
     "readme",
     "license",
     "licence",
@@ -139,26 +136,32 @@ const ABOUT: [&str; 17] = [
     "sha256sums",
     "gitattributes",
 ];
-/// What they are written in.
-const WRITTEN_IN: [&str; 10] =
+/// Their extensions.
+const ABOUT_EXTENSIONS: [&str; 10] =
     ["md", "markdown", "txt", "text", "rst", "html", "htm", "cff", "bib", "pdf"];
-/// What the `datasets` library puts beside its Arrow files.
-const DATASETS: [&str; 4] =
+/// Files that the `datasets` library writes beside its Arrow files.
+const DATASETS_FILES: [&str; 4] =
     ["dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"];
-/// Checksums of single files.
-const CHECKSUMS: [&str; 6] = ["crc", "md5", "sha1", "sha256", "sha512", "asc"];
+/// Extensions of checksums of single files.
+const CHECKSUM_EXTENSIONS: [&str; 6] = ["crc", "md5", "sha1", "sha256", "sha512", "asc"];
 
-/// Whether a file is about a corpus, not of it, by its name: `README.md`, `LICENSE`, `_SUCCESS`,
-/// checksums.
+/// Whether a file describes a corpus rather than belonging to it: `README.md`, `LICENSE`,
+/// `_SUCCESS`, checksums.
 pub fn is_about(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
     let (stem, extension) = name.rsplit_once('.').unwrap_or((&name, ""));
-    let written = extension.is_empty() || WRITTEN_IN.contains(&extension);
+    let written = extension.is_empty() || ABOUT_EXTENSIONS.contains(&extension);
     // `_SUCCESS`, `_metadata`; not `__init__`.
     let mark = extension.is_empty() && name.starts_with('_') && !name.starts_with("__");
-    mark || (written && ABOUT.contains(&stem))
-        || DATASETS.contains(&name.as_str())
-        || CHECKSUMS.contains(&extension)
+    mark || (written && ABOUT_STEMS.contains(&stem))
+        || DATASETS_FILES.contains(&name.as_str())
+        || CHECKSUM_EXTENSIONS.contains(&extension)
+}
+
+/// Whether a component of the path begins with a dot. Such files are skipped without being counted,
+/// in archives as in directories.
+pub fn is_hidden(path: &str) -> bool {
+    path.split('/').any(|part| part.starts_with('.') && !matches!(part, "." | ".."))
 }
 
 #[cfg(test)]

@@ -1,73 +1,180 @@
-//! The sources of a corpus, in order, and how each is opened.
+//! What there is to read: the sources of a corpus in order, and what each of them offers.
+//!
+//! A source gives bytes by position ([`Storage`]), bytes as they come ([`Pipe`]) or rows
+//! ([`RowSource`]). Python implements all three for what it reads itself.
 
+use std::fmt;
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::archive::{Tar, Zip};
-use super::blocks::{Blocks, Context};
-use super::kind::{Format, Kind};
-use super::members::Members;
-use super::pipe::Pipe;
-use super::ranges::Ranges;
+use super::kind::Kind;
 use super::reading::Reading;
-use super::records::{Records, RowBlocks};
-use super::source::Source;
-use super::storage::{LocalFile, Sequential, Storage};
-use super::stream::{Closing, Stream};
-use super::unpack::unpack;
 use crate::base::error::{Error, Result};
 
-/// What is read of a pipe at a time.
-const PIPE_STRIDE: usize = 256 << 10;
-
-/// Where the bytes or the records of a source are.
-#[derive(Debug, Clone)]
-pub enum Place {
-    /// A file of this machine.
-    File(PathBuf),
-    /// Elsewhere, to be read in ranges; as it is when the work begins.
-    Storage(Arc<dyn Storage>, Source),
-    /// With somebody who gives records.
-    Records(Arc<dyn Records>, Source),
-    /// In a pipe: they come once, and nobody knows how many.
-    Pipe(Arc<dyn Pipe>, Source),
-}
-
-/// A source.
-#[derive(Debug, Clone)]
-pub struct Input {
-    /// Where it is, as the user said it.
-    pub name: String,
-    /// Where it is.
-    pub place: Place,
-    /// What it holds.
-    pub kind: Kind,
-    /// Which bytes of it, about, if not all: work that is divided among machines. A record or
-    /// piece is of the range that it begins in.
+/// A source as it was when it was listed, to notice later that it changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// Where it is, as the user wrote it.
+    pub path: String,
+    /// In bytes, as stored.
+    pub size: u64,
+    /// Last change, in nanoseconds since 1970; 0 if unknown.
+    pub mtime_ns: i64,
+    /// Any other mark of its version.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub version: String,
+    /// What it was read as, unless plain text.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub format: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub range: Option<(u64, u64)>,
 }
 
-/// All of them.
-#[derive(Debug, Clone, Default)]
-pub struct Inputs {
-    /// The sources in order.
-    pub list: Vec<Input>,
-    /// How they are read.
-    pub reading: Reading,
+impl Source {
+    /// A file as it is now.
+    pub fn of_file(path: &Path) -> Result<Self> {
+        let metadata = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
+        if metadata.is_dir() {
+            return Err(Error::io(path, std::io::ErrorKind::IsADirectory.into()));
+        }
+        if !metadata.is_file() {
+            // It has no size, and opening it may block for ever.
+            return Err(Error::corpus(format!("{}: not a regular file", path.display()))
+                .with_hint("on the command line, - stands for stdin"));
+        }
+        Ok(Source {
+            path: path.to_string_lossy().into_owned(),
+            size: metadata.len(),
+            mtime_ns: mtime_ns(&metadata),
+            version: String::new(),
+            format: String::new(),
+            range: None,
+        })
+    }
+
+    /// Whether positions in its text are positions in the file, so that it can be read in ranges.
+    pub fn is_divisible(&self) -> bool {
+        matches!(self.format.as_str(), "" | "jsonl")
+    }
+
+    /// Stored bytes to read: its size, or that of its range.
+    pub fn weight(&self) -> u64 {
+        let (start, end) = self.range.unwrap_or((0, self.size));
+        end.min(self.size).saturating_sub(start)
+    }
+
+    /// The part of the weight before `offset`, about.
+    pub fn weight_upto(&self, offset: u64) -> u64 {
+        offset.saturating_sub(self.range.map_or(0, |(start, _)| start)).min(self.weight())
+    }
+
+    /// An error if the file changed.
+    pub fn check(&self, metadata: &Metadata) -> Result<()> {
+        if metadata.len() == self.size && mtime_ns(metadata) == self.mtime_ns {
+            return Ok(());
+        }
+        let what = if metadata.len() == self.size {
+            "it was written to".to_owned()
+        } else {
+            format!("it had {} bytes and has {}", self.size, metadata.len())
+        };
+        Err(self.changed(&what))
+    }
+
+    /// The error for a source that changed.
+    pub fn changed(&self, what: &str) -> Error {
+        Error::corpus(format!("{}: changed since the work on it began: {what}", self.path))
+            .with_hint("begin anew: overwrite=True")
+    }
 }
 
-/// A place in a source.
+fn mtime_ns(metadata: &Metadata) -> i64 {
+    // On a system without modification times, only sizes are compared.
+    let Ok(modified) = metadata.modified() else { return 0 };
+    let ns = |span: Duration| i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
+    match modified.duration_since(UNIX_EPOCH) {
+        Ok(after) => ns(after),
+        Err(before) => -ns(before.duration()),
+    }
+}
+
+/// Bytes by position. Many threads read at once.
+pub trait Storage: Send + Sync + fmt::Debug {
+    fn size(&self) -> u64;
+
+    /// Fills `buffer` with the bytes from `offset` on; an error if there are fewer.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()>;
+
+    /// An error if the bytes changed since `source` was taken.
+    fn check(&self, source: &Source) -> Result<()>;
+
+    /// How many bytes one request should ask for.
+    fn stride(&self) -> usize;
+}
+
+/// Bytes that come once, from front to back, at any pace and of unknown number.
+pub trait Pipe: Send + Sync + fmt::Debug {
+    /// Called before the first bytes are read; an error if they were read before.
+    fn begin(&self) -> Result<()>;
+
+    /// The next bytes: None if none came within `patience`, an empty list at the end.
+    fn next(&self, patience: Duration) -> Result<Option<Vec<u8>>>;
+}
+
+/// Rows in batches: columns of Parquet or Arrow, a dataset, an iterator.
+pub trait RowSource: Send + Sync + fmt::Debug {
+    /// The batches from a position on at which a block once ended.
+    fn open(&self, from: Position) -> Result<RowBatches>;
+}
+
+pub type RowBatches = Box<dyn Iterator<Item = Result<GivenRows>> + Send>;
+
+/// A batch and its place in the source.
+#[derive(Debug)]
+pub struct GivenRows {
+    pub batch: Arc<dyn RowBatch>,
+    /// The number of its row group.
+    pub part: u64,
+    /// How many rows of the row group come before the batch.
+    pub first: u64,
+    /// Whether the row group ends with it.
+    pub ends_part: bool,
+    /// How many stored bytes of the source it stands for.
+    pub weight: u64,
+    /// If the row group or the source cannot be read: the reason, and how many records it costs.
+    pub fault: Option<(String, u64)>,
+}
+
+/// Texts in memory.
+pub trait RowBatch: Send + Sync + fmt::Debug {
+    fn len(&self) -> usize;
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The text of a row, or None if it is null.
+    fn get(&self, row: usize) -> Option<&[u8]>;
+
+    /// Whether the caller passed the texts: they may be any bytes, of any length.
+    fn is_callers_own(&self) -> bool {
+        false
+    }
+}
+
+/// A position in a source, at the end of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Position {
     /// The member of an archive, or the row group.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub part: u64,
-    /// The byte in it, unpacked.
+    /// The byte in it, decompressed.
     pub offset: u64,
-    /// Lines or rows before that, where they are counted.
+    /// Lines or rows before it, where they are counted.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub records: u64,
 }
@@ -76,8 +183,34 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
+/// Where a source is; of what Python reads, with the source as it was listed.
+#[derive(Debug, Clone)]
+pub enum Location {
+    File(PathBuf),
+    Storage(Arc<dyn Storage>, Source),
+    Rows(Arc<dyn RowSource>, Source),
+    Pipe(Arc<dyn Pipe>, Source),
+}
+
+#[derive(Debug, Clone)]
+pub struct Input {
+    /// Where it is, as the user wrote it.
+    pub name: String,
+    pub location: Location,
+    pub kind: Kind,
+    /// Of work that is divided among machines, about which bytes: a record or piece belongs to the
+    /// range that it begins in.
+    pub range: Option<(u64, u64)>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Inputs {
+    pub list: Vec<Input>,
+    pub reading: Reading,
+}
+
 impl Inputs {
-    /// Files, read as their names say.
+    /// Files, each read as its name says.
     pub fn of_files<P: AsRef<Path>>(paths: &[P]) -> Self {
         let list = paths.iter().map(|path| Input::of_file(path.as_ref())).collect();
         Inputs { list, reading: Reading::default() }
@@ -90,135 +223,36 @@ impl Inputs {
 }
 
 impl Input {
-    /// A file, read as its name says.
     pub fn of_file(path: &Path) -> Self {
         let name = path.to_string_lossy().into_owned();
         let kind = Kind::of_name(&name);
-        Input { name, place: Place::File(path.to_owned()), kind, range: None }
+        Input { name, location: Location::File(path.to_owned()), kind, range: None }
     }
 
-    /// What it is now.
+    /// The source as it is now.
     pub fn source(&self) -> Result<Source> {
-        let source = match &self.place {
-            Place::File(path) => Source::of_file(path)?,
-            Place::Storage(_, source) | Place::Records(_, source) | Place::Pipe(_, source) => {
-                source.clone()
-            }
+        let source = match &self.location {
+            Location::File(path) => Source::of_file(path)?,
+            Location::Storage(_, source)
+            | Location::Rows(_, source)
+            | Location::Pipe(_, source) => source.clone(),
         };
         let format = if self.kind == Kind::TEXT { String::new() } else { self.kind.to_string() };
         Ok(Source { path: self.name.clone(), format, range: self.range, ..source })
     }
 
-    /// How much there is to read of it.
+    /// Stored bytes to read.
     pub fn size(&self) -> Result<u64> {
-        let whole = match &self.place {
-            Place::File(path) => std::fs::metadata(path).map_err(|e| Error::io(path, e))?.len(),
-            Place::Storage(storage, _) => storage.size(),
-            Place::Records(_, source) | Place::Pipe(_, source) => source.size,
+        let whole = match &self.location {
+            Location::File(path) => std::fs::metadata(path).map_err(|e| Error::io(path, e))?.len(),
+            Location::Storage(storage, _) => storage.size(),
+            Location::Rows(_, source) | Location::Pipe(_, source) => source.size,
         };
         Ok(self.range.map_or(whole, |(start, end)| end.min(whole).saturating_sub(start)))
     }
 
-    /// Whether its size tells how many blocks there will be: it lies as it is read.
+    /// Whether its size is that of its text, so that the number of blocks is known.
     pub fn is_measured(&self) -> bool {
-        self.kind.is_plain() && !matches!(self.place, Place::Pipe(..))
-    }
-
-    /// The blocks of the source from a place on at which one once ended. It is expected to be as
-    /// `source` says.
-    pub(super) fn open<'a>(
-        &'a self,
-        number: usize,
-        source: Option<&'a Source>,
-        from: Position,
-        context: &Context<'_>,
-    ) -> Result<Box<dyn Blocks<'a> + 'a>> {
-        let storage: Arc<dyn Storage> = match &self.place {
-            Place::File(path) => Arc::new(LocalFile::open(path)?),
-            Place::Storage(storage, _) => Arc::clone(storage),
-            Place::Records(records, _) => {
-                let batches = records.open(from)?;
-                return Ok(Box::new(RowBlocks::new(number, &self.name, batches, from)));
-            }
-            Place::Pipe(pipe, _) => return self.open_pipe(pipe.as_ref(), number, context),
-        };
-        if let Some(source) = source {
-            storage.check(source)?;
-        }
-        let divisible =
-            self.kind.is_plain() && matches!(self.kind.format, Format::Text | Format::Jsonl);
-        if divisible {
-            let ranges = Ranges::open(self, number, storage, source, from, context)?;
-            return Ok(Box::new(ranges));
-        }
-        if self.range.is_some() {
-            return Err(Error::config(format!("{}: cannot be read in ranges", self.name)));
-        }
-        let passed = Arc::new(AtomicU64::new(0));
-        let closing =
-            Closing { number, storage: Some(Arc::clone(&storage)), source, told: 0, passed };
-        let passed = Arc::clone(&closing.passed);
-        let raw = || {
-            let (all, passed) = (storage.size(), Arc::clone(&passed));
-            let raw = Sequential::new(Arc::clone(&storage), 0, all, Arc::clone(&passed));
-            unpack(Box::new(raw), self.kind.packing, passed, storage.stride(), context.reading)
-        };
-        let failed = |e: std::io::Error| Error::corpus(format!("{}: {e}", self.name));
-        match self.kind.format {
-            Format::Parquet | Format::Arrow => {
-                Err(Error::corpus(format!("{}: {} is not read", self.name, self.kind))
-                    .with_hint("unpack it first; what it holds is packed inside, column by column"))
-            }
-            Format::Zip if !self.kind.is_plain() => {
-                Err(Error::config(format!("{}: a zip archive cannot be packed again", self.name)))
-            }
-            Format::Zip => {
-                let passed = Arc::clone(&closing.passed);
-                let archive = Zip::open(Arc::clone(&storage), passed, context.reading);
-                let archive = archive.map(|zip| Box::new(zip) as _);
-                Ok(Box::new(Members::new(&self.name, archive, closing, from)))
-            }
-            Format::Tar => {
-                let archive = raw().map(|input| Box::new(Tar::new(input)) as _);
-                Ok(Box::new(Members::new(&self.name, archive, closing, from)))
-            }
-            Format::Text | Format::Jsonl | Format::Separated(_) => {
-                let stream =
-                    Stream::new(self.name.clone(), self.kind.format, raw().map_err(failed)?);
-                Ok(Box::new(closing.of(stream, from)))
-            }
-        }
-    }
-
-    /// The blocks of what comes by a pipe.
-    fn open_pipe<'a>(
-        &'a self,
-        pipe: &dyn Pipe,
-        number: usize,
-        context: &Context<'_>,
-    ) -> Result<Box<dyn Blocks<'a> + 'a>> {
-        let passed = Arc::new(AtomicU64::new(0));
-        let raw = pipe.open(context.job.stopped(), Arc::clone(&passed))?;
-        let unpacked =
-            unpack(raw, self.kind.packing, Arc::clone(&passed), PIPE_STRIDE, context.reading);
-        let closing = Closing { number, storage: None, source: None, told: 0, passed };
-        let start = Position::default();
-        match self.kind.format {
-            Format::Tar => {
-                let archive = unpacked.map(|input| Box::new(Tar::new(input)) as _);
-                Ok(Box::new(Members::new(&self.name, archive, closing, start)))
-            }
-            Format::Text | Format::Jsonl | Format::Separated(_) => {
-                let unpacked =
-                    unpacked.map_err(|e| Error::corpus(format!("{}: {e}", self.name)))?;
-                let stream = Stream::new(self.name.clone(), self.kind.format, unpacked);
-                Ok(Box::new(closing.of(stream, start)))
-            }
-            Format::Zip | Format::Parquet | Format::Arrow => Err(Error::corpus(format!(
-                "{}: {} is read from its end, which a pipe does not let one do",
-                self.name, self.kind
-            ))
-            .with_hint("write it to a file first")),
-        }
+        self.kind.is_plain() && !matches!(self.location, Location::Pipe(..))
     }
 }

@@ -1,36 +1,32 @@
 //! One string out of a JSON value, with the whole value checked.
 //!
-//! A record is read once, from its first byte to its last, and only the text that is asked for is
-//! copied. Nothing is allocated. What is accepted is what Python's `json` accepts: RFC 8259, and
-//! `NaN` and `Infinity`; of a key that is there twice, the last counts. A lone surrogate (`"\ud800"`)
-//! becomes U+FFFD, as it does wherever text from Python is read.
+//! A record is read once, from its first byte to its last, and only the requested text is copied.
+//! Nothing is allocated. Accepts what Python's `json` accepts: RFC 8259, and `NaN` and `Infinity`;
+//! of equal keys, the last counts. A lone surrogate (`"\ud800"`) becomes U+FFFD, as it does wherever
+//! text from Python is read.
 //!
-//! The bytes must be UTF-8: whoever calls has checked many records at once, which is cheaper.
+//! The bytes must be UTF-8, which the caller checks for many records at once: that is cheaper.
 
 use memchr::memchr2;
 
-/// Deeper than any record is nested; what is deeper must not use up the stack.
-const DEEPEST: usize = 512;
+/// Deeper than records are nested; a hostile record must not use up the stack.
+const MAX_DEPTH: usize = 512;
 
-/// What became of the text.
+/// What is at the requested path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// It is there, and was appended.
+    /// A string, which was appended.
     Text,
-    /// There is none of that name.
     Nothing,
-    /// It is `null`.
     Null,
-    /// It is something else: what.
+    /// A value of another type, named.
     Other(&'static str),
 }
 
-/// Where in a value something is wrong, and what.
+/// Why a value is not JSON, and the byte where that shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wrong {
-    /// The byte.
     pub at: usize,
-    /// What is wrong there.
     pub what: &'static str,
 }
 
@@ -49,15 +45,15 @@ pub fn text_at(data: &[u8], path: &[String], out: &mut Vec<u8>) -> Result<Found>
     Ok(found)
 }
 
-/// Where a key leads to.
-struct Key {
-    /// So many names of the path are behind it.
+/// A key on the path.
+struct PathKey {
+    /// How many names of the path lead up to and including it.
     level: usize,
-    /// Whether it is all of them at once.
+    /// Whether the key is the whole path, with its dots.
     whole: bool,
 }
 
-/// Whether a name is these with dots between them.
+/// Whether a name is `parts` joined by dots.
 fn is_joined(name: &[u8], parts: &[String]) -> bool {
     let mut rest = Some(name);
     for (number, part) in parts.iter().enumerate() {
@@ -93,9 +89,9 @@ impl Scanner<'_> {
         }
     }
 
-    /// A value in which the text is sought: `level` names of the path lead to it.
+    /// A value on the path: `level` names lead to it.
     fn sought(&mut self, level: usize, depth: usize) -> Result<Found> {
-        // Of equal keys the last counts, so what was found before is forgotten.
+        // Of equal keys the last counts: an earlier text is dropped.
         self.out.truncate(self.start);
         let last = level == self.path.len();
         match self.peek() {
@@ -118,7 +114,7 @@ impl Scanner<'_> {
                 Ok(match (byte, last) {
                     (b'n', true) => Found::Null,
                     (_, true) => Found::Other(what),
-                    // The record itself has to be an object; members on the way may be missing.
+                    // The record itself must be an object; members on the path may be missing.
                     (_, false) if level == 0 => Found::Other(what),
                     (_, false) => Found::Nothing,
                 })
@@ -204,9 +200,9 @@ impl Scanner<'_> {
         }
     }
 
-    /// Passes the bracket that opens an object or an array.
+    /// Reads the bracket that opens an object or an array.
     fn enter(&mut self, depth: usize) -> Result<()> {
-        if depth >= DEEPEST {
+        if depth >= MAX_DEPTH {
             return self.wrong("too many arrays and objects inside each other");
         }
         self.at += 1;
@@ -214,7 +210,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Behind a value: whether the array or object ends, or a comma follows.
+    /// After a value: true if the array or object ends, false if a comma follows.
     fn next_is(&mut self, end: u8) -> Result<bool> {
         self.space();
         match self.peek() {
@@ -232,11 +228,11 @@ impl Scanner<'_> {
         }
     }
 
-    /// An object; if it is `level` deep on the path, what is found in it.
+    /// An object; if it is on the path, at `level`, the result is what it holds there.
     fn object(&mut self, level: Option<usize>, depth: usize) -> Result<Found> {
         self.enter(depth)?;
         let mut found = Found::Nothing;
-        // Whether that is the member with the whole name, which is nearer than one inside another.
+        // Whether that is the member named by the whole path, which precedes nested ones.
         let mut direct = false;
         if self.peek() == Some(b'}') {
             self.at += 1;
@@ -261,7 +257,7 @@ impl Scanner<'_> {
             self.at += 1;
             self.space();
             match leads_to {
-                Some(Key { level, whole }) if whole || !direct => {
+                Some(PathKey { level, whole }) if whole || !direct => {
                     found = self.sought(level, depth + 1)?;
                     direct |= whole;
                 }
@@ -273,15 +269,15 @@ impl Scanner<'_> {
         }
     }
 
-    /// Passes a key, and tells how far on the path it leads, if it does.
-    fn key_at(&mut self, level: usize) -> Result<Option<Key>> {
+    /// Reads a key; Some if it is on the path.
+    fn key_at(&mut self, level: usize) -> Result<Option<PathKey>> {
         let begin = self.at;
         self.string(false)?;
         let raw = &self.data[begin..self.at - 1];
         if !raw.contains(&b'\\') {
             return Ok(self.key(raw, level));
         }
-        // Escaped, which hardly any key is: behind what is in `out`, for a moment.
+        // Escaped, which is rare: decoded at the end of `out`, then removed.
         let (end, before) = (self.at, self.out.len());
         self.at = begin;
         self.string(true)?;
@@ -291,16 +287,16 @@ impl Scanner<'_> {
         Ok(key)
     }
 
-    fn key(&self, name: &[u8], level: usize) -> Option<Key> {
+    fn key(&self, name: &[u8], level: usize) -> Option<PathKey> {
         if name == self.path[level].as_bytes() {
-            return Some(Key { level: level + 1, whole: false });
+            return Some(PathKey { level: level + 1, whole: false });
         }
         // "meta.text" may be a name with a dot in it.
         let whole = level == 0 && self.path.len() > 1 && is_joined(name, self.path);
-        whole.then_some(Key { level: self.path.len(), whole })
+        whole.then_some(PathKey { level: self.path.len(), whole })
     }
 
-    /// Passes a string behind its first quotation mark, and appends it to `out` if it is `wanted`.
+    /// Reads a string after its first quotation mark, and appends it to `out` if `wanted`.
     fn string(&mut self, wanted: bool) -> Result<()> {
         loop {
             let rest = &self.data[self.at..];
@@ -309,7 +305,7 @@ impl Scanner<'_> {
                 return self.wrong("the end inside a string");
             };
             let plain = &rest[..n];
-            // Without an early end, so that many bytes are looked at in one step.
+            // Without an early exit, so that the loop is vectorized.
             if plain.iter().fold(false, |any, &byte| any | (byte < 0x20)) {
                 self.at += plain.iter().position(|&byte| byte < 0x20).unwrap_or(0);
                 return self.wrong("a control character in a string");
@@ -325,7 +321,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Passes an escape behind its backslash.
+    /// Reads an escape after its backslash.
     fn escape(&mut self, wanted: bool) -> Result<()> {
         let byte = match self.peek() {
             Some(byte @ (b'"' | b'\\' | b'/')) => byte,

@@ -1,59 +1,52 @@
-//! What a file holds and how it is packed, told by its name or by whoever reads it.
+//! What a file holds: its format and compression, by its name or by `input_format`; and whether it
+//! is text, by its first bytes.
+//!
+//! Anything that a byte-level tokenizer could read counts as text, except what is never meant as
+//! text: UTF-16 and UTF-32, archives, images, programs.
 
 use std::fmt;
 
 use crate::base::error::{Error, Result};
 
-/// What is in a file, once it is unpacked.
+/// What a file holds, decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Text; special tokens separate documents.
+    /// Special tokens separate documents.
     Text,
-    /// A JSON object to a line, each a document.
+    /// One JSON object per line, each a document.
     Jsonl,
-    /// Rows of values between these bytes, under a row of names; each row a document.
+    /// CSV with this separator and a header row; each row is a document.
     Separated(u8),
-    /// Files one behind the other.
     Tar,
-    /// Files, with a directory of them at the end.
     Zip,
-    /// Columns, which are read by a library of Python's.
+    /// Read in Python, as is Arrow.
     Parquet,
-    /// The same, in Arrow's own form.
     Arrow,
 }
 
-/// What a file is packed with.
+/// Several members, frames or streams end to end count as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packing {
-    /// Nothing.
+pub enum Compression {
     Plain,
-    /// `.gz`, members end to end included.
     Gzip,
-    /// `.zst`, frames end to end included.
     Zstd,
-    /// `.xz`, streams end to end included.
     Xz,
-    /// `.bz2`, streams end to end included.
     Bzip2,
 }
 
-/// Both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
-    /// What is in it.
     pub format: Format,
-    /// What it is packed with.
-    pub packing: Packing,
+    pub compression: Compression,
 }
 
-/// Format names, as extensions and as `input_format`; the first of a format is its own.
+/// Format names, as extensions and as `input_format`; the first name of a format is printed.
 const FORMATS: [(&str, Format); 16] = [
     ("text", Format::Text),
     ("txt", Format::Text),
     ("jsonl", Format::Jsonl),
     ("ndjson", Format::Jsonl),
-    // What large corpora are published as has this name and a record to a line.
+    // Large corpora are published under this extension with one record per line.
     ("json", Format::Jsonl),
     ("csv", Format::Separated(b',')),
     ("tsv", Format::Separated(b'\t')),
@@ -68,21 +61,21 @@ const FORMATS: [(&str, Format); 16] = [
     ("arrows", Format::Arrow),
 ];
 
-const PACKINGS: [(&str, Packing); 6] = [
-    ("gz", Packing::Gzip),
-    ("gzip", Packing::Gzip),
-    ("zst", Packing::Zstd),
-    ("zstd", Packing::Zstd),
-    ("xz", Packing::Xz),
-    ("bz2", Packing::Bzip2),
+const COMPRESSIONS: [(&str, Compression); 6] = [
+    ("gz", Compression::Gzip),
+    ("gzip", Compression::Gzip),
+    ("zst", Compression::Zstd),
+    ("zstd", Compression::Zstd),
+    ("xz", Compression::Xz),
+    ("bz2", Compression::Bzip2),
 ];
 
-/// Both in one.
-const SHORT: [(&str, Packing); 4] = [
-    ("tgz", Packing::Gzip),
-    ("tzst", Packing::Zstd),
-    ("txz", Packing::Xz),
-    ("tbz2", Packing::Bzip2),
+/// Extensions of compressed tar archives.
+const TAR_EXTENSIONS: [(&str, Compression); 4] = [
+    ("tgz", Compression::Gzip),
+    ("tzst", Compression::Zstd),
+    ("txz", Compression::Xz),
+    ("tbz2", Compression::Bzip2),
 ];
 
 fn known<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
@@ -90,30 +83,29 @@ fn known<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
 }
 
 impl Kind {
-    /// Unpacked text.
-    pub const TEXT: Kind = Kind { format: Format::Text, packing: Packing::Plain };
+    pub const TEXT: Kind = Kind { format: Format::Text, compression: Compression::Plain };
 
-    /// What the name of a file says; what it says nothing of is text.
+    /// By the name of a file; a file with an unknown extension is text.
     pub fn of_name(name: &str) -> Self {
         Kind::named(name).unwrap_or(Kind::TEXT)
     }
 
-    /// What the name of a file says, or None if its extension is not known.
+    /// By the name of a file, or None if its extension is unknown.
     pub fn named(name: &str) -> Option<Self> {
         let last = name.rsplit(['/', '\\']).next().unwrap_or(name);
         let (stem, extension) = last.rsplit_once('.')?;
-        if let Some(packing) = known(&SHORT, extension) {
-            return Some(Kind { format: Format::Tar, packing });
+        if let Some(compression) = known(&TAR_EXTENSIONS, extension) {
+            return Some(Kind { format: Format::Tar, compression });
         }
-        let Some(packing) = known(&PACKINGS, extension) else {
+        let Some(compression) = known(&COMPRESSIONS, extension) else {
             return known(&FORMATS, extension)
-                .map(|format| Kind { format, packing: Packing::Plain });
+                .map(|format| Kind { format, compression: Compression::Plain });
         };
         let inner = stem.rsplit_once('.').and_then(|(_, inner)| known(&FORMATS, inner));
-        Some(Kind { format: inner.unwrap_or(Format::Text), packing })
+        Some(Kind { format: inner.unwrap_or(Format::Text), compression })
     }
 
-    /// What `input_format` says: a format, a packing (of text), or both, as in `jsonl.gz`.
+    /// By `input_format`: a format, a compression (of text), or both, as in `jsonl.gz`.
     pub fn parse(text: &str) -> Result<Self> {
         let unknown = || {
             Error::config(format!("input_format={text:?} is not known")).with_hint(
@@ -121,22 +113,23 @@ impl Kind {
                  text.zst, csv.xz, tar.bz2",
             )
         };
-        if let Some(packing) = known(&SHORT, text) {
-            return Ok(Kind { format: Format::Tar, packing });
+        if let Some(compression) = known(&TAR_EXTENSIONS, text) {
+            return Ok(Kind { format: Format::Tar, compression });
         }
-        if let Some(packing) = known(&PACKINGS, text) {
-            return Ok(Kind { format: Format::Text, packing });
+        if let Some(compression) = known(&COMPRESSIONS, text) {
+            return Ok(Kind { format: Format::Text, compression });
         }
-        let (format, packing) = match text.split_once('.') {
-            Some((format, packing)) => (format, known(&PACKINGS, packing).ok_or_else(unknown)?),
-            None => (text, Packing::Plain),
+        let (format, compression) = match text.split_once('.') {
+            Some((format, compression)) => {
+                (format, known(&COMPRESSIONS, compression).ok_or_else(unknown)?)
+            }
+            None => (text, Compression::Plain),
         };
-        Ok(Kind { format: known(&FORMATS, format).ok_or_else(unknown)?, packing })
+        Ok(Kind { format: known(&FORMATS, format).ok_or_else(unknown)?, compression })
     }
 
-    /// Whether every byte of the file is where it is read from: nothing is to be unpacked.
     pub fn is_plain(self) -> bool {
-        self.packing == Packing::Plain
+        self.compression == Compression::Plain
     }
 }
 
@@ -146,11 +139,58 @@ impl fmt::Display for Kind {
             table.iter().find(|(_, format)| *format == self.format).map(|(name, _)| *name)
         };
         f.write_str(name(&FORMATS).unwrap_or("text"))?;
-        match PACKINGS.iter().find(|(_, packing)| *packing == self.packing) {
-            Some((packing, _)) => write!(f, ".{packing}"),
+        match COMPRESSIONS.iter().find(|(_, compression)| *compression == self.compression) {
+            Some((compression, _)) => write!(f, ".{compression}"),
             None => Ok(()),
         }
     }
+}
+
+/// How many bytes at the start of a file decide whether it is text.
+pub const TEXT_SAMPLE: usize = 8192;
+
+/// Why a file that starts with `sample` is not text, and what to do; None if it is text.
+pub fn not_text(sample: &[u8]) -> Option<(&'static str, &'static str)> {
+    const CONVERT: &str = "convert it first, for instance with: iconv -f UTF-16 -t UTF-8";
+    const CONVERT_32: &str = "convert it first, for instance with: iconv -f UTF-32 -t UTF-8";
+    const NOT_TEXT: &str = "give text; input_format= says what packed files and archives are";
+    // The mark of UTF-32LE begins with that of UTF-16LE.
+    if sample.starts_with(b"\xff\xfe\0\0") || sample.starts_with(b"\0\0\xfe\xff") {
+        return Some(("UTF-32 text, not UTF-8", CONVERT_32));
+    }
+    if sample.starts_with(b"\xff\xfe") || sample.starts_with(b"\xfe\xff") {
+        return Some(("UTF-16 text, not UTF-8", CONVERT));
+    }
+    let mut zeros = [0usize; 4];
+    let mut controls = 0usize;
+    for (i, &byte) in sample.iter().enumerate() {
+        match byte {
+            0 => zeros[i % 4] += 1,
+            // Tab to carriage return and escape are common in text files; backspace in old
+            // manual pages.
+            8..=13 | 27 => {}
+            1..=31 | 127 => controls += 1,
+            _ => {}
+        }
+    }
+    let n_zeros: usize = zeros.iter().sum();
+    if n_zeros > 0 {
+        let quarter = sample.len() / 4;
+        let full = zeros.iter().filter(|&&z| z * 10 > quarter * 8).count();
+        if full >= 2 && sample.len() >= 8 && n_zeros * 2 > sample.len() {
+            return Some(("UTF-32 text without a byte order mark, not UTF-8", CONVERT_32));
+        }
+        let (even, odd) = (zeros[0] + zeros[2], zeros[1] + zeros[3]);
+        // Binary data may have a few zeros that happen to stand at even places.
+        if even.abs_diff(odd) * 10 > n_zeros * 8 && n_zeros > 1 && n_zeros * 10 > sample.len() {
+            return Some(("UTF-16 text without a byte order mark, not UTF-8", CONVERT));
+        }
+        return Some(("binary data (it holds zero bytes), not text", NOT_TEXT));
+    }
+    if controls * 20 > sample.len() {
+        return Some(("binary data (it holds many control characters), not text", NOT_TEXT));
+    }
+    None
 }
 
 #[cfg(test)]
@@ -198,5 +238,34 @@ mod tests {
         for said in ["", "xml", "jsonl.rar", ".gz", "jsonl.gz.gz"] {
             assert!(Kind::parse(said).unwrap_err().to_string().contains("input_format"), "{said}");
         }
+    }
+
+    fn utf16(text: &str) -> Vec<u8> {
+        text.encode_utf16().flat_map(u16::to_le_bytes).collect()
+    }
+
+    #[test]
+    fn text_is_text() {
+        for text in ["", "a", "héllo\n\t\x0c\x1b[0m", "日本語"] {
+            assert_eq!(not_text(text.as_bytes()), None, "{text:?}");
+        }
+        // Latin-1 and other old encodings are read byte by byte.
+        assert_eq!(not_text(b"caf\xe9 na\xefve \xff\xfa"), None);
+    }
+
+    #[test]
+    fn other_things_are_not() {
+        let reason = |data: &[u8]| not_text(data).map_or("text", |(what, _)| what);
+        assert!(reason(b"\xff\xfeh\0i\0").starts_with("UTF-16 text,"));
+        assert!(reason(b"\xff\xfe\0\0h\0\0\0").starts_with("UTF-32 text,"));
+        assert!(reason(&utf16("hello world")).starts_with("UTF-16 text without"));
+        let big_endian: Vec<u8> = "hello".encode_utf16().flat_map(u16::to_be_bytes).collect();
+        assert!(reason(&big_endian).starts_with("UTF-16 text without"));
+        let wide: Vec<u8> = "hello world".chars().flat_map(|c| (c as u32).to_le_bytes()).collect();
+        assert!(reason(&wide).starts_with("UTF-32 text without"));
+        assert!(reason(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0").starts_with("binary"));
+        let few_zeros = [&b"\x7fELF\x02\x01\x01"[..], &(0..=255).collect::<Vec<u8>>().repeat(8)];
+        assert!(reason(&few_zeros.concat()).starts_with("binary"));
+        assert!(reason(b"PK\x03\x04\x14\x01\x02\x03\x05").starts_with("binary"));
     }
 }

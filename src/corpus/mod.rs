@@ -1,59 +1,49 @@
-//! Sources → blocks of text that can be worked on apart.
+//! Sources → blocks of text that workers can process apart from each other.
 //!
 //! ```text
-//! inputs ─► storage ─► unpack ─► members ─► stream ─► block ─► text
-//!  what      bytes      .gz …     of tar,    cut       one      documents,
-//!  and                            zip                  worker   stretches
-//!  where     ranges ─────────────────────────────────►
+//! inputs ──► bytes ──────────► records ──────────► blocks ─────────► readers
+//! kind       decompress        stream, csv         ranges            in order,
+//! choice     tar, zip          json                sequential        or in any
+//! reading
 //! ```
 //!
-//! A block of text ends where no piece and no special token can stand across the cut, so that the
-//! pieces of the blocks are the pieces of the whole; a block of records ends with one. Files are
-//! read by position into a buffer that each worker keeps: a file that shrinks while it is read is
-//! then an error, where a memory map would end the process.
+//! - `inputs`, `kind`, `choice`, `reading`: what there is to read, and how
+//! - `bytes`, `decompress`, `tar`, `zip`: where bytes come from
+//! - `records`, `json`, `csv`, `stream`: bytes → texts and documents
+//! - `blocks`, `ranges`, `sequential`: an open source, cut
+//! - `readers`: the blocks of all sources, for many workers
 //!
-//! - `kind`, `choice`, `reading`, `inputs`, `source`: what there is to read, and how
-//! - `storage`, `pipe`, `unpack`, `archive`: bytes
-//! - `ranges`, `stream`, `members`, `records`: an open source, cut into blocks
-//! - `block`, `lines`, `json`, `separated`, `text`: a block → its text
-//! - `reader`, `ordered`: the blocks of all sources, for many workers
+//! One worker at a time holds an open source and finds where its next block ends (or decompresses
+//! it); the worker that gets a block reads and parses it. Memory is a few blocks per worker.
 
-mod archive;
-mod block;
 mod blocks;
+mod bytes;
 mod choice;
+mod csv;
+mod decompress;
 mod inputs;
 mod json;
 mod kind;
-mod lines;
-mod members;
-mod ordered;
-mod pipe;
 mod ranges;
-mod reader;
+mod readers;
 mod reading;
 mod records;
-mod separated;
-mod source;
-mod storage;
+mod sequential;
 mod stream;
-mod text;
-mod unpack;
+mod tar;
+mod zip;
 
 #[cfg(test)]
 mod tests;
 
-pub use block::{Block, Scratch, StretchEnd, Text};
-pub use blocks::Context;
+pub use blocks::Block;
+pub use bytes::ended_early;
 pub use choice::{Choice, Chosen, is_about};
-pub use inputs::{Input, Inputs, Place, Position};
-pub use kind::{Format, Kind, Packing};
-pub use ordered::InOrder;
-pub use pipe::{Given as GivenBytes, Giver, Pipe};
-pub use reader::Reader;
-pub use reading::{OnError, Reading, Skipped};
-pub use records::{Batch, Batches, Given, Records};
-pub use source::Source;
-pub use storage::{Storage, ended_early};
-pub use text::refusal;
-pub use unpack::Input as Unpacked;
+pub use inputs::{
+    GivenRows, Input, Inputs, Location, Pipe, Position, RowBatch, RowBatches, RowSource, Source,
+    Storage,
+};
+pub use kind::{Compression, Format, Kind, not_text};
+pub use readers::{AnyOrder, InOrder};
+pub use reading::{Context, OnError, Reading, Skipped};
+pub use records::{Scratch, StretchEnd, Text};

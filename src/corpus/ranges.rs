@@ -1,29 +1,28 @@
-//! Text and lines that lie on disk as they are: only where blocks end is looked for, and whoever
-//! gets a block reads it.
+//! Uncompressed text and JSON lines, by position: only the ends of blocks are looked for here; the
+//! worker that gets a block reads it.
 
 use std::sync::Arc;
 
-use super::block::{Block, Content, Raw, StretchEnd};
-use super::blocks::{Blocks, Context};
-use super::inputs::{Input, Position};
-use super::kind::Format;
-use super::lines::{self, Before, Place};
-use super::reading::{Fault, Skipped};
-use super::source::Source;
-use super::storage::{Storage, read_range};
-use super::text;
+use memchr::memchr;
+
+use super::bytes::read_range;
+use super::inputs::{Input, Position, Source, Storage};
+use super::kind::{Format, TEXT_SAMPLE, not_text};
+use super::reading::{Context, Fault, Skipped};
+use super::records::{Content, Cut, LineSpan, LinesBefore, Raw, StretchEnd};
 use crate::base::error::Result;
 use crate::text::cutter::Cutter;
 
-/// What is read at a time when looking for a cut.
-const WINDOW: usize = 16 << 10;
-/// After so many bytes without a cut, one inside a piece will do.
-const NO_CUT_FOR_LONG: u64 = 64 << 10;
+/// How many bytes are read first when looking for a cut.
+const WINDOW: u64 = 16 << 10;
+/// The most that are read at a time.
+const MAX_WINDOW: u64 = 8 << 20;
+/// After this many bytes without a cut, a block may end inside a piece.
+const MAX_CUT_SEARCH: u64 = 64 << 10;
 
 /// The blocks of a file, or of a range of it.
 pub(super) struct Ranges<'a> {
     name: &'a str,
-    number: usize,
     storage: Arc<dyn Storage>,
     source: Option<&'a Source>,
     is_text: bool,
@@ -36,7 +35,6 @@ pub(super) struct Ranges<'a> {
 impl<'a> Ranges<'a> {
     pub(super) fn open(
         input: &'a Input,
-        number: usize,
         storage: Arc<dyn Storage>,
         source: Option<&'a Source>,
         from: Position,
@@ -46,7 +44,6 @@ impl<'a> Ranges<'a> {
         let is_text = input.kind.format == Format::Text;
         let mut ranges = Ranges {
             name: &input.name,
-            number,
             storage,
             source,
             is_text,
@@ -56,20 +53,20 @@ impl<'a> Ranges<'a> {
             skipped: Skipped::default(),
         };
         if is_text {
-            ranges.refuse_what_is_not_text(context)?;
+            ranges.refuse_other_than_text(context)?;
         }
         if let Some((start, end)) = input.range {
             ranges.end = ranges.border(end, context)?;
-            // A file of nothing is of the range that begins with it.
+            // An empty file belongs to the range that begins at 0.
             ranges.over = start >= size.max(1);
             ranges.at = ranges.at.max(ranges.border(start, context)?);
-            // What the range before reached the end with is all there is.
+            // A record of the range before may reach to the end of this one.
             ranges.over |= ranges.at >= ranges.end && start > 0;
         }
         Ok(ranges)
     }
 
-    /// Where a range that ends, about, at `nominal` ends. The same whoever asks.
+    /// Where a range with the nominal end `nominal` really ends; the next range begins there.
     fn border(&self, nominal: u64, context: &Context<'_>) -> Result<u64> {
         if nominal == 0 || nominal >= self.storage.size() {
             return Ok(nominal.min(self.storage.size()));
@@ -80,15 +77,15 @@ impl<'a> Ranges<'a> {
                 cut_from(storage, context.cutter, 0, nominal, u64::MAX)?.unwrap_or(storage.size())
             );
         }
-        Ok(lines::end_of_line(self.storage.as_ref(), nominal - 1, u64::MAX)?.0)
+        Ok(end_of_line(self.storage.as_ref(), nominal - 1, u64::MAX)?.0)
     }
 
-    /// Where a block of text that begins here ends, from `nominal` on; and whether that is inside a
-    /// piece.
+    /// Where the block of text from `self.at` ends, at `nominal` or after; and whether that is inside
+    /// a piece.
     fn cut(&self, nominal: u64, context: &Context<'_>) -> Result<(u64, bool)> {
         let (storage, cutter) = (self.storage.as_ref(), context.cutter);
         if context.open_pieces {
-            let upto = nominal.saturating_add(NO_CUT_FOR_LONG);
+            let upto = nominal.saturating_add(MAX_CUT_SEARCH);
             if let Some(cut) = cut_from(storage, cutter, self.at, nominal, upto)? {
                 return Ok((cut.min(self.end), false));
             }
@@ -103,11 +100,11 @@ impl<'a> Ranges<'a> {
         Ok((cut.unwrap_or(self.end).min(self.end), false))
     }
 
-    fn refuse_what_is_not_text(&mut self, context: &Context<'_>) -> Result<()> {
+    fn refuse_other_than_text(&mut self, context: &Context<'_>) -> Result<()> {
         let mut sample = Vec::new();
-        let end = self.storage.size().min(text::SAMPLE as u64);
+        let end = self.storage.size().min(TEXT_SAMPLE as u64);
         read_range(self.storage.as_ref(), 0, end, &mut sample)?;
-        if let Some((what, hint)) = text::refusal(&sample) {
+        if let Some((what, hint)) = not_text(&sample) {
             self.over = true;
             context.reading.fault(Fault::NotText, &mut self.skipped, || {
                 (format!("{}: {what}", self.name), hint)
@@ -115,24 +112,19 @@ impl<'a> Ranges<'a> {
         }
         Ok(())
     }
-}
 
-impl<'a> Blocks<'a> for Ranges<'a> {
-    fn next(&mut self, context: &Context<'_>) -> Result<Option<Block<'a>>> {
+    /// The next block, or None after the one that ends the source.
+    pub(super) fn next(&mut self, context: &Context<'_>) -> Result<Option<Cut<'a>>> {
         if self.over {
             if self.skipped.is_empty() {
                 return Ok(None);
             }
-            let skipped = std::mem::take(&mut self.skipped);
-            let (after, content) = (Position::default(), Content::Nothing);
-            let number = self.number;
-            return Ok(Some(Block {
-                number,
-                after,
+            return Ok(Some(Cut {
+                content: Content::Nothing,
+                after: Position::default(),
                 ends_source: true,
                 weight: 0,
-                content,
-                skipped,
+                skipped: std::mem::take(&mut self.skipped),
             }));
         }
         let (storage, start) = (self.storage.as_ref(), self.at);
@@ -145,12 +137,12 @@ impl<'a> Blocks<'a> for Ranges<'a> {
                 next = end;
             } else {
                 let limit = nominal.saturating_add(context.reading.max_document as u64 + 1);
-                let (found, is_end) = lines::end_of_line(storage, nominal - 1, limit)?;
+                let (found, is_end) = end_of_line(storage, nominal - 1, limit)?;
                 (end, next) = (found, found);
                 if !is_end {
-                    // A line that is too long; what is left of it is passed over, not read.
+                    // The line is too long: the rest of it is passed over.
                     cut_short = true;
-                    (next, _) = lines::end_of_line(storage, found, u64::MAX)?;
+                    (next, _) = end_of_line(storage, found, u64::MAX)?;
                 }
             }
         }
@@ -165,23 +157,43 @@ impl<'a> Blocks<'a> for Ranges<'a> {
                 },
             }
         } else {
-            let before = Before::Of(Arc::clone(&self.storage));
-            Raw::Lines(Place { name: self.name.to_owned(), offset: start, before, cut_short })
+            let lines_before = LinesBefore::In(Arc::clone(&self.storage));
+            Raw::Lines(LineSpan {
+                name: self.name.to_owned(),
+                offset: start,
+                lines_before,
+                cut_short,
+            })
         };
         let check = if self.over { self.source } else { None };
-        Ok(Some(Block {
-            number: self.number,
+        Ok(Some(Cut {
+            content: Content::Range { storage: Arc::clone(&self.storage), start, end, raw, check },
             after: Position { offset: next, ..Position::default() },
             ends_source: self.over,
             weight: next - start,
-            content: Content::Range { storage: Arc::clone(&self.storage), start, end, raw, check },
             skipped: Skipped::default(),
         }))
     }
 }
 
-/// The first place from `nominal` on, behind `start`, at which the text may be cut, if there is one
-/// up to about `limit`.
+/// Where the line at `from` ends, with its newline; and whether that was found before `limit`.
+fn end_of_line(storage: &dyn Storage, from: u64, limit: u64) -> Result<(u64, bool)> {
+    let (mut at, mut buffer, mut width) = (from, Vec::new(), WINDOW);
+    let size = storage.size();
+    while at < size.min(limit) {
+        let next = (at + width).min(size).min(limit);
+        read_range(storage, at, next, &mut buffer)?;
+        if let Some(n) = memchr(b'\n', &buffer) {
+            return Ok((at + n as u64 + 1, true));
+        }
+        at = next;
+        width = (width * 2).min(MAX_WINDOW);
+    }
+    Ok((at, at >= size))
+}
+
+/// The first position from `nominal` on at which the text may be cut, searched up to about `limit`.
+/// `start` is where the block begins.
 fn cut_from(
     storage: &dyn Storage,
     cutter: &Cutter,
@@ -189,11 +201,11 @@ fn cut_from(
     mut nominal: u64,
     limit: u64,
 ) -> Result<Option<u64>> {
-    // Enough in front to see the character and any special token before the cut.
+    // Enough text before the position to see the character and any special token that ends there.
     let before = cutter.specials.longest().max(8) as u64;
     let size = storage.size();
     let mut window = Vec::new();
-    let mut width = WINDOW.max(4 * before as usize) as u64;
+    let mut width = WINDOW.max(4 * before);
     while nominal < size.min(limit) {
         let from = nominal.saturating_sub(before).max(start);
         let upto = (nominal + width).min(size);
@@ -202,12 +214,12 @@ fn cut_from(
         if let Some(at) = cutter.cut_after(&window, (nominal - from) as usize, whole) {
             return Ok(Some(from + at as u64));
         }
-        // What was seen has no cut; only its last few bytes may yet be one.
+        // Only the last few bytes of the window may yet turn out to be a cut.
         nominal = upto.saturating_sub(before).max(nominal + 1);
         if whole {
             break;
         }
-        width = (width * 2).min(8 << 20);
+        width = (width * 2).min(MAX_WINDOW);
     }
     Ok(None)
 }

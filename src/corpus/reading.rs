@@ -1,5 +1,5 @@
-//! How a corpus is read: which field of a record, how much of what is allowed, and what becomes of
-//! records that cannot be read.
+//! How a corpus is read: the field of a record, limits, and what happens to records that cannot be
+//! read.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,37 +8,34 @@ use serde::{Deserialize, Serialize};
 
 use super::choice::Choice;
 use crate::base::error::{Error, Result};
+use crate::base::job::Job;
+use crate::text::cutter::Cutter;
 
 /// What to do with a record that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnError {
-    /// It is an error.
     Stop,
-    /// Leave it out, and count it.
+    /// Skip it and count it.
     Skip,
 }
 
 /// Why a record, or the rest of a file, cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A line that is not JSON.
     Json,
     /// A record without the field, or with `null` in it.
     Field,
-    /// A field that is no string, or a record that is no object.
+    /// A field that is not a string, or a record that is not an object.
     Type,
-    /// A record that is not UTF-8.
     Utf8,
     /// A quotation mark that is never closed.
     Csv,
-    /// Something packed that cannot be unpacked any further.
+    /// Compressed data or an archive that cannot be read any further.
     Damaged,
-    /// Something packed far more tightly than text ever is.
+    /// Data that decompresses to far more than text does, or needs too much memory for it.
     Bomb,
-    /// A document larger than is allowed.
     TooLong,
-    /// A file that holds no text.
     NotText,
 }
 
@@ -59,27 +56,25 @@ impl Fault {
     }
 }
 
-/// How to read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Saved", into = "Saved")]
 pub struct Reading {
     /// The field of a record that holds the text.
     pub text_field: String,
-    /// Its name in parts, for records inside records.
+    /// The same, split at dots: the path to a field inside other objects.
     pub path: Vec<String>,
-    /// What to do with a record that cannot be read.
     pub on_error: OnError,
     /// The longest record, in bytes.
     pub max_document: usize,
-    /// How many times larger than what it is packed into something may be.
+    /// How many times its compressed size a file may decompress to.
     pub max_ratio: u64,
-    /// How much memory unpacking one file may need.
+    /// How many bytes of memory decompressing one file may need.
     pub max_window: u64,
-    /// Which members of an archive.
+    /// Which members of archives are read.
     pub choice: Choice,
 }
 
-/// The same on disk.
+/// `Reading` on disk.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     text_field: String,
@@ -123,14 +118,14 @@ impl Default for Reading {
 }
 
 impl Reading {
-    /// The same with another field, dotted for records inside records.
+    /// The same with another field; dots lead into objects inside the record.
     pub fn with_field(mut self, field: &str) -> Self {
         self.path = field.split('.').map(str::to_owned).collect();
         self.text_field = field.to_owned();
         self
     }
 
-    /// Counts a fault, or makes an error of it: what it is and where, and the remedy.
+    /// Counts a fault, or makes an error of it; `report` gives the message and the hint.
     pub fn fault(
         &self,
         fault: Fault,
@@ -146,16 +141,32 @@ impl Reading {
     }
 }
 
-/// Members of archives that are not of the corpus, among what was skipped.
+/// What blocks are found and read with.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'c> {
+    pub cutter: &'c Cutter,
+    pub reading: &'c Reading,
+    /// About how many bytes make a block.
+    pub chunk_size: usize,
+    /// Whether a block may end inside a piece where the text has no other cut for long: only for
+    /// callers that take blocks in order.
+    pub open_pieces: bool,
+    /// A read that waits for bytes stops when this job is cancelled.
+    pub job: &'c Job,
+}
+
+/// Among the reasons in `Skipped`: members of archives that do not belong to the corpus.
 pub const STRAY: &str = "stray_file";
 
-/// How many records were left out, by what was wrong with them.
+/// The remedy for most records that cannot be read.
+pub const SKIP_HINT: &str = "on_error=\"skip\" leaves such records out, and counts them";
+
+/// How many records were skipped, by reason.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Skipped(pub BTreeMap<String, u64>);
 
 impl Skipped {
-    /// Counts `n` more.
     pub fn add(&mut self, kind: &str, n: u64) {
         match self.0.get_mut(kind) {
             Some(count) => *count = count.saturating_add(n),
@@ -163,40 +174,39 @@ impl Skipped {
         }
     }
 
-    /// Takes in what was counted elsewhere, and empties that.
+    /// Moves the counts of `other` here.
     pub fn take(&mut self, other: &mut Skipped) {
         for (kind, n) in std::mem::take(&mut other.0) {
             self.add(&kind, n);
         }
     }
 
-    /// Whether nothing was left out.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// What ends the reading of a file before its end, as it comes through readers of others.
+/// Why a file cannot be read to its end; it passes through the `Read` of decoders as an
+/// `io::Error`.
 #[derive(Debug)]
-pub enum Trouble {
-    /// An error whatever the reader asked for: the disk, the network.
+pub enum ReadFailure {
+    /// An error whatever `on_error` says: the disk, the network, Ctrl-C.
     Stop(Error),
-    /// The content, which the reader may want to skip.
+    /// A fault of the content, which `on_error` may skip: what is wrong, and the remedy.
     Fault(Fault, String, &'static str),
 }
 
-impl Trouble {
-    /// As an error of reading.
+impl ReadFailure {
     pub fn into_io(self) -> io::Error {
         io::Error::other(Carried(self))
     }
 
-    /// What an error of reading was; what we did not say ourselves, a decoder said.
+    /// An error that no code of ours made comes from a decoder: the data is damaged.
     pub fn of_io(error: io::Error) -> Self {
         let what = error.to_string();
         match error.into_inner().map(|inner| inner.downcast::<Carried>()) {
             Some(Ok(carried)) => carried.0,
-            _ => Trouble::Fault(
+            _ => ReadFailure::Fault(
                 Fault::Damaged,
                 format!("cannot be unpacked any further: {what}"),
                 "it is damaged or cut short: fetch or make it again; on_error=\"skip\" \
@@ -204,16 +214,43 @@ impl Trouble {
             ),
         }
     }
+
+    /// Makes an error of it, or counts it if faults are skipped; `place` says where in the corpus
+    /// it was met.
+    pub fn settle(
+        self,
+        reading: &Reading,
+        skipped: &mut Skipped,
+        place: impl FnOnce() -> String,
+    ) -> Result<()> {
+        match self {
+            ReadFailure::Stop(error) => Err(error),
+            ReadFailure::Fault(fault, what, hint) => {
+                reading.fault(fault, skipped, || (format!("{}: {what}", place()), hint))
+            }
+        }
+    }
+}
+
+/// The error of a damaged archive.
+pub fn damaged(what: impl Into<String>) -> io::Error {
+    ReadFailure::Fault(
+        Fault::Damaged,
+        what.into(),
+        "the archive is damaged or cut short: fetch or make it again; on_error=\"skip\" \
+         takes what can be read of it",
+    )
+    .into_io()
 }
 
 #[derive(Debug)]
-struct Carried(Trouble);
+struct Carried(ReadFailure);
 
 impl std::fmt::Display for Carried {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
-            Trouble::Stop(error) => error.fmt(f),
-            Trouble::Fault(_, what, _) => f.write_str(what),
+            ReadFailure::Stop(error) => error.fmt(f),
+            ReadFailure::Fault(_, what, _) => f.write_str(what),
         }
     }
 }

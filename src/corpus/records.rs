@@ -1,137 +1,324 @@
-//! Records that somebody else reads: columns of Parquet, a dataset, an iterator.
+//! The content of a block → its texts: running text as it is, lines of JSON and rows of batches as
+//! documents.
+//!
+//! A block is found by one worker at a time, which looks only for its end or decompresses it. All
+//! work of this module is done by the worker that gets the block, in parallel with the others.
 
-use std::fmt;
+use std::str::from_utf8;
 use std::sync::Arc;
 
-use super::block::{Block, Content};
-use super::blocks::{Blocks, Context};
-use super::inputs::Position;
-use super::reading::Skipped;
+use memchr::{memchr, memchr_iter};
+
+use super::bytes::read_range;
+use super::inputs::{Position, RowBatch, Source, Storage};
+use super::json;
+use super::reading::{Context, Fault, Reading, SKIP_HINT, Skipped};
 use crate::base::error::Result;
 
-/// Texts that lie somewhere in memory.
-pub trait Batch: Send + Sync + fmt::Debug {
-    /// How many there are.
-    fn len(&self) -> usize;
-
-    /// Whether there are none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// One of them, or None if it is null.
-    fn get(&self, row: usize) -> Option<&[u8]>;
-
-    /// Whether any bytes will do, however many: the caller gave them, and knows what they are.
-    fn is_callers_own(&self) -> bool {
-        false
-    }
-}
-
-/// A batch and what it is a part of.
+/// What an open source gives for a block.
 #[derive(Debug)]
-pub struct Given {
-    /// The texts.
-    pub batch: Arc<dyn Batch>,
-    /// The number of the row group it is of.
-    pub part: u64,
-    /// How many rows of that come before it.
-    pub first: u64,
-    /// Whether the row group ends with it.
-    pub ends_part: bool,
-    /// Bytes of the source, as it lies on disk, that it is about.
+pub(super) struct Cut<'a> {
+    pub content: Content<'a>,
+    /// Where the next one begins.
+    pub after: Position,
+    pub ends_source: bool,
+    /// How many stored bytes of the source were read for it.
     pub weight: u64,
-    /// What is wrong with the row group, or with all of the source, if it cannot be read; and of how
-    /// many records.
-    pub fault: Option<(String, u64)>,
+    /// What was skipped while it was found.
+    pub skipped: Skipped,
 }
 
-/// A source of records.
-pub trait Records: Send + Sync + fmt::Debug {
-    /// Begins to give them, from a place on at which a block once ended.
-    fn open(&self, from: Position) -> Result<Box<dyn Batches>>;
+#[derive(Debug)]
+pub(super) enum Content<'a> {
+    Nothing,
+    /// Bytes that are yet to be read; then, if `check` is set, the source must still be as it says.
+    Range {
+        storage: Arc<dyn Storage>,
+        start: u64,
+        end: u64,
+        raw: Raw,
+        check: Option<&'a Source>,
+    },
+    Bytes {
+        data: Vec<u8>,
+        raw: Raw,
+    },
+    /// Documents end to end, and the end of each.
+    Documents {
+        text: Vec<u8>,
+        ends: Vec<usize>,
+    },
+    /// Rows of a batch, `before` which the row group has as many others; `place` names the group.
+    Rows {
+        batch: Arc<dyn RowBatch>,
+        first: usize,
+        end: usize,
+        place: String,
+        before: u64,
+    },
 }
 
-/// Gives batches in order.
-pub trait Batches: Send {
-    /// The next batch, or None at the end.
-    fn next(&mut self) -> Result<Option<Given>>;
+/// What bytes are.
+#[derive(Debug)]
+pub(super) enum Raw {
+    Text { end: StretchEnd },
+    Lines(LineSpan),
 }
 
-/// The blocks of a source of records.
-pub(super) struct RowBlocks<'a> {
-    number: usize,
-    name: &'a str,
-    batches: Box<dyn Batches>,
-    /// The present batch, and how much of it was handed out.
-    open: Option<(Given, usize)>,
-    at: Position,
-    over: bool,
+/// A text or the documents of a block.
+#[derive(Debug)]
+pub enum Text<'t> {
+    /// Running text; empty only if the whole file is.
+    Stretch {
+        text: &'t [u8],
+        end: StretchEnd,
+    },
+    Documents(Vec<&'t [u8]>),
 }
 
-impl<'a> RowBlocks<'a> {
-    pub(super) fn new(
-        number: usize,
-        name: &'a str,
-        batches: Box<dyn Batches>,
-        from: Position,
-    ) -> Self {
-        RowBlocks { number, name, batches, open: None, at: from, over: false }
-    }
+/// What the running text of a block ends with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StretchEnd {
+    /// The end of the file, or of the member of an archive.
+    Text,
+    /// A piece or a special token.
+    Piece,
+    /// A part of a piece, which continues in the next block. Only with [`Context::open_pieces`].
+    Inside,
 }
 
-impl<'a> Blocks<'a> for RowBlocks<'a> {
-    fn next(&mut self, context: &Context<'_>) -> Result<Option<Block<'a>>> {
-        if self.over {
-            return Ok(None);
-        }
-        let mut skipped = Skipped::default();
-        let (given, mut first) = match self.open.take() {
-            Some(open) => open,
-            None => match self.batches.next()? {
-                Some(given) => (given, 0),
-                None => {
-                    self.over = true;
-                    let (number, after) = (self.number, self.at);
-                    let content = Content::Nothing;
-                    return Ok(Some(Block {
-                        number,
-                        after,
-                        ends_source: true,
-                        weight: 0,
-                        content,
-                        skipped,
-                    }));
+/// Buffers that a worker reuses from block to block.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    raw: Vec<u8>,
+    text: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Content<'_> {
+    /// Passes the texts to `each`, in order.
+    pub fn read(
+        &self,
+        context: &Context<'_>,
+        scratch: &mut Scratch,
+        skipped: &mut Skipped,
+        each: &mut dyn FnMut(Text<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let Scratch { raw: buffer, text, ends } = scratch;
+        let (data, raw) = match self {
+            Content::Nothing => return Ok(()),
+            Content::Range { storage, start, end, raw, check } => {
+                read_range(storage.as_ref(), *start, *end, buffer)?;
+                if let Some(source) = check {
+                    storage.check(source)?;
                 }
-            },
+                (&buffer[..], raw)
+            }
+            Content::Bytes { data, raw } => (&data[..], raw),
+            Content::Documents { text, ends } => {
+                return each(Text::Documents(documents(text, ends)));
+            }
+            Content::Rows { batch, first, end, place, before } => {
+                let mut documents = Vec::with_capacity(end - first);
+                for row in *first..*end {
+                    let text = batch.get(row);
+                    let Some((fault, what)) = row_fault(text, batch.as_ref(), context) else {
+                        documents.extend(text);
+                        continue;
+                    };
+                    context.reading.fault(fault, skipped, || {
+                        // From 1, as lines are.
+                        let number = before + row as u64 + 1;
+                        (format!("{place}, row {number}: {what}"), hint(fault))
+                    })?;
+                }
+                return each(Text::Documents(documents));
+            }
         };
-        if let Some((kind, n)) = &given.fault {
-            skipped.add(kind, *n);
+        match raw {
+            Raw::Text { end } => each(Text::Stretch { text: data, end: *end }),
+            Raw::Lines(span) => {
+                text.clear();
+                ends.clear();
+                read_lines(data, span, context.reading, text, ends, skipped)?;
+                each(Text::Documents(documents(text, ends)))
+            }
         }
-        // Begun again, a row group may be given from its start.
-        if given.part == self.at.part && self.at.records > given.first {
-            first = first.max((self.at.records - given.first) as usize);
-        }
-        let (n, mut end, mut size) = (given.batch.len(), first, 0);
-        while end < n && size < context.chunk_size {
-            size += given.batch.get(end).map_or(0, <[u8]>::len) + 1;
-            end += 1;
-        }
-        let whole = end >= n;
-        self.at = if whole && given.ends_part {
-            Position { part: given.part + 1, ..Position::default() }
-        } else {
-            Position { part: given.part, offset: 0, records: given.first + end as u64 }
-        };
-        let weight =
-            (given.weight as u128 * (end - first.min(end)) as u128 / n.max(1) as u128) as u64;
-        let place = format!("{}: row group {}", self.name, given.part);
-        let (batch, before) = (Arc::clone(&given.batch), given.first);
-        let content = Content::Rows { batch, first: first.min(end), end, place, before };
-        if !whole {
-            self.open = Some((given, end));
-        }
-        let (number, after) = (self.number, self.at);
-        Ok(Some(Block { number, after, ends_source: false, weight, content, skipped }))
     }
+
+    /// Whether it ends inside a piece, which the next block continues.
+    pub fn is_open(&self) -> bool {
+        let (Content::Range { raw, .. } | Content::Bytes { raw, .. }) = self else { return false };
+        matches!(raw, Raw::Text { end: StretchEnd::Inside })
+    }
+
+    /// How many bytes will be in memory at once when it is read.
+    pub fn size(&self) -> u64 {
+        match self {
+            Content::Nothing => 0,
+            Content::Range { start, end, .. } => end - start,
+            Content::Bytes { data, .. } => data.len() as u64,
+            Content::Documents { text, .. } => text.len() as u64,
+            Content::Rows { batch, first, end, .. } => {
+                (*first..*end).map(|row| batch.get(row).map_or(0, <[u8]>::len) as u64).sum()
+            }
+        }
+    }
+}
+
+fn documents<'t>(text: &'t [u8], ends: &[usize]) -> Vec<&'t [u8]> {
+    let mut start = 0;
+    let document = |&end: &usize| {
+        let document = &text[start..end];
+        start = end;
+        document
+    };
+    ends.iter().map(document).collect()
+}
+
+fn row_fault(
+    text: Option<&[u8]>,
+    batch: &dyn RowBatch,
+    context: &Context<'_>,
+) -> Option<(Fault, String)> {
+    let max_size = context.reading.max_document;
+    match text {
+        None => Some((Fault::Field, "no text: it is null".to_owned())),
+        Some(_) if batch.is_callers_own() => None,
+        Some(text) if text.len() > max_size => {
+            Some((Fault::TooLong, format!("longer than {max_size} bytes")))
+        }
+        // Parquet calls a column text because its writer did; no reader has checked it.
+        Some(text) if from_utf8(text).is_err() => Some((Fault::Utf8, "not UTF-8".to_owned())),
+        Some(_) => None,
+    }
+}
+
+/// The remedy for a record that cannot be read.
+pub(super) fn hint(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Field => {
+            "name the field that holds the text: text_field=, dotted if nested; on_error=\"skip\" \
+             leaves such records out, and counts them"
+        }
+        Fault::TooLong => {
+            "a larger max_document= allows it; on_error=\"skip\" leaves such records out, and \
+             counts them"
+        }
+        Fault::Json => {
+            "a record is a JSON object on a line of its own; on_error=\"skip\" leaves such lines out, \
+             input_format=\"text\" reads all as text"
+        }
+        _ => SKIP_HINT,
+    }
+}
+
+// --- lines of JSON ------------------------------------------------------------------------------
+
+/// UTF-8's, with which some programs begin files.
+pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Whole lines of a source, and their place in it for messages.
+#[derive(Debug)]
+pub(super) struct LineSpan {
+    /// The file, with the member of an archive.
+    pub name: String,
+    /// The byte at which they begin.
+    pub offset: u64,
+    pub lines_before: LinesBefore,
+    /// Whether the last line is longer than allowed and only begins here.
+    pub cut_short: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum LinesBefore {
+    Known(u64),
+    /// To be counted in this storage if a message needs it.
+    In(Arc<dyn Storage>),
+}
+
+impl LineSpan {
+    /// The number, from 1, of the line after `text`, which the span begins with.
+    fn line_after(&self, text: &[u8]) -> u64 {
+        let before = match &self.lines_before {
+            LinesBefore::Known(n) => *n,
+            LinesBefore::In(storage) => lines_in(storage.as_ref(), self.offset).unwrap_or(0),
+        };
+        before + count_lines(text) + 1
+    }
+}
+
+/// Appends the texts of lines to `text`, and the end of each to `ends`. Blank lines are no records.
+fn read_lines(
+    data: &[u8],
+    span: &LineSpan,
+    reading: &Reading,
+    text: &mut Vec<u8>,
+    ends: &mut Vec<usize>,
+    skipped: &mut Skipped,
+) -> Result<()> {
+    // Validating all lines at once is cheaper; single lines are validated only if that fails.
+    let all_valid = from_utf8(data).is_ok();
+    let mut at = 0;
+    while at < data.len() {
+        let newline = memchr(b'\n', &data[at..]);
+        let end = newline.map_or(data.len(), |n| at + n);
+        let (start, mut line) = (at, &data[at..end]);
+        at = end + 1;
+        if span.offset + start as u64 == 0 {
+            line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+        }
+        let wrong = if line.len() > reading.max_document || (newline.is_none() && span.cut_short) {
+            Some((Fault::TooLong, format!("longer than {} bytes", reading.max_document)))
+        } else if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        } else if !all_valid && from_utf8(line).is_err() {
+            Some((Fault::Utf8, "not UTF-8".to_owned()))
+        } else {
+            let before = text.len();
+            match json::text_at(line, &reading.path, text) {
+                Ok(found) => other_than_text(found, &reading.text_field),
+                Err(wrong) => {
+                    text.truncate(before);
+                    Some((Fault::Json, format!("not JSON: {} at byte {}", wrong.what, wrong.at)))
+                }
+            }
+        };
+        let Some((fault, what)) = wrong else {
+            ends.push(text.len());
+            continue;
+        };
+        reading.fault(fault, skipped, || {
+            let (line, offset) = (span.line_after(&data[..start]), span.offset + start as u64);
+            (format!("{}: line {line} (byte {offset}): {what}", span.name), hint(fault))
+        })?;
+    }
+    Ok(())
+}
+
+fn other_than_text(found: json::Found, field: &str) -> Option<(Fault, String)> {
+    match found {
+        json::Found::Text => None,
+        json::Found::Nothing => Some((Fault::Field, format!("no field {field:?}"))),
+        json::Found::Null => Some((Fault::Field, format!("the field {field:?} is null"))),
+        json::Found::Other(what) => {
+            Some((Fault::Type, format!("{what} where the string {field:?} should be")))
+        }
+    }
+}
+
+pub(super) fn count_lines(text: &[u8]) -> u64 {
+    memchr_iter(b'\n', text).count() as u64
+}
+
+/// How many lines there are before byte `end`.
+fn lines_in(storage: &dyn Storage, end: u64) -> Result<u64> {
+    let (mut lines, mut at, mut buffer) = (0, 0, Vec::new());
+    while at < end {
+        let next = (at + (1 << 20)).min(end);
+        read_range(storage, at, next, &mut buffer)?;
+        lines += count_lines(&buffer);
+        at = next;
+    }
+    Ok(lines)
 }

@@ -1,64 +1,47 @@
-//! Sources that can only be read from front to back: packed ones, members of archives, rows of
-//! values.
+//! Text or JSON lines that can only be read from front to back, cut into the content of blocks.
 //!
-//! Always in steps of the same size, so that what can be read of a damaged file does not depend on
-//! how the work is cut.
+//! Input is read in steps of a fixed size, so that what can be read of a damaged file does not
+//! depend on the size of blocks. The buffer holds a block and a little more: memory does not grow
+//! with the source, except for a document that cannot be cut, up to `max_document`.
 
-use std::io::{ErrorKind, Read};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::io::ErrorKind;
 
 use memchr::{memchr, memrchr};
 
-use super::block::{Block, Content, Raw, StretchEnd};
-use super::blocks::{Blocks, Context};
+use super::bytes::ByteStream;
 use super::inputs::Position;
-use super::kind::Format;
-use super::lines::{self, BYTE_ORDER_MARK, Before, Place};
-use super::reading::{Fault, Skipped, Trouble};
-use super::source::Source;
-use super::storage::Storage;
-use super::unpack::Input;
-use super::{separated, text};
+use super::kind::{Format, TEXT_SAMPLE, not_text};
+use super::reading::{Context, Fault, ReadFailure, Skipped};
+use super::records::{Content, LineSpan, LinesBefore, Raw, StretchEnd, count_lines};
 use crate::base::error::{Error, Result};
 use crate::base::memory::reserve;
 
-/// What is read at a time.
-const STEP: usize = 64 << 10;
-/// What is wanted beyond a block to find its end in.
+/// How many bytes are read at a time.
+pub(super) const STEP: usize = 64 << 10;
+/// How many bytes are wanted after a block to find its end in.
 const WINDOW: usize = 16 << 10;
 
-/// A text, lines or rows that are read from front to back.
 pub(super) struct Stream {
-    name: String,
+    /// Of the source, with the member of an archive.
+    pub name: String,
     format: Format,
-    input: Input,
+    input: ByteStream,
     buffer: Vec<u8>,
     /// How much of `buffer` was given away.
     start: usize,
-    /// Where in the stream that is.
-    pub(super) at: Position,
+    /// The position in the stream of what follows.
+    pub at: Position,
     /// Whether there is nothing left to read, and whether that is because of a fault.
-    ended: bool,
-    broken: bool,
+    pub ended: bool,
+    pub broken: bool,
     /// Whether everything was given away.
-    over: bool,
-    /// Of rows, which value is the text: known once the first row was read.
-    column: Option<Option<usize>>,
-    columns: Vec<String>,
-    skipped: Skipped,
-}
-
-/// A stretch of a stream.
-pub(super) struct Cut<'a> {
-    pub(super) content: Content<'a>,
-    pub(super) skipped: Skipped,
-    /// Whether the stream ends with it.
-    pub(super) ends: bool,
+    pub over: bool,
+    /// What was skipped since this was last taken.
+    pub skipped: Skipped,
 }
 
 impl Stream {
-    pub(super) fn new(name: String, format: Format, input: Input) -> Self {
+    pub fn new(name: String, format: Format, input: ByteStream) -> Self {
         Stream {
             name,
             format,
@@ -69,20 +52,12 @@ impl Stream {
             ended: false,
             broken: false,
             over: false,
-            column: None,
-            columns: Vec::new(),
             skipped: Skipped::default(),
         }
     }
 
-    /// Goes to a place at which a stretch once ended.
-    pub(super) fn seek(&mut self, to: Position, context: &Context<'_>) -> Result<()> {
-        if to.offset == 0 {
-            return Ok(());
-        }
-        if let Format::Separated(separator) = self.format {
-            self.first_row(separator, context)?;
-        }
+    /// Goes to a position at which a block once ended.
+    pub fn seek(&mut self, to: Position, context: &Context<'_>) -> Result<()> {
         while self.at.offset < to.offset {
             self.fill(1, context)?;
             let n = self.held().min((to.offset - self.at.offset) as usize);
@@ -92,41 +67,35 @@ impl Stream {
             self.pass(n);
         }
         self.at.records = to.records;
-        // What was left out on the way was counted then.
+        // What was skipped before this position was counted when it was first read.
         self.skipped = Skipped::default();
         Ok(())
     }
 
-    /// Reads all of it, and forgets it.
-    pub(super) fn pass_over(&mut self) {
-        // What cannot be read was told of when it was read.
+    /// Reads and discards the rest.
+    pub fn drain(&mut self) {
+        // A failure was reported when this was first read.
         let _ = std::io::copy(&mut self.input, &mut std::io::sink());
     }
 
-    /// The next stretch, or None behind the one that ends the stream.
-    pub(super) fn next<'a>(&mut self, context: &Context<'_>) -> Result<Option<Cut<'a>>> {
-        if self.over {
-            return Ok(None);
+    /// The content of the next block. Must not be called once `over`.
+    pub fn next<'a>(&mut self, context: &Context<'_>) -> Result<Content<'a>> {
+        match self.format {
+            Format::Jsonl => self.next_lines(context),
+            _ => self.next_text(context),
         }
-        let content = match self.format {
-            Format::Jsonl => self.next_lines(context)?,
-            Format::Separated(separator) => self.next_rows(separator, context)?,
-            _ => self.next_text(context)?,
-        };
-        let skipped = std::mem::take(&mut self.skipped);
-        Ok(Some(Cut { content, skipped, ends: self.over }))
     }
 
-    fn held(&self) -> usize {
+    pub fn held(&self) -> usize {
         self.buffer.len() - self.start
     }
 
-    fn data(&self) -> &[u8] {
+    pub fn data(&self) -> &[u8] {
         &self.buffer[self.start..]
     }
 
     /// Gives `n` bytes away.
-    fn pass(&mut self, n: usize) {
+    pub fn pass(&mut self, n: usize) {
         self.start += n;
         self.at.offset += n as u64;
     }
@@ -139,8 +108,8 @@ impl Stream {
         taken
     }
 
-    /// Reads until there are so many bytes, or all there are.
-    fn fill(&mut self, wanted: usize, context: &Context<'_>) -> Result<()> {
+    /// Reads until `wanted` bytes are held, or the input ends.
+    pub fn fill(&mut self, wanted: usize, context: &Context<'_>) -> Result<()> {
         if self.start > 0 && (self.held() < wanted || self.start > self.buffer.len() / 2) {
             self.buffer.drain(..self.start);
             self.start = 0;
@@ -155,28 +124,27 @@ impl Stream {
                 Ok(0) => self.ended = true,
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => self.fail(Trouble::of_io(error), context)?,
+                Err(error) => self.fail(ReadFailure::of_io(error), context)?,
             }
         }
         Ok(())
     }
 
-    fn fail(&mut self, trouble: Trouble, context: &Context<'_>) -> Result<()> {
+    fn fail(&mut self, failure: ReadFailure, context: &Context<'_>) -> Result<()> {
         (self.ended, self.broken) = (true, true);
-        match trouble {
-            Trouble::Stop(error) => Err(error),
-            Trouble::Fault(fault, what, hint) => {
-                let offset = self.at.offset + self.held() as u64;
-                let line = self.at.records + lines::count(&self.buffer[self.start..]) + 1;
-                let place = match self.format {
-                    Format::Jsonl => format!("in line {line}, after {offset} bytes"),
-                    _ => format!("after {offset} bytes"),
-                };
-                context.reading.fault(fault, &mut self.skipped, || {
-                    (format!("{}: {place}, unpacked: {what}", self.name), hint)
-                })
+        let mut skipped = std::mem::take(&mut self.skipped);
+        let settled = failure.settle(context.reading, &mut skipped, || {
+            let offset = self.at.offset + self.held() as u64;
+            let line = self.at.records + count_lines(self.data()) + 1;
+            match self.format {
+                Format::Jsonl => {
+                    format!("{}: in line {line}, after {offset} bytes, unpacked", self.name)
+                }
+                _ => format!("{}: after {offset} bytes, unpacked", self.name),
             }
-        }
+        });
+        self.skipped = skipped;
+        settled
     }
 
     // --- text ---------------------------------------------------------------------------------
@@ -185,9 +153,8 @@ impl Stream {
         let size = context.chunk_size.max(1);
         let mut wanted = size + WINDOW.max(4 * context.cutter.specials.longest());
         if self.at.offset == 0 {
-            self.fill(wanted.max(text::SAMPLE), context)?;
-            let sample = &self.data()[..self.held().min(text::SAMPLE)];
-            if let Some((what, hint)) = text::refusal(sample) {
+            self.fill(wanted.max(TEXT_SAMPLE), context)?;
+            if let Some((what, hint)) = not_text(&self.data()[..self.held().min(TEXT_SAMPLE)]) {
                 let report = || (format!("{}: {what}", self.name), hint);
                 context.reading.fault(Fault::NotText, &mut self.skipped, report)?;
                 self.over = true;
@@ -211,11 +178,11 @@ impl Stream {
                 break (cut, true);
             }
             if held > size.saturating_add(context.reading.max_document) {
-                return Err(self.too_long(held));
+                return Err(self.uncuttable(held));
             }
             wanted = held * 2;
         };
-        // If more follows, some of it is here already: the last stretch of a text is never empty.
+        // If more follows, some of it is held already: the last block of a text is never empty.
         self.over = end == self.held();
         if self.broken && self.held() == 0 {
             return Ok(Content::Nothing);
@@ -229,7 +196,7 @@ impl Stream {
         Ok(Content::Bytes { data, raw: Raw::Text { end } })
     }
 
-    fn too_long(&self, length: usize) -> Error {
+    fn uncuttable(&self, length: usize) -> Error {
         Error::corpus(format!(
             "{}: from byte {} on, unpacked, {length} bytes that the pattern does not let be cut",
             self.name, self.at.offset
@@ -243,31 +210,22 @@ impl Stream {
     // --- lines --------------------------------------------------------------------------------
 
     fn next_lines<'a>(&mut self, context: &Context<'_>) -> Result<Content<'a>> {
-        let size = context.chunk_size.max(1);
-        let mut wanted = size;
-        let place = |stream: &Self, cut_short| Place {
-            name: stream.name.clone(),
-            offset: stream.at.offset,
-            before: Before::Lines(stream.at.records),
-            cut_short,
-        };
+        let mut wanted = context.chunk_size.max(1);
         loop {
             self.fill(wanted, context)?;
-            let last = memrchr(b'\n', self.data());
-            if self.ended || last.is_some() {
-                let mut n = if self.ended { self.held() } else { last.map_or(0, |last| last + 1) };
-                if self.broken {
-                    // The line that the fault is in is no whole line.
-                    n = last.map_or(0, |last| last + 1);
-                }
+            let whole_lines = memrchr(b'\n', self.data()).map(|last| last + 1);
+            if self.ended || whole_lines.is_some() {
+                // A last line without a newline is whole, unless a fault cut it off.
+                let to_the_end = self.ended && !self.broken;
+                let n = if to_the_end { self.held() } else { whole_lines.unwrap_or(0) };
                 self.over = self.ended;
-                let raw = Raw::Lines(place(self, false));
+                let raw = Raw::Lines(self.span(false));
                 let data = self.take(n);
-                self.at.records += lines::count(&data);
+                self.at.records += count_lines(&data);
                 return Ok(Content::Bytes { data, raw });
             }
             if self.held() > context.reading.max_document {
-                let raw = Raw::Lines(place(self, true));
+                let raw = Raw::Lines(self.span(true));
                 let data = self.take(1);
                 self.pass_line(context)?;
                 return Ok(Content::Bytes { data, raw });
@@ -276,7 +234,16 @@ impl Stream {
         }
     }
 
-    /// Passes what is left of a line.
+    fn span(&self, cut_short: bool) -> LineSpan {
+        LineSpan {
+            name: self.name.clone(),
+            offset: self.at.offset,
+            lines_before: LinesBefore::Known(self.at.records),
+            cut_short,
+        }
+    }
+
+    /// Passes over the rest of a line.
     fn pass_line(&mut self, context: &Context<'_>) -> Result<()> {
         loop {
             if let Some(n) = memchr(b'\n', self.data()) {
@@ -291,217 +258,5 @@ impl Stream {
                 return Ok(());
             }
         }
-    }
-
-    // --- rows ---------------------------------------------------------------------------------
-
-    /// Reads the names of the columns.
-    fn first_row(&mut self, separator: u8, context: &Context<'_>) -> Result<()> {
-        let mut wanted = STEP;
-        let mut names: Vec<Vec<u8>> = Vec::new();
-        let row = loop {
-            self.fill(wanted, context)?;
-            // Before the quotation mark that the first name may begin with.
-            if self.at.offset == 0 && self.data().starts_with(BYTE_ORDER_MARK) {
-                self.pass(BYTE_ORDER_MARK.len());
-            }
-            names.clear();
-            let found = separated::row(self.data(), separator, self.ended, |number, part| {
-                names.resize(names.len().max(number + 1), Vec::new());
-                names[number].extend_from_slice(part);
-            });
-            match found {
-                // Blank lines before the names are none.
-                Some(row) if row.values == 0 && self.held() > 0 => self.pass(row.end),
-                Some(row) => break row,
-                None if self.held() > context.reading.max_document => {
-                    return Err(Error::corpus(format!(
-                        "{}: the row of names is endless",
-                        self.name
-                    ))
-                    .with_hint("is it CSV? input_format= says what it is"));
-                }
-                None => wanted = self.held() * 2,
-            }
-        };
-        self.columns =
-            names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-        let field = &context.reading.text_field;
-        self.column = Some(self.columns.iter().position(|name| name == field));
-        self.pass(row.end);
-        self.at.records += 1;
-        Ok(())
-    }
-
-    fn next_rows<'a>(&mut self, separator: u8, context: &Context<'_>) -> Result<Content<'a>> {
-        if self.column.is_none() {
-            self.first_row(separator, context)?;
-        }
-        let column = self.column.flatten();
-        let (mut text, mut ends) = (Vec::new(), Vec::new());
-        let size = context.chunk_size.max(1);
-        let mut wanted = size;
-        let begin = self.at.offset;
-        while self.at.offset - begin < size as u64 {
-            self.fill(wanted, context)?;
-            if self.held() == 0 {
-                self.over = true;
-                break;
-            }
-            let before = text.len();
-            let row = separated::row(self.data(), separator, self.ended, |number, part| {
-                if Some(number) == column {
-                    text.extend_from_slice(part);
-                }
-            });
-            let length = row.map_or(self.held(), |row| row.end);
-            let Some(row) = row.filter(|_| length <= context.reading.max_document) else {
-                text.truncate(before);
-                if length <= context.reading.max_document {
-                    wanted = self.held() * 2;
-                    continue;
-                }
-                self.row_fault(Fault::TooLong, context, || {
-                    format!("longer than {} bytes", context.reading.max_document)
-                })?;
-                self.pass_row(separator, context)?;
-                wanted = size;
-                continue;
-            };
-            wanted = size;
-            let fault = if row.values == 0 {
-                None
-            } else if row.unclosed {
-                Some((Fault::Csv, "a quotation mark that is never closed"))
-            } else if column.is_none_or(|column| column >= row.values) {
-                Some((Fault::Field, "no such column"))
-            } else if std::str::from_utf8(&text[before..]).is_err() {
-                Some((Fault::Utf8, "not UTF-8"))
-            } else {
-                ends.push(text.len());
-                None
-            };
-            if let Some((fault, what)) = fault {
-                text.truncate(before);
-                // What the fault of the file cut off is no fault of its own.
-                if !(self.broken && row.end == self.held()) {
-                    self.row_fault(fault, context, || what.to_owned())?;
-                }
-            } else if self.broken && row.end == self.held() && row.values > 0 {
-                // The row that the fault is in may not be whole.
-                ends.pop();
-                text.truncate(before);
-            }
-            self.pass(row.end);
-            self.at.records += u64::from(row.values > 0);
-        }
-        Ok(Content::Documents { text, ends })
-    }
-
-    /// Passes a row that is too long.
-    fn pass_row(&mut self, separator: u8, context: &Context<'_>) -> Result<()> {
-        let mut passing = separated::Passing::default();
-        self.at.records += 1;
-        loop {
-            if let Some(end) = passing.end(self.data(), separator) {
-                self.pass(end);
-                return Ok(());
-            }
-            self.pass(self.held());
-            self.fill(1, context)?;
-            if self.held() == 0 {
-                return Ok(());
-            }
-        }
-    }
-
-    fn row_fault(
-        &mut self,
-        fault: Fault,
-        context: &Context<'_>,
-        what: impl FnOnce() -> String,
-    ) -> Result<()> {
-        let Stream { name, at, columns, skipped, .. } = self;
-        context.reading.fault(fault, skipped, || {
-            let place = format!("{name}: row {} (byte {})", at.records + 1, at.offset);
-            if fault == Fault::Field {
-                let field = &context.reading.text_field;
-                let message = format!(
-                    "{place}: no value in column {field:?}; columns are {}",
-                    columns.join(", ")
-                );
-                return (message, "name the column that holds the text: text_field=");
-            }
-            (format!("{place}: {}", what()), lines::hint(fault))
-        })
-    }
-}
-
-/// What is to be done when a stream is over.
-pub(super) struct Closing<'a> {
-    pub(super) number: usize,
-    /// Where it lies, if anywhere.
-    pub(super) storage: Option<Arc<dyn Storage>>,
-    pub(super) source: Option<&'a Source>,
-    /// How much was read, and how much of that was told.
-    pub(super) passed: Arc<AtomicU64>,
-    pub(super) told: u64,
-}
-
-impl<'a> Closing<'a> {
-    /// Bytes read since the last time.
-    pub(super) fn weight(&mut self) -> u64 {
-        let most = self.storage.as_ref().map_or(u64::MAX, |storage| storage.size());
-        let passed = self.passed.load(Relaxed).min(most);
-        let weight = passed.saturating_sub(self.told);
-        self.told += weight;
-        weight
-    }
-
-    /// The last block of a source; it must still be what it was.
-    pub(super) fn last(&mut self, skipped: Skipped) -> Result<Block<'a>> {
-        let weight = match &self.storage {
-            Some(storage) => {
-                self.source.map_or(Ok(()), |source| storage.check(source))?;
-                storage.size().saturating_sub(self.told)
-            }
-            None => self.weight(),
-        };
-        let (after, content) = (Position::default(), Content::Nothing);
-        Ok(Block { number: self.number, after, ends_source: true, weight, content, skipped })
-    }
-
-    /// The blocks of a source that is one stream.
-    pub(super) fn of(self, stream: Stream, from: Position) -> OneStream<'a> {
-        OneStream { stream, closing: self, from: Some(from), over: false }
-    }
-}
-
-/// A source that is one stream.
-pub(super) struct OneStream<'a> {
-    stream: Stream,
-    closing: Closing<'a>,
-    from: Option<Position>,
-    over: bool,
-}
-
-impl<'a> Blocks<'a> for OneStream<'a> {
-    fn next(&mut self, context: &Context<'_>) -> Result<Option<Block<'a>>> {
-        if self.over {
-            return Ok(None);
-        }
-        if let Some(from) = self.from.take() {
-            self.stream.seek(from, context)?;
-        }
-        let Some(Cut { content, skipped, ends }) = self.stream.next(context)? else {
-            return Ok(None);
-        };
-        if ends {
-            self.over = true;
-            let last = self.closing.last(skipped)?;
-            return Ok(Some(Block { content, ..last }));
-        }
-        let (number, after, weight) = (self.closing.number, self.stream.at, self.closing.weight());
-        Ok(Some(Block { number, after, ends_source: false, weight, content, skipped }))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
@@ -72,11 +72,11 @@ fn add(parts: &mut Vec<Part>, text: Text<'_>) {
     }
 }
 
-type Place = (usize, Position);
-type Read = (Vec<Part>, Skipped, Vec<(Place, Vec<Part>)>);
+type Start = (usize, Position);
+type Read = (Vec<Part>, Skipped, Vec<(Start, Vec<Part>)>);
 
 /// All there is from a place on, and the places at which blocks end with what is behind them.
-fn read(inputs: &Inputs, chunk_size: usize, from: Place) -> crate::Result<Read> {
+fn read(inputs: &Inputs, chunk_size: usize, from: Start) -> crate::Result<Read> {
     let cutter = cutter();
     let sources = inputs.sources()?;
     let context = Context {
@@ -101,7 +101,7 @@ fn read(inputs: &Inputs, chunk_size: usize, from: Place) -> crate::Result<Read> 
         };
         blocks_seen.push((after, parts));
     }
-    let joined = |blocks: &[(Place, Vec<Part>)]| {
+    let joined = |blocks: &[(Start, Vec<Part>)]| {
         let mut all: Vec<Part> = Vec::new();
         for part in blocks.iter().flat_map(|(_, parts)| parts) {
             match (all.last_mut(), part) {
@@ -195,40 +195,44 @@ fn some_texts() -> impl Strategy<Value = Vec<String>> {
 
 /// A pipe in which bytes come now and then.
 #[derive(Debug)]
-struct Drops(Mutex<Option<Vec<Option<Vec<u8>>>>>);
+struct Drops(Mutex<Vec<Option<Vec<u8>>>>);
+
+impl Drops {
+    fn new(mut drops: Vec<Option<Vec<u8>>>) -> Arc<Self> {
+        drops.reverse();
+        Arc::new(Drops(Mutex::new(drops)))
+    }
+}
 
 impl Pipe for Drops {
-    fn open(&self, stopped: Arc<AtomicBool>, passed: Arc<AtomicU64>) -> crate::Result<Unpacked> {
-        let mut drops = self.0.lock().unwrap().take().expect("opened once");
-        drops.reverse();
-        Ok(Box::new(GivenBytes::new(drops, stopped, passed)))
+    fn begin(&self) -> crate::Result<()> {
+        Ok(())
+    }
+
+    fn next(&self, _: std::time::Duration) -> crate::Result<Option<Vec<u8>>> {
+        Ok(self.0.lock().unwrap().pop().unwrap_or(Some(Vec::new())))
     }
 }
 
-impl Giver for Vec<Option<Vec<u8>>> {
-    fn next(&mut self, _: std::time::Duration) -> crate::Result<Option<Vec<u8>>> {
-        Ok(self.pop().unwrap_or(Some(Vec::new())))
-    }
-}
-
-fn piped(name: &str, data: &[u8]) -> super::Place {
+fn piped(name: &str, data: &[u8]) -> Location {
     let path = Path::new(name);
     let source = Source { size: 0, mtime_ns: 0, ..Source::of_file(path).unwrap() };
     let drops = data.chunks(7).flat_map(|some| [None, Some(some.to_vec())]).collect();
-    super::Place::Pipe(Arc::new(Drops(Mutex::new(Some(drops)))), source)
+    Location::Pipe(Drops::new(drops), source)
 }
 
 #[test]
-fn whoever_waits_for_a_pipe_can_be_stopped() {
+fn waiting_for_a_pipe_can_be_stopped() {
     let (stopped, passed) = (Arc::new(AtomicBool::new(false)), Arc::default());
-    let drops = vec![None, Some(b"b".to_vec()), None, Some(b"a".to_vec())];
-    let mut input = GivenBytes::new(drops, Arc::clone(&stopped), passed);
+    let drops = Drops::new(vec![Some(b"a".to_vec()), None, Some(b"b".to_vec()), None]);
+    let mut input = bytes::PipeReader::open(drops, Arc::clone(&stopped), passed).unwrap();
     let mut byte = [0];
     std::io::Read::read_exact(&mut input, &mut byte).unwrap();
     assert_eq!(byte, *b"a");
     stopped.store(true, Relaxed);
     let error = std::io::Read::read(&mut input, &mut byte).unwrap_err();
-    assert!(matches!(reading::Trouble::of_io(error), reading::Trouble::Stop(Error::Interrupted)));
+    let failure = reading::ReadFailure::of_io(error);
+    assert!(matches!(failure, reading::ReadFailure::Stop(Error::Interrupted)));
 }
 
 proptest! {
@@ -278,13 +282,13 @@ proptest! {
                 prop_assert_eq!(again, rest, "{} from {:?}", name, place);
             }
             let mut inputs = files.inputs();
-            inputs.list[0].place = piped(&inputs.list[0].name, &std::fs::read(&inputs.list[0].name).unwrap());
+            inputs.list[0].location = piped(&inputs.list[0].name, &std::fs::read(&inputs.list[0].name).unwrap());
             let (found, _, _) = read(&inputs, chunk_size, Default::default()).unwrap();
             prop_assert_eq!(&found, &expected, "{} by a pipe", name);
             // In no order, by several workers.
             let (inputs, cutter) = (files.inputs(), cutter());
             let context = Context { cutter: &cutter, reading: &inputs.reading, chunk_size, open_pieces: false, job: &job() };
-            let reader = Reader::new(&inputs, context);
+            let reader = AnyOrder::new(&inputs, context);
             let found = Mutex::new(Vec::new());
             std::thread::scope(|scope| {
                 for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! Columns of strings by Arrow's C data interface: read where they lie, without a copy.
+//! Columns of strings through Arrow's C data interface, without a copy.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
@@ -7,7 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::corpus::Batch;
+use crate::corpus::RowBatch;
 
 /// `struct ArrowSchema` of the interface, as far as it is looked at.
 #[repr(C)]
@@ -30,13 +30,13 @@ struct Array {
     private_data: *const c_void,
 }
 
-/// A column of strings or bytes that somebody else holds.
+/// A column of strings or bytes in buffers of Arrow.
 #[derive(Debug)]
 pub struct Column {
-    /// Keeps the buffers there; they go with it.
+    /// Owns the buffers: they are freed with it.
     _capsule: Py<PyAny>,
     length: usize,
-    /// Rows of the buffers before the first of ours.
+    /// How many rows of the buffers come before those of the column.
     offset: usize,
     valid: Option<NonNull<u8>>,
     ends: Ends,
@@ -49,10 +49,11 @@ enum Ends {
     Wide(*const i64),
 }
 
-// SAFETY: the buffers of an Arrow array are never written to, whoever holds it, and stay where they
-// are until the capsule goes; the pointers to them are only read through.
+// SAFETY: the pointers are only read through. The C data interface makes the buffers immutable, and
+// they stay allocated until the capsule, which the column owns and may drop on any thread, is freed.
 unsafe impl Send for Column {}
-// SAFETY: as above; nothing here changes after it was made.
+// SAFETY: no method changes the column, and the buffers that its pointers lead to are immutable (C
+// data interface), so threads that share it only ever read.
 unsafe impl Sync for Column {}
 
 impl Column {
@@ -62,8 +63,9 @@ impl Column {
             array.call_method0("__arrow_c_array__")?.extract()?;
         let schema = schema.pointer_checked(Some(c"arrow_schema"))?.cast::<Schema>();
         let pointer = capsule.pointer_checked(Some(c"arrow_array"))?.cast::<Array>();
-        // SAFETY: a capsule of that name holds that structure, filled in, as the interface demands
-        // of whoever makes one; it lives as long as the capsule, which we hold.
+        // SAFETY: the interface demands that a capsule of that name points to an initialized
+        // structure of that type, which lives as long as the capsule; both capsules are held here.
+        // The format is a string that ends with a zero byte.
         let (format, array) = unsafe { (CStr::from_ptr(schema.as_ref().format), pointer.as_ref()) };
         let wide = match format.to_bytes() {
             b"u" | b"z" => false,
@@ -78,7 +80,8 @@ impl Column {
         if array.release.is_null() || array.n_buffers != 3 || array.length < 0 || array.offset < 0 {
             return Err(PyTypeError::new_err("the Arrow array makes no sense"));
         }
-        // SAFETY: an array of this type has three buffers: which are valid, ends, bytes.
+        // SAFETY: `buffers` points to `n_buffers` pointers, of which there are three, as was checked:
+        // validity, offsets, bytes.
         let [valid, ends, data] = [0, 1, 2].map(|i| unsafe { *array.buffers.add(i) }.cast::<u8>());
         let length = if ends.is_null() { 0 } else { array.length as usize };
         Ok(Column {
@@ -91,9 +94,11 @@ impl Column {
         })
     }
 
-    /// Where row `row` of the buffers ends; -1 for the start of the first.
+    /// Where row `row` of the buffers begins, which is where the row before it ends.
     fn bound(&self, row: usize) -> usize {
-        // SAFETY: there is one bound more than there are rows, and `row` is at most their number.
+        // SAFETY: the offsets buffer has one value more than the array has rows, counted with those
+        // before `offset`; callers pass at most `offset + length`. A column without that buffer has
+        // length 0, for which `get` returns before it calls this.
         let bound = unsafe {
             match self.ends {
                 Ends::Narrow(ends) => i64::from(ends.add(row).read_unaligned()),
@@ -104,7 +109,7 @@ impl Column {
     }
 }
 
-impl Batch for Column {
+impl RowBatch for Column {
     fn len(&self) -> usize {
         self.length
     }
@@ -115,7 +120,8 @@ impl Batch for Column {
         }
         let row = self.offset + row;
         if let Some(valid) = self.valid {
-            // SAFETY: there is a bit for every row.
+            // SAFETY: the validity buffer has a bit for every row, counted with those before
+            // `offset`, and `row` is less than `offset + length`.
             let byte = unsafe { valid.as_ptr().add(row / 8).read() };
             if byte >> (row % 8) & 1 == 0 {
                 return None;
@@ -125,8 +131,9 @@ impl Batch for Column {
         if self.data.is_null() || end <= start {
             return Some(&[]);
         }
-        // SAFETY: bounds ascend and the last is within the bytes, as the interface demands; they
-        // live as long as the capsule.
+        // SAFETY: the interface demands that offsets ascend and that the last is within the bytes;
+        // `data` is not null and `start < end`, as was checked; the bytes live as long as the
+        // capsule, which `self` owns.
         Some(unsafe { std::slice::from_raw_parts(self.data.add(start), end - start) })
     }
 }

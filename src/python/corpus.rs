@@ -1,8 +1,8 @@
-//! `Inputs`: the sources of a corpus, some of which Python reads for us.
+//! `Inputs`: the sources of a corpus, some of which are read in Python.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::base::error::{Error, Result};
 use crate::base::job::{Job, Phase};
 use crate::base::threads::background;
 use crate::corpus::{
-    self, Batch, Batches, Choice, Chosen, Context, Given, GivenBytes, Giver, InOrder, Input, Kind,
-    OnError, Pipe, Place, Position, Reading, Records, Scratch, Skipped, Source, Storage, Unpacked,
+    self, Choice, Chosen, Context, GivenRows, InOrder, Input, Kind, Location, OnError, Pipe,
+    Position, Reading, RowBatch, RowBatches, RowSource, Scratch, Skipped, Source, Storage,
     ended_early,
 };
 use crate::text::cutter::Cutter;
@@ -30,9 +30,9 @@ pub struct Inputs {
     inner: Arc<corpus::Inputs>,
 }
 
-/// (name in results and messages, format or None for what the name says, range or None for all, who
-/// reads it, or the path of a file, None if that is its name)
-type Entry<'py> = (String, Option<String>, Option<(u64, u64)>, Option<Bound<'py, PyAny>>);
+/// Name in results and messages; format, or None for that of the name; range, or None for all; the
+/// object that reads it, the path of a file, or None if the name is the path.
+type PyInput<'py> = (String, Option<String>, Option<(u64, u64)>, Option<Bound<'py, PyAny>>);
 
 #[pymethods]
 impl Inputs {
@@ -42,7 +42,7 @@ impl Inputs {
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
-        entries: Vec<Entry<'_>>,
+        entries: Vec<PyInput<'_>>,
         text_field: &str,
         on_error: &str,
         max_document: Option<usize>,
@@ -80,13 +80,12 @@ impl Inputs {
         self.inner.list.len()
     }
 
-    /// What each is read as.
     #[getter]
     fn formats(&self) -> Vec<String> {
         self.inner.list.iter().map(|input| input.kind.to_string()).collect()
     }
 
-    /// The text of each, up to so many bytes, block by block.
+    /// The text of each source up to its limit in bytes, block by block.
     fn texts(
         &self,
         py: Python<'_>,
@@ -103,7 +102,7 @@ impl Inputs {
         background(move || {
             let send = |block| sender.send(Ok(block)).is_ok();
             if let Err(error) = read_up_to(&inputs, &cutter, &limits, block_size, &told, send) {
-                // Nobody may be listening any more.
+                // The receiver may be gone.
                 let _ = sender.send(Err(error));
             }
         })
@@ -112,8 +111,8 @@ impl Inputs {
     }
 }
 
-/// The number of the source, where in its text, the documents or the stretch of text, and the bytes
-/// of the source, as it lies on disk, that were read for them.
+/// The number of the source, the offset in its text, the documents or the running text, and how many
+/// stored bytes were read for them.
 type TextBlock = (usize, u64, Vec<Vec<u8>>, u64);
 
 fn read_up_to(
@@ -153,7 +152,7 @@ fn read_up_to(
                 Ok(())
             })?;
             told.lock().unwrap_or_else(PoisonError::into_inner).take(&mut skipped);
-            // Of a text, no more than was asked for; a document is whole or not there.
+            // A text is cut at the limit; a document is given whole or not at all.
             let mut left = limit - given;
             texts.retain_mut(|text| {
                 let fits = left > 0;
@@ -175,7 +174,7 @@ fn read_up_to(
     Ok(())
 }
 
-/// Goes through text block by block.
+/// An iterator over blocks of text.
 #[pyclass(frozen, module = "bytemill._native")]
 pub struct Texts {
     blocks: Mutex<Receiver<Result<TextBlock>>>,
@@ -189,13 +188,13 @@ impl Texts {
         slf
     }
 
-    /// Records of what was gone through that were left out, by what was wrong with them.
+    /// How many records were skipped so far, by reason.
     #[getter]
     fn skipped(&self) -> BTreeMap<String, u64> {
         self.skipped.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    /// Bytes of the sources, as they lie on disk, that were read for what was gone through.
+    /// How many stored bytes were read so far.
     #[getter]
     fn file_bytes(&self) -> u64 {
         self.file_bytes.load(Relaxed)
@@ -220,15 +219,15 @@ impl Texts {
     }
 }
 
-fn input(py: Python<'_>, (name, format, range, reader): Entry<'_>) -> PyResult<Input> {
+fn input(py: Python<'_>, (name, format, range, reader): PyInput<'_>) -> PyResult<Input> {
     let kind = match &format {
         None => Kind::of_name(&name),
         Some(format) => Kind::parse(format).map_err(|error| to_python(py, error))?,
     };
-    let place = match reader {
-        None => Place::File(PathBuf::from(&name)),
-        // Not the name itself if that is not UTF-8.
-        Some(path) if path.is_instance_of::<PyString>() => Place::File(path.extract()?),
+    let location = match reader {
+        None => Location::File(PathBuf::from(&name)),
+        // The name is another string if the path is not UTF-8.
+        Some(path) if path.is_instance_of::<PyString>() => Location::File(path.extract()?),
         Some(reader) => {
             let source = Source {
                 path: name.clone(),
@@ -239,16 +238,16 @@ fn input(py: Python<'_>, (name, format, range, reader): Entry<'_>) -> PyResult<I
                 range: None,
             };
             if reader.hasattr("next_bytes")? {
-                Place::Pipe(Arc::new(Piped { reader: reader.unbind() }), source)
+                Location::Pipe(Arc::new(PyPipe { reader: reader.unbind() }), source)
             } else if reader.hasattr("read_range")? {
                 let (size, reader) = (source.size, reader.unbind());
-                Place::Storage(Arc::new(Remote { name: name.clone(), size, reader }), source)
+                Location::Storage(Arc::new(PyStorage { name: name.clone(), size, reader }), source)
             } else {
-                Place::Records(Arc::new(Reader { reader: reader.unbind() }), source)
+                Location::Rows(Arc::new(PyRows { reader: reader.unbind() }), source)
             }
         }
     };
-    Ok(Input { name, place, kind, range })
+    Ok(Input { name, location, kind, range })
 }
 
 /// An argument that is `Inputs`, or a list of paths that are read as their names say.
@@ -266,7 +265,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for InputsOrPaths {
     }
 }
 
-/// What a file name, or `input_format`, says of a file.
+/// The format of a file by `format`, or by its name if that is None.
 #[pyfunction]
 #[pyo3(signature = (name, format=None, /))]
 pub fn input_format(py: Python<'_>, name: &str, format: Option<&str>) -> PyResult<String> {
@@ -277,21 +276,21 @@ pub fn input_format(py: Python<'_>, name: &str, format: Option<&str>) -> PyResul
     Ok(kind.to_string())
 }
 
-/// What the name of a file says of it, or None if its extension is not known.
+/// The format of a file by its name, or None if its extension is unknown.
 #[pyfunction]
 #[pyo3(signature = (name, /))]
 pub fn named_format(name: &str) -> Option<String> {
     Kind::named(name).map(|kind| kind.to_string())
 }
 
-/// Whether a file is about a corpus, not of it, by its name.
+/// Whether a file describes a corpus rather than belonging to it.
 #[pyfunction]
 #[pyo3(signature = (path, /))]
 pub fn is_about(path: &str) -> bool {
     corpus::is_about(path)
 }
 
-/// What globs say of a file: `"included"`, `"not included"`, `"excluded"`, or None.
+/// The decision of globs on a file: `"included"`, `"not included"`, `"excluded"`, or None.
 #[pyfunction]
 #[pyo3(signature = (path, include, exclude, /))]
 pub fn chosen_by(path: &str, include: Vec<String>, exclude: Vec<String>) -> Option<&'static str> {
@@ -303,26 +302,26 @@ pub fn chosen_by(path: &str, include: Vec<String>, exclude: Vec<String>) -> Opti
     }
 }
 
-/// Why a file that begins like this is not text, or None if it is.
+/// Why a file that begins with `head` is not text, or None if it is.
 #[pyfunction]
 #[pyo3(signature = (head, /))]
 pub fn not_text(head: &[u8]) -> Option<&'static str> {
-    corpus::refusal(head).map(|(what, _)| what)
+    corpus::not_text(head).map(|(what, _)| what)
 }
 
 fn foreign(error: PyErr) -> Error {
     Error::Foreign(Box::new(error))
 }
 
-/// Bytes that Python reads in ranges.
+/// Bytes that a Python object reads in ranges.
 #[derive(Debug)]
-struct Remote {
+struct PyStorage {
     name: String,
     size: u64,
     reader: Py<PyAny>,
 }
 
-impl Storage for Remote {
+impl Storage for PyStorage {
     fn size(&self) -> u64 {
         self.size
     }
@@ -349,29 +348,23 @@ impl Storage for Remote {
     }
 
     fn stride(&self) -> usize {
-        // What a request costs is the same for little and much.
+        // The cost of a request hardly depends on its size.
         8 << 20
     }
 }
 
-/// Bytes that Python gives as they come.
+/// Bytes that a Python object gives as they come.
 #[derive(Debug)]
-struct Piped {
+struct PyPipe {
     reader: Py<PyAny>,
 }
 
-impl Pipe for Piped {
-    fn open(&self, stopped: Arc<AtomicBool>, passed: Arc<AtomicU64>) -> Result<Unpacked> {
-        let reader = Python::attach(|py| {
-            self.reader.bind(py).call_method0("begin").map(|_| self.reader.clone_ref(py))
-        });
-        let giver = Piped { reader: reader.map_err(foreign)? };
-        Ok(Box::new(GivenBytes::new(giver, stopped, passed)))
+impl Pipe for PyPipe {
+    fn begin(&self) -> Result<()> {
+        Python::attach(|py| self.reader.bind(py).call_method0("begin").map(|_| ()).map_err(foreign))
     }
-}
 
-impl Giver for Piped {
-    fn next(&mut self, patience: Duration) -> Result<Option<Vec<u8>>> {
+    fn next(&self, patience: Duration) -> Result<Option<Vec<u8>>> {
         Python::attach(|py| {
             let next = self.reader.bind(py).call_method1("next_bytes", (patience.as_secs_f64(),));
             let bytes = |next: Bound<'_, PyAny>| match next.is_none() {
@@ -383,57 +376,58 @@ impl Giver for Piped {
     }
 }
 
-/// Records that Python gives.
+/// Rows that a Python object gives in batches.
 #[derive(Debug)]
-struct Reader {
+struct PyRows {
     reader: Py<PyAny>,
 }
 
-impl Records for Reader {
-    fn open(&self, from: Position) -> Result<Box<dyn Batches>> {
+impl RowSource for PyRows {
+    fn open(&self, from: Position) -> Result<RowBatches> {
         Python::attach(|py| {
             let batches = self.reader.bind(py).call_method1("batches", (from.part, from.records));
             let batches = batches.and_then(|batches| batches.try_iter()).map_err(foreign)?;
-            Ok(Box::new(Iterated { batches: batches.unbind() }) as Box<dyn Batches>)
+            Ok(Box::new(PyBatches { batches: batches.unbind() }) as RowBatches)
         })
     }
 }
 
-struct Iterated {
+struct PyBatches {
     batches: Py<PyIterator>,
 }
 
-impl Batches for Iterated {
-    fn next(&mut self) -> Result<Option<Given>> {
+impl Iterator for PyBatches {
+    type Item = Result<GivenRows>;
+
+    fn next(&mut self) -> Option<Self::Item> {
         Python::attach(|py| {
-            let mut batches = self.batches.bind(py).clone();
-            let Some(next) = batches.next() else { return Ok(None) };
-            next.and_then(|next| given(&next)).map(Some).map_err(foreign)
+            let next = self.batches.bind(py).clone().next()?;
+            Some(next.and_then(|next| given_rows(&next)).map_err(foreign))
         })
     }
 }
 
-/// (texts, row group, rows before, whether the row group ends, weight), or (what is wrong with a
-/// row group, which, records)
-fn given(value: &Bound<'_, PyAny>) -> PyResult<Given> {
+/// From (texts, row group, rows before, whether the row group ends, weight), or from (reason, row
+/// group, records) for a row group that cannot be read.
+fn given_rows(value: &Bound<'_, PyAny>) -> PyResult<GivenRows> {
     if let Ok((kind, part, n)) = value.extract::<(String, u64, u64)>() {
         let (batch, fault) = (Arc::new(Strings::default()), Some((kind, n)));
-        return Ok(Given { batch, part, first: 0, ends_part: true, weight: 0, fault });
+        return Ok(GivenRows { batch, part, first: 0, ends_part: true, weight: 0, fault });
     }
     let (texts, part, first, ends_part, weight): (Bound<'_, PyAny>, u64, u64, bool, u64) =
         value.extract()?;
-    let batch: Arc<dyn Batch> = match texts.cast::<PyList>() {
+    let batch: Arc<dyn RowBatch> = match texts.cast::<PyList>() {
         Ok(list) => Arc::new(Strings::of(list, first)?),
         Err(_) => Arc::new(Column::of(&texts)?),
     };
-    Ok(Given { batch, part, first, ends_part, weight, fault: None })
+    Ok(GivenRows { batch, part, first, ends_part, weight, fault: None })
 }
 
-/// Strings, copied: those of Python are not all UTF-8 inside.
+/// Copies of strings, which Python need not hold as UTF-8.
 #[derive(Debug, Default)]
 struct Strings {
     text: Vec<u8>,
-    /// Where each ends, or None for what is none.
+    /// The end of each, and whether it is a text and not `None`.
     ends: Vec<(usize, bool)>,
 }
 
@@ -459,7 +453,7 @@ impl Strings {
     }
 }
 
-impl Batch for Strings {
+impl RowBatch for Strings {
     fn len(&self) -> usize {
         self.ends.len()
     }

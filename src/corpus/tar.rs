@@ -1,93 +1,98 @@
-//! Tar: blocks of 512 bytes, a head before every member.
+//! Tar: units of 512 bytes, a header before every member, read from front to back.
 //!
-//! Read are the old form, `ustar`, and the long names of GNU and of POSIX (`pax`). Only plain files
-//! count; directories, links and devices are passed over.
+//! Reads the old form, `ustar`, and the long names of GNU and of POSIX (`pax`). Only plain files
+//! count; directories, links and devices are skipped.
+//!
+//! Why not in Python: a compressed archive, or one from a pipe, has no positions to list, so its
+//! headers must be read where its bytes are. A list from `tarfile` for uncompressed archives would be
+//! a second reader, and costs 66 % of the work of counting members of 3 kB (docs/performance.md).
+//! The `tar` crate takes four times the instructions of this file, and accepts other archives.
 
 use std::io::{self, Read};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Archive, Member, damaged, is_hidden};
-use crate::corpus::unpack::Input;
+use super::bytes::{ByteStream, Member};
+use super::choice::is_hidden;
+use super::reading::damaged;
 
-const BLOCK: usize = 512;
-/// No name is longer; a damaged length must not ask for all memory.
-const LONGEST_NAME: u64 = 1 << 20;
-/// No member is larger, and its size can be added to.
-const LARGEST: u64 = 1 << 60;
+const UNIT: usize = 512;
+/// A damaged length must not ask for all memory.
+const MAX_NAME_SIZE: u64 = 1 << 20;
+/// Small enough that adding to it cannot overflow.
+const MAX_MEMBER_SIZE: u64 = 1 << 60;
 
-/// A tar archive.
 pub struct Tar {
-    state: Arc<Mutex<State>>,
+    /// Shared with the content of the current member.
+    input: Arc<Mutex<TarInput>>,
 }
 
-struct State {
-    input: Input,
-    /// Bytes of the present member that were not read yet, and what fills up its last block.
+struct TarInput {
+    input: ByteStream,
+    /// Bytes of the current member that were not read yet, and those that fill its last unit.
     left: u64,
     padding: u64,
-    /// Whether a member could not be read to its end: that was told, and nothing follows.
+    /// Whether reading a member failed: that was reported, and nothing follows.
     failed: bool,
 }
 
 impl Tar {
-    /// The members of an archive that is read from front to back.
-    pub fn new(input: Input) -> Self {
-        Tar { state: Arc::new(Mutex::new(State { input, left: 0, padding: 0, failed: false })) }
+    pub fn new(input: ByteStream) -> Self {
+        let input = TarInput { input, left: 0, padding: 0, failed: false };
+        Tar { input: Arc::new(Mutex::new(input)) }
     }
-}
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What a head, or those before it, say of a member.
-#[derive(Default)]
-struct Told {
-    name: Option<String>,
-    size: Option<u64>,
-}
-
-impl Archive for Tar {
-    fn next(&mut self) -> io::Result<Option<Member>> {
-        let mut state = lock(&self.state);
-        let mut told = Told::default();
+    /// The next file, or None at the end. The one before need not have been read to its end.
+    pub fn next(&mut self) -> io::Result<Option<Member>> {
+        let mut state = lock(&self.input);
+        let mut extended = Extended::default();
         if state.failed {
             return Ok(None);
         }
         loop {
             state.pass()?;
             let Some(head) = state.head()? else { return Ok(None) };
-            let size = told.size.take().map_or_else(|| number(&head[124..136]), Ok)?;
-            if size > LARGEST {
+            let size = extended.size.take().map_or_else(|| number(&head[124..136]), Ok)?;
+            if size > MAX_MEMBER_SIZE {
                 return Err(damaged("an impossible size of a member"));
             }
             state.left = size;
-            state.padding = (BLOCK as u64 - size % BLOCK as u64) % BLOCK as u64;
+            state.padding = (UNIT as u64 - size % UNIT as u64) % UNIT as u64;
             match head[156] {
-                b'L' => told.name = Some(until_zero(&state.text()?)),
-                b'x' => extended(&state.text()?, &mut told)?,
+                b'L' => extended.name = Some(until_zero(&state.text()?)),
+                b'x' => read_extended(&state.text()?, &mut extended)?,
                 b'0' | 0 | b'7' => {
-                    let name = told.name.take().unwrap_or_else(|| name_of(&head));
-                    // The old form has directories as files that end in a slash.
+                    let name = extended.name.take().unwrap_or_else(|| name_of(&head));
+                    // In the old form, directories are files whose names end in a slash.
                     if !is_hidden(&name) && !name.ends_with('/') {
-                        let input = Box::new(Content(Arc::clone(&self.state)));
-                        return Ok(Some(Member { name, is_empty: size == 0, input }));
+                        let content = Box::new(MemberReader(Arc::clone(&self.input)));
+                        return Ok(Some(Member { name, is_empty: size == 0, content }));
                     }
                 }
                 b'S' => return Err(damaged("holds a sparse file, which is not read")),
                 b'g' | b'K' => {}
-                _ => told = Told::default(),
+                _ => extended = Extended::default(),
             }
         }
     }
 }
 
-impl State {
-    /// Passes what is left of the present member.
+fn lock(input: &Mutex<TarInput>) -> MutexGuard<'_, TarInput> {
+    input.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What headers before that of a member say of it.
+#[derive(Default)]
+struct Extended {
+    name: Option<String>,
+    size: Option<u64>,
+}
+
+impl TarInput {
+    /// Skips what is left of the current member.
     fn pass(&mut self) -> io::Result<()> {
         let n = self.left + self.padding;
         let passed = io::copy(&mut (&mut self.input).take(n), &mut io::sink())?;
-        // The last block need not be filled up.
+        // The last unit need not be filled.
         if passed < self.left {
             return Err(damaged("ends within a member"));
         }
@@ -95,11 +100,11 @@ impl State {
         Ok(())
     }
 
-    /// The next head; None at the end.
-    fn head(&mut self) -> io::Result<Option<[u8; BLOCK]>> {
-        let mut head = [0; BLOCK];
+    /// The next header; None at the end.
+    fn head(&mut self) -> io::Result<Option<[u8; UNIT]>> {
+        let mut head = [0; UNIT];
         let mut filled = 0;
-        while filled < BLOCK {
+        while filled < UNIT {
             match self.input.read(&mut head[filled..])? {
                 0 if filled == 0 => return Ok(None),
                 0 => return Err(damaged("ends within the head of a member")),
@@ -107,7 +112,7 @@ impl State {
             }
         }
         if head.iter().all(|&byte| byte == 0) {
-            // What comes behind is padding, but a checksum of what it is packed with may be there.
+            // The rest is padding, but reading it lets a decompressor compare its checksum.
             io::copy(&mut self.input, &mut io::sink())?;
             return Ok(None);
         }
@@ -122,9 +127,9 @@ impl State {
         Ok(Some(head))
     }
 
-    /// The whole of a member that tells of the next one.
+    /// The content of an extended header.
     fn text(&mut self) -> io::Result<Vec<u8>> {
-        if self.left > LONGEST_NAME {
+        if self.left > MAX_NAME_SIZE {
             return Err(damaged("an impossible length of a name"));
         }
         let mut text = vec![0; self.left as usize];
@@ -137,7 +142,7 @@ impl State {
     }
 }
 
-/// A number in octal digits, or in binary if its first bit says so.
+/// A number in octal digits, or in binary if its first bit is set.
 fn number(field: &[u8]) -> io::Result<u64> {
     let wrong = || damaged("a number in the head of a member is none");
     if field[0] & 0x80 != 0 {
@@ -157,15 +162,15 @@ fn until_zero(field: &[u8]) -> String {
     String::from_utf8_lossy(&field[..end]).into_owned()
 }
 
-fn name_of(head: &[u8; BLOCK]) -> String {
+fn name_of(head: &[u8; UNIT]) -> String {
     let name = until_zero(&head[..100]);
     let prefix = until_zero(&head[345..500]);
     let posix = &head[257..263] == b"ustar\0";
     if posix && !prefix.is_empty() { format!("{prefix}/{name}") } else { name }
 }
 
-/// Reads `LENGTH NAME=VALUE` lines.
-fn extended(mut text: &[u8], told: &mut Told) -> io::Result<()> {
+/// Reads `LENGTH NAME=VALUE` lines (pax).
+fn read_extended(mut text: &[u8], extended: &mut Extended) -> io::Result<()> {
     let wrong = || damaged("an extended head of a member makes no sense");
     while !text.is_empty() {
         let space = text.iter().position(|&byte| byte == b' ').ok_or_else(wrong)?;
@@ -174,8 +179,8 @@ fn extended(mut text: &[u8], told: &mut Told) -> io::Result<()> {
         text = text.get(length..).ok_or_else(wrong)?;
         let line = String::from_utf8_lossy(line);
         match line.split_once('=') {
-            Some(("path", value)) => told.name = Some(value.to_owned()),
-            Some(("size", value)) => told.size = Some(value.parse().map_err(|_| wrong())?),
+            Some(("path", value)) => extended.name = Some(value.to_owned()),
+            Some(("size", value)) => extended.size = Some(value.parse().map_err(|_| wrong())?),
             Some(_) => {}
             None => return Err(wrong()),
         }
@@ -183,10 +188,10 @@ fn extended(mut text: &[u8], told: &mut Told) -> io::Result<()> {
     Ok(())
 }
 
-/// What the present member holds.
-struct Content(Arc<Mutex<State>>);
+/// Reads the current member.
+struct MemberReader(Arc<Mutex<TarInput>>);
 
-impl Read for Content {
+impl Read for MemberReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut state = lock(&self.0);
         let most = state.left.min(buffer.len() as u64) as usize;

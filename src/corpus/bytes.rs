@@ -1,34 +1,35 @@
-//! Bytes that are read by position: a file on this machine, or anything that can be asked for a
-//! range.
+//! Where bytes come from: files of this machine, stretches of storage, pipes.
+//!
+//! Files are read by position into a buffer that each worker keeps, not through a memory map: a file
+//! that shrinks while it is read would end the process; read this way it is an error.
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
-use super::reading::Trouble;
-use super::source::Source;
+use super::inputs::{Pipe, Source, Storage};
+use super::reading::ReadFailure;
 use crate::base::error::{Error, Result};
 use crate::base::memory::reserve;
 
-/// Bytes by position. Read by many threads at once.
-pub trait Storage: Send + Sync + fmt::Debug {
-    /// How many there are.
-    fn size(&self) -> u64;
+/// Bytes from front to back.
+pub type ByteStream = Box<dyn Read + Send>;
 
-    /// Fills `buffer` with the bytes from `offset` on; an error if there are fewer.
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()>;
+/// How long a pipe may be silent before the job is checked for cancellation.
+const PIPE_PATIENCE: Duration = Duration::from_millis(50);
 
-    /// An error if the bytes are not what `source` says they were.
-    fn check(&self, source: &Source) -> Result<()>;
-
-    /// How many bytes are worth asking for at a time.
-    fn stride(&self) -> usize;
+/// A file in an archive.
+pub struct Member {
+    /// Its path in the archive.
+    pub name: String,
+    pub is_empty: bool,
+    pub content: ByteStream,
 }
 
-/// A file on this machine.
 #[derive(Debug)]
 pub struct LocalFile {
     path: PathBuf,
@@ -37,9 +38,8 @@ pub struct LocalFile {
 }
 
 impl LocalFile {
-    /// Opens a file.
     pub fn open(path: &Path) -> Result<Self> {
-        // Looked at first: opening what is no file may wait for ever.
+        // Refuses all but regular files first: opening others may block for ever.
         Source::of_file(path)?;
         let file = File::open(path).map_err(|e| Error::io(path, e))?;
         let metadata = file.metadata().map_err(|e| Error::io(path, e))?;
@@ -68,17 +68,17 @@ impl Storage for LocalFile {
     }
 }
 
-/// What to say of something that has fewer bytes than it had.
+/// The error for a source that has fewer bytes than it had.
 pub fn ended_early(name: &dyn fmt::Display, start: u64, length: usize) -> Error {
     let end = start + length as u64;
     Error::corpus(format!("{name}: ended early, within bytes {start} to {end}"))
         .with_hint("the file was cut short while it was read; run again")
 }
 
-/// Reads into a buffer that is made as long as is needed.
+/// Reads the bytes from `start` to `end` into `buffer`, which becomes as long.
 pub fn read_range(storage: &dyn Storage, start: u64, end: u64, buffer: &mut Vec<u8>) -> Result<()> {
     let length = (end - start) as usize;
-    // No shrinking and zeroing again: a worker's buffer is the same size nearly every time.
+    // Never shrunk and zeroed again: a worker's buffer has the same size nearly every time.
     if let Some(more) = length.checked_sub(buffer.len()) {
         reserve(buffer, more);
         buffer.resize(length, 0);
@@ -89,28 +89,69 @@ pub fn read_range(storage: &dyn Storage, start: u64, end: u64, buffer: &mut Vec<
 
 /// A stretch of storage from front to back.
 #[derive(Debug)]
-pub struct Sequential {
+pub struct StorageReader {
     storage: Arc<dyn Storage>,
     at: u64,
     end: u64,
-    /// How much was read so far, for whoever wants to know.
+    /// Bytes read so far; shared with the progress of the source.
     passed: Arc<AtomicU64>,
 }
 
-impl Sequential {
-    /// The bytes from `start` to `end`.
+impl StorageReader {
     pub fn new(storage: Arc<dyn Storage>, start: u64, end: u64, passed: Arc<AtomicU64>) -> Self {
-        Sequential { storage, at: start, end, passed }
+        StorageReader { storage, at: start, end, passed }
     }
 }
 
-impl Read for Sequential {
+impl Read for StorageReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = (self.end.saturating_sub(self.at)).min(buffer.len() as u64) as usize;
         self.storage
             .read_at(&mut buffer[..n], self.at)
-            .map_err(|error| Trouble::Stop(error).into_io())?;
+            .map_err(|error| ReadFailure::Stop(error).into_io())?;
         self.at += n as u64;
+        self.passed.fetch_add(n as u64, Relaxed);
+        Ok(n)
+    }
+}
+
+/// The bytes of a pipe; reading ends with an error once `stopped` is set.
+pub struct PipeReader {
+    pipe: Arc<dyn Pipe>,
+    stopped: Arc<AtomicBool>,
+    passed: Arc<AtomicU64>,
+    /// Bytes that came last, of which `at` were given away.
+    given: Vec<u8>,
+    at: usize,
+    ended: bool,
+}
+
+impl PipeReader {
+    pub fn open(
+        pipe: Arc<dyn Pipe>,
+        stopped: Arc<AtomicBool>,
+        passed: Arc<AtomicU64>,
+    ) -> Result<Self> {
+        pipe.begin()?;
+        Ok(PipeReader { pipe, stopped, passed, given: Vec::new(), at: 0, ended: false })
+    }
+}
+
+impl Read for PipeReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.given.len() && !self.ended {
+            if self.stopped.load(Relaxed) {
+                return Err(ReadFailure::Stop(Error::Interrupted).into_io());
+            }
+            let next = self.pipe.next(PIPE_PATIENCE).map_err(|e| ReadFailure::Stop(e).into_io())?;
+            if let Some(bytes) = next {
+                self.ended = bytes.is_empty();
+                (self.given, self.at) = (bytes, 0);
+            }
+        }
+        let n = buffer.len().min(self.given.len() - self.at);
+        buffer[..n].copy_from_slice(&self.given[self.at..self.at + n]);
+        self.at += n;
         self.passed.fetch_add(n as u64, Relaxed);
         Ok(n)
     }

@@ -1,0 +1,292 @@
+//! Sources that are read from front to back: one stream, or the members of an archive one after the
+//! other.
+//!
+//! Nothing is written anywhere, so the paths of members do no harm; they only tell what a member
+//! holds.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::bytes::{ByteStream, Member};
+use super::choice::{Chosen, is_about};
+use super::csv::CsvStream;
+use super::decompress::{MemberTotal, decompress_member};
+use super::inputs::{Position, Source, Storage};
+use super::kind::{Format, Kind};
+use super::reading::{Context, Fault, ReadFailure, STRAY, Skipped};
+use super::records::{Content, Cut};
+use super::stream::Stream;
+use super::tar::Tar;
+use super::zip::Zip;
+use crate::base::error::Result;
+
+/// A stream of text or of records.
+enum RecordStream {
+    Stream(Stream),
+    Csv(CsvStream),
+}
+
+impl RecordStream {
+    fn new(name: String, format: Format, input: ByteStream) -> Self {
+        let stream = Stream::new(name, format, input);
+        match format {
+            Format::Separated(separator) => RecordStream::Csv(CsvStream::new(stream, separator)),
+            _ => RecordStream::Stream(stream),
+        }
+    }
+
+    fn stream(&mut self) -> &mut Stream {
+        match self {
+            RecordStream::Stream(stream) => stream,
+            RecordStream::Csv(csv) => csv.stream(),
+        }
+    }
+
+    fn seek(&mut self, to: Position, context: &Context<'_>) -> Result<()> {
+        match self {
+            _ if to.offset == 0 => Ok(()),
+            RecordStream::Stream(stream) => stream.seek(to, context),
+            RecordStream::Csv(csv) => csv.seek(to, context),
+        }
+    }
+
+    fn next<'a>(&mut self, context: &Context<'_>) -> Result<(Content<'a>, Skipped)> {
+        let content = match self {
+            RecordStream::Stream(stream) => stream.next(context)?,
+            RecordStream::Csv(csv) => csv.next(context)?,
+        };
+        Ok((content, std::mem::take(&mut self.stream().skipped)))
+    }
+}
+
+/// How much of a source was read.
+pub(super) struct Progress<'a> {
+    /// Where it is stored; None for a pipe.
+    pub storage: Option<Arc<dyn Storage>>,
+    pub source: Option<&'a Source>,
+    /// Stored bytes that were read; and how many of those are in the weights of blocks.
+    pub passed: Arc<AtomicU64>,
+    weighed: u64,
+}
+
+impl<'a> Progress<'a> {
+    pub fn new(storage: Option<Arc<dyn Storage>>, source: Option<&'a Source>) -> Self {
+        Progress { storage, source, passed: Arc::default(), weighed: 0 }
+    }
+
+    /// Bytes read since the last call.
+    fn weight(&mut self) -> u64 {
+        let size = self.storage.as_ref().map_or(u64::MAX, |storage| storage.size());
+        let weight = self.passed.load(Relaxed).min(size).saturating_sub(self.weighed);
+        self.weighed += weight;
+        weight
+    }
+
+    /// The last block of the source, which must not have changed.
+    fn last(&mut self, content: Content<'a>, skipped: Skipped) -> Result<Cut<'a>> {
+        let weight = match &self.storage {
+            Some(storage) => {
+                self.source.map_or(Ok(()), |source| storage.check(source))?;
+                storage.size().saturating_sub(self.weighed)
+            }
+            None => self.weight(),
+        };
+        Ok(Cut { content, after: Position::default(), ends_source: true, weight, skipped })
+    }
+}
+
+pub(super) struct OneStream<'a> {
+    records: RecordStream,
+    progress: Progress<'a>,
+    /// Where to begin, until that was done.
+    from: Option<Position>,
+}
+
+impl<'a> OneStream<'a> {
+    pub fn new(
+        name: &str,
+        format: Format,
+        input: ByteStream,
+        progress: Progress<'a>,
+        from: Position,
+    ) -> Self {
+        OneStream {
+            records: RecordStream::new(name.to_owned(), format, input),
+            progress,
+            from: Some(from),
+        }
+    }
+
+    /// The next block, or None after the one that ends the source.
+    pub fn next(&mut self, context: &Context<'_>) -> Result<Option<Cut<'a>>> {
+        if self.records.stream().over {
+            return Ok(None);
+        }
+        if let Some(from) = self.from.take() {
+            self.records.seek(from, context)?;
+        }
+        let (content, skipped) = self.records.next(context)?;
+        let stream = self.records.stream();
+        if stream.over {
+            return self.progress.last(content, skipped).map(Some);
+        }
+        let (after, weight) = (stream.at, self.progress.weight());
+        Ok(Some(Cut { content, after, ends_source: false, weight, skipped }))
+    }
+}
+
+pub(super) enum Archive {
+    Tar(Tar),
+    Zip(Zip),
+    /// It could not be opened; the error is reported when the first member is asked for.
+    Failed(Option<io::Error>),
+}
+
+impl Archive {
+    fn next(&mut self) -> io::Result<Option<Member>> {
+        match self {
+            Archive::Tar(tar) => tar.next(),
+            Archive::Zip(zip) => zip.next(),
+            Archive::Failed(error) => error.take().map_or(Ok(None), Err),
+        }
+    }
+}
+
+/// The members of an archive.
+pub(super) struct Members<'a> {
+    name: &'a str,
+    archive: Archive,
+    progress: Progress<'a>,
+    /// Where to begin, until that was done.
+    from: Option<Position>,
+    /// The number of the current member, or of the next.
+    part: u64,
+    open: Option<RecordStream>,
+    /// Whether the open member is itself compressed.
+    is_compressed: bool,
+    compressed: MemberTotal,
+    over: bool,
+}
+
+impl<'a> Members<'a> {
+    pub fn new(name: &'a str, archive: Archive, progress: Progress<'a>, from: Position) -> Self {
+        let size = progress.storage.as_ref().map(|storage| storage.size());
+        let compressed = MemberTotal::new(Arc::clone(&progress.passed), size);
+        Members {
+            name,
+            archive,
+            progress,
+            from: Some(from),
+            part: 0,
+            open: None,
+            is_compressed: false,
+            compressed,
+            over: false,
+        }
+    }
+
+    /// Opens the next member, or passes over it if it is not read; false at the end.
+    fn open_next(&mut self, context: &Context<'_>, skipped: &mut Skipped) -> Result<bool> {
+        let reading = context.reading;
+        let Member { name, is_empty, content } = match self.archive.next() {
+            Ok(Some(member)) => member,
+            Ok(None) => return Ok(false),
+            Err(error) => {
+                let failure = ReadFailure::of_io(error);
+                failure.settle(reading, skipped, || self.name.to_owned())?;
+                return Ok(false);
+            }
+        };
+        match reading.choice.of(&name) {
+            Chosen::Included => {}
+            Chosen::Open if !(is_about(&name) || (is_empty && Kind::named(&name).is_none())) => {}
+            chosen => {
+                // Only members that no glob of the caller excludes are reported.
+                if chosen == Chosen::Open {
+                    skipped.add(STRAY, 1);
+                }
+                self.part += 1;
+                return Ok(true);
+            }
+        }
+        let kind = Kind::of_name(&name);
+        let name = format!("{}: {name}", self.name);
+        if !matches!(kind.format, Format::Text | Format::Jsonl | Format::Separated(_)) {
+            self.part += 1;
+            let report = || {
+                (format!("{name}: {kind} inside an archive is not read"), "unpack the outer one")
+            };
+            reading.fault(Fault::NotText, skipped, report)?;
+            return Ok(true);
+        }
+        self.is_compressed = !kind.is_plain();
+        let content = if self.is_compressed {
+            let content = decompress_member(content, kind.compression, reading);
+            self.compressed.guard(content, reading)
+        } else {
+            content
+        };
+        self.open = Some(RecordStream::new(name, kind.format, content));
+        Ok(true)
+    }
+
+    /// Goes to a position at which a block once ended.
+    fn seek(&mut self, to: Position, context: &Context<'_>) -> Result<()> {
+        // What was skipped before this position was counted when it was first read.
+        let mut counted = Skipped::default();
+        while self.part < to.part {
+            if !self.open_next(context, &mut counted)? {
+                self.over = true;
+                return Ok(());
+            }
+            if let Some(mut records) = self.open.take() {
+                if self.is_compressed {
+                    // Its bytes are part of the total, as they were the first time.
+                    records.stream().drain();
+                }
+                self.part += 1;
+            }
+        }
+        if to.offset > 0
+            && self.open_next(context, &mut counted)?
+            && let Some(records) = &mut self.open
+        {
+            records.seek(to, context)?;
+        }
+        Ok(())
+    }
+
+    /// The next block, or None after the one that ends the source.
+    pub fn next(&mut self, context: &Context<'_>) -> Result<Option<Cut<'a>>> {
+        if let Some(from) = self.from.take() {
+            self.seek(from, context)?;
+        }
+        if self.over {
+            return Ok(None);
+        }
+        let mut skipped = Skipped::default();
+        loop {
+            let Some(records) = &mut self.open else {
+                if self.open_next(context, &mut skipped)? {
+                    continue;
+                }
+                self.over = true;
+                return self.progress.last(Content::Nothing, skipped).map(Some);
+            };
+            let (content, mut more) = records.next(context)?;
+            skipped.take(&mut more);
+            let mut after = Position { part: self.part, ..records.stream().at };
+            if records.stream().over {
+                self.part += 1;
+                self.open = None;
+                after = Position { part: self.part, ..Position::default() };
+            }
+            if matches!(content, Content::Nothing) && skipped.is_empty() {
+                continue;
+            }
+            let weight = self.progress.weight();
+            return Ok(Some(Cut { content, after, ends_source: false, weight, skipped }));
+        }
+    }
+}
