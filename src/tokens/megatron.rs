@@ -16,8 +16,8 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use super::append::Append;
-use super::manifest::Dtype;
 use super::npy;
+use super::plan::Dtype;
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
 
