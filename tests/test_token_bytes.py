@@ -15,6 +15,7 @@ import pytest
 
 import bytemill
 from bytemill import Corpus
+from bytemill.engines import Local
 
 EOT = "<|endoftext|>"
 MERGES = [
@@ -121,3 +122,5 @@ def test_the_bytes_are_what_they_were(
 ) -> None:
     monkeypatch.chdir(folder)
     assert encode(tmp_path / "out", CASES[name]) == EXPECTED[name]
+    small = Local(unit_size=70_000, block_size=9_000)
+    assert encode(tmp_path / "small", CASES[name], engine=small) == EXPECTED[name]
