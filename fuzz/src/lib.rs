@@ -11,11 +11,8 @@ use bytemill::corpus::{
     Context, Cutter, GivenBytes, Giver, InOrder, Input, Inputs, Kind, OnError, Pipe, Place,
     Position, Reading, Scratch, Source, Storage, StretchEnd, Text, Unpacked,
 };
-use bytemill::counts::Counts;
 use bytemill::error::{Error, Result};
 use bytemill::job::{Job, Phase};
-use bytemill::learn::learn;
-use bytemill::{Tokenizer, merges};
 
 /// A file in memory.
 #[derive(Debug)]
@@ -274,15 +271,4 @@ pub fn edit(data: &[u8], edits: &[(u16, u8, Vec<u8>)]) -> Vec<u8> {
         data.splice(start..end, new.iter().copied());
     }
     data
-}
-
-/// A tokenizer with a few merges and a special token.
-pub fn small_tokenizer() -> Tokenizer {
-    let specials = ["<|end|>".to_owned()];
-    let cutter = Cutter::new(&["gpt2"], &specials).expect("a cutter");
-    let mut counts = Counts::new(cutter, 1);
-    counts.add_texts(&[b"the cat sat on the mat, the cats sat"], &job()).expect("counts");
-    let options = merges::Options { threads: 1, ..Default::default() };
-    let spec = learn(&mut counts, 270, &specials, 1, &options, &job()).expect("merges");
-    Tokenizer::new(&spec).expect("a tokenizer")
 }

@@ -35,7 +35,6 @@ mod writer;
 
 pub use assembly::{Content, Recipe, assemble};
 pub use encode::{Range, Written, encode_range};
-pub use megatron::SMALL_VOCAB;
 pub use parts::{Part, Share, deal};
 pub use plan::{Dtype, Format, Plan};
 pub use sources::compare;
