@@ -21,7 +21,7 @@ import shutil
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,9 +71,8 @@ class Workshop:
     block_size: int | None = None
 
     def check(self) -> None:
-        """Raises an error if the work was given up."""
-        begun = read_record(self.partial / "plan.json")
-        if begun is None or Plan.of(begun).id != self.plan.id:
+        """Raises an error if the work was given up: then other work may be done there."""
+        if not self.folder.is_dir():
             raise TokensError(f"{self.partial}: this work was given up")
 
     @contextlib.contextmanager
@@ -156,8 +155,7 @@ def encode_part(
     record = workshop.folder / f"{unit.number:06}.json"
 
     def make() -> dict[str, Any]:
-        # Splits and shards are decided when all parts are known.
-        plan = _PartPlan(workshop.plan, f"{unit.number:06}")
+        plan = _PartPlan.make(workshop.plan, f"{unit.number:06}")
         with workshop.scratch() as scratch:
             written = _native.encode_range(
                 tokenizer, unit.inputs(), json.dumps(unit.sources), plan, scratch,
@@ -174,16 +172,20 @@ def encode_part(
     return unit.number, facts
 
 
-class _PartPlan:
-    """The plan of the parts of a unit."""
+@dataclass(frozen=True)
+class _PartPlan(Plan):
+    """The plan of the parts of a unit: splits and shards are decided when all parts are known."""
 
-    def __init__(self, plan: Plan, stem: str) -> None:
-        changed = {"val_fraction": None, "shuffle": False, "shard_tokens": PART_TOKENS}
-        self._plan = replace(plan, format="npy", sources=[], **changed)  # type: ignore[arg-type]
-        self.stems = [stem]
+    stem: str
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._plan, name)
+    @classmethod
+    def make(cls, plan: Plan, stem: str) -> _PartPlan:
+        fields = vars(plan) | {"format": "npy", "shard_tokens": PART_TOKENS}
+        return cls(**fields | {"val_fraction": None, "shuffle": False, "stem": stem})
+
+    @property
+    def stems(self) -> list[str]:
+        return [self.stem]
 
 
 def check_unit(record: dict[str, Any], unit: Unit, path: Path) -> None:
