@@ -249,7 +249,7 @@ def test_killed_anywhere_and_resumed(
         time.sleep(took * (number + 1) / 20)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        midway += (tmp_path / "disturbed" / ".partial" / "journal.jsonl").exists()
+        midway += (tmp_path / "disturbed" / ".partial" / "plan.json").exists()
     assert start(tmp_path / "disturbed").wait() == 0
     assert midway > 0
     whole = soak_tokens.content(tmp_path / "disturbed")
