@@ -74,10 +74,4 @@ pub mod internals {
     pub mod pattern {
         pub use crate::text::pattern::{NAMES, Pattern, tiktoken_regex};
     }
-
-    pub mod tokens {
-        pub use crate::tokens::{
-            Existing, Format, Manifest, Manner, Options, encode_files, verify,
-        };
-    }
 }

@@ -23,23 +23,21 @@ from typing import Any
 
 import bytemill
 
-# The work as a process of its own, with a journal that is written as often as can be.
+# The work as a process of its own, in many small units.
 WORK = """
-import json, pathlib, sys
+import json, sys
 import bytemill
-from bytemill import _native, encoding
+from bytemill.engines import Local
 tokenizer = bytemill.Tokenizer.load(sys.argv[1])
-paths, out, plan = json.loads(sys.argv[2]), pathlib.Path(sys.argv[3]), json.loads(sys.argv[4])
-plan |= {"end_of_text": "<|endoftext|>", "tokenizer_file": tokenizer.write("huggingface")[0]}
+paths, out, plan = json.loads(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
+engine = Local(unit_size=20_000, block_size=4000)
 print("begin", flush=True)
-with encoding.writing(out):
-    _native.encode_files(tokenizer, paths, out, **plan)
+tokenizer.encode_files(paths, out, threads=2, engine=engine, progress=False, **plan)
 """
-MANNER = {"threads": 2, "chunk_size": 4000, "journal_every": 0}
 
 
 def command(tokenizer: Path, paths: list[str], out: Path, plan: dict[str, Any]) -> list[str]:
-    arguments = [str(tokenizer), json.dumps(paths), str(out), json.dumps(plan | MANNER)]
+    arguments = [str(tokenizer), json.dumps(paths), str(out), json.dumps(plan)]
     return [sys.executable, "-c", WORK, *arguments]
 
 
@@ -52,13 +50,13 @@ def killed(
 ) -> int:
     """Holds killed and resumed work to undisturbed work; gives how often it was killed midway."""
     undisturbed, disturbed = folder / "undisturbed", folder / "disturbed"
-    process = begun(command(tokenizer, paths, undisturbed, plan | {"existing": "refuse"}))
+    process = begun(command(tokenizer, paths, undisturbed, plan))
     began = time.perf_counter()
     assert process.wait() == 0
     took = time.perf_counter() - began
     chance = random.Random(seed)
     midway = 0
-    resume = command(tokenizer, paths, disturbed, plan | {"existing": "resume"})
+    resume = command(tokenizer, paths, disturbed, plan | {"resume": True})
     for _ in range(n_kills):
         process = begun(resume)
         time.sleep(chance.uniform(0, 0.8) * took)

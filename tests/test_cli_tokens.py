@@ -292,7 +292,7 @@ def test_what_is_not_a_regular_file_does_not_hang(data: Path, saved: Path, kind:
         "tokens/shard-00000.docs.npy": ["verify tokens", "decode tokens"],
         "tokens/tokenizer.json": ["verify tokens", "decode tokens",
                                   "inspect tokens/tokenizer.json"],
-        "tokens/.partial/journal.jsonl": ["encode data -t T -o tokens --resume"],
+        "tokens/.partial/plan.json": ["encode data -t T -o tokens --resume"],
         "a.counts": ["train-tokenizer --counts a.counts -o t.json", "count data -o a.counts "
                      "--resume"],
     }  # fmt: skip

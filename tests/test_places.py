@@ -208,13 +208,13 @@ def test_generators_are_encoded(tmp_path: Path, tokenizer: bytemill.Tokenizer) -
 WORK = """
 import sys
 import bytemill
-from bytemill import Corpus, _native
+from bytemill import Corpus
+from bytemill.engines import Local
 tokenizer = bytemill.Tokenizer.load(sys.argv[1])
 print("begin", flush=True)
 corpus = Corpus(sys.argv[3:], on_error="skip")
-_native.encode_files(tokenizer, corpus.inputs(), sys.argv[2], format="shards", dtype=None,
-    shard_tokens=5000, end_of_text="<|endoftext|>", append_eot=True, val_fraction=None,
-    shuffle=False, seed=0, existing="resume", threads=2, chunk_size=2000, journal_every=0)
+tokenizer.encode_files(corpus, sys.argv[2], shard_tokens=5000, resume=True, threads=2,
+    engine=Local(unit_size=20_000, block_size=2000), progress=False)
 """
 
 
@@ -249,7 +249,7 @@ def test_killed_anywhere_and_resumed(
         time.sleep(took * (number + 1) / 20)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        midway += (tmp_path / "disturbed" / ".partial" / "journal.jsonl").exists()
+        midway += (tmp_path / "disturbed" / ".partial" / "plan.json").exists()
     assert start(tmp_path / "disturbed").wait() == 0
     assert midway > 0
     whole = soak_tokens.content(tmp_path / "disturbed")

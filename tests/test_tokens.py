@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import bytemill
 import generated
-from bytemill import Tokens, _native
+from bytemill import Tokens
+from bytemill.engines import Local
 
 EOT = "<|endoftext|>"
 # Merges among the letters that the texts have many of, and overlapping special tokens.
@@ -96,29 +97,24 @@ plans = st.fixed_dictionaries(
     texts=st.lists(generated.file_data, min_size=1, max_size=5),
     plan=plans,
     threads=st.integers(1, 3),
-    chunk_size=st.integers(1, 80),
+    block_size=st.integers(1, 80),
+    unit_size=st.sampled_from([15, 60, 200_000]),
 )
 @example(
     texts=[b"", b"the", b"", b"the" + EOT.encode()],
     plan={"format": "shards", "dtype": None, "shard_tokens": 1, "append_eot": False,
           "val_fraction": None, "shuffle": False, "seed": 0},
-    threads=2, chunk_size=1,
+    threads=2, block_size=1, unit_size=15,
 )  # fmt: skip
 def test_equals_the_obvious_way(
-    texts: list[bytes], plan: dict[str, Any], threads: int, chunk_size: int
+    texts: list[bytes], plan: dict[str, Any], threads: int, block_size: int, unit_size: int
 ) -> None:
+    assume(any(texts))
     with tempfile.TemporaryDirectory() as name:
         paths, out = write(Path(name), texts), Path(name, "tokens")
-        _native.encode_files(
-            TOKENIZER,
-            [str(path) for path in paths],
-            out,
-            end_of_text=EOT,
-            existing="refuse",
-            threads=threads,
-            chunk_size=chunk_size,
-            journal_every=0,
-            **plan,
+        engine = Local(unit_size=unit_size, block_size=block_size)
+        TOKENIZER.encode_files(
+            paths, out, eot=EOT, threads=threads, engine=engine, progress=False, **plan
         )
         assert bytemill.verify_tokens(out, TOKENIZER, paths, progress=False) == []
         splits = expected(texts, plan)

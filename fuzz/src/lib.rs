@@ -6,14 +6,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use bytemill::Tokenizer;
 use bytemill::internals::Cutter;
 use bytemill::internals::corpus::{
     Context, InOrder, Input, Inputs, Kind, Location, OnError, Pipe, Position, Reading, Scratch,
     Source, Storage, StretchEnd, Text,
 };
-use bytemill::internals::counts::Counts;
-use bytemill::internals::learning::{Target, learn};
 use bytemill::internals::{Job, Phase};
 use bytemill::{Error, Result};
 
@@ -269,14 +266,4 @@ pub fn edit(data: &[u8], edits: &[(u16, u8, Vec<u8>)]) -> Vec<u8> {
         data.splice(start..end, new.iter().copied());
     }
     data
-}
-
-/// A tokenizer with a few merges and a special token.
-pub fn small_tokenizer() -> Tokenizer {
-    let specials = ["<|end|>".to_owned()];
-    let cutter = Cutter::new(&["gpt2"], &specials).expect("a cutter");
-    let mut counts = Counts::new(cutter, 1);
-    counts.add_texts(&[b"the cat sat on the mat, the cats sat"], &job()).expect("counts");
-    let spec = learn(&mut counts, &Target::new(270, &specials), &job()).expect("merges");
-    Tokenizer::new(&spec).expect("a tokenizer")
 }

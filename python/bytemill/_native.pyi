@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from os import PathLike
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
@@ -260,70 +260,45 @@ def learn(
     progress: ProgressCallback | None = None,
 ) -> Core: ...
 def tokens_by_size(core: Core, counts: Counts, /) -> npt.NDArray[np.uint64]: ...
-def encode_files(
+def encode_range(
     core: Core,
-    paths: Sequence[str] | Inputs,
-    out: str | PathLike[str],
+    inputs: Sequence[str] | Inputs,
+    sources: str,
+    plan: Any,
+    directory: str | PathLike[str],
     *,
-    format: str,
-    dtype: str | None,
-    shard_tokens: int,
-    end_of_text: str | None,
-    append_eot: bool,
-    val_fraction: float | None,
-    shuffle: bool,
-    seed: int,
-    existing: str,
-    tokenizer_file: bytes | None = None,
+    open: str = "[]",
+    is_last: bool = True,
     threads: int | None = None,
+    block_size: int | None = None,
     progress: ProgressCallback | None = None,
-    chunk_size: int | None = None,
-    journal_every: int | None = None,
-) -> None: ...
-
-@final
-class Assembly:
-    """A directory of tokens that several processes make, for the one that directs them."""
-
-    @staticmethod
-    def begin(
-        core: Core,
-        paths: Sequence[str] | Inputs,
-        out: str | PathLike[str],
-        *,
-        format: str,
-        dtype: str | None,
-        shard_tokens: int,
-        end_of_text: str | None,
-        append_eot: bool,
-        val_fraction: float | None,
-        shuffle: bool,
-        seed: int,
-        existing: str,
-        tokenizer_file: bytes | None = None,
-    ) -> Assembly | None: ...
-    @property
-    def id(self) -> str: ...
-    def commit(self, n_shards: Sequence[int], text_bytes: int, skipped: dict[str, int]) -> None: ...
-
-def part_facts(part: str | PathLike[str], /) -> tuple[int, int, int, dict[str, int]]: ...
+) -> str: ...
 def deal_part(
-    partial: str | PathLike[str], id: str, part: str | PathLike[str], first: int, bits: int, /
+    plan: Any,
+    part: Any,
+    outputs: Sequence[str],
+    bits: int,
+    progress: ProgressCallback | None = None,
 ) -> list[list[tuple[int, int]]]: ...
 def assemble_shard(
-    partial: str | PathLike[str],
-    id: str,
-    split: int,
-    number: int,
-    parts: Sequence[tuple[str, int]],
-    buckets: tuple[int, int, int] | None,
-    before: tuple[int, int],
-    /,
-) -> None: ...
-def open_manifest(directory: str | PathLike[str], /) -> str: ...
-def verify_tokens(
+    plan: Any,
+    source: Any,
     directory: str | PathLike[str],
-    core: Core | None = None,
-    sources: Sequence[str] | Inputs | None = None,
     progress: ProgressCallback | None = None,
-) -> list[str]: ...
+) -> str: ...
+def check_shard(
+    directory: str | PathLike[str],
+    plan: Any,
+    shard: str,
+    core: Core | None = None,
+    progress: ProgressCallback | None = None,
+) -> tuple[list[str], int]: ...
+def compare_with_sources(
+    directory: str | PathLike[str],
+    plan: Any,
+    splits: str,
+    core: Core,
+    inputs: Sequence[str] | Inputs,
+    text_bytes: int | None,
+    progress: ProgressCallback | None = None,
+) -> str | None: ...

@@ -30,8 +30,9 @@ class ProgressEvent:
 
     Attributes:
         phase: `"count"` and then `"merge"` when a tokenizer is learnt, `"gather"` in between when
-            counts are merged from disk, `"compare"`; `"encode"`, with `"shuffle"` behind it if
-            documents are shuffled and `"write"` on a cluster, and `"verify"` for tokens on disk;
+            counts are merged from disk, `"compare"`; `"encode"`, then `"shuffle"` if
+            documents are shuffled, then `"write"` if they are or on a cluster, and `"verify"` for
+            tokens on disk;
             `"evaluate"`, `"overlap"`, `"sweep"`, `"export"` and `"import"` of language models.
         done: bytes of text in the phases `count`, `encode` and `compare`, merges in `merge`, tokens
             when models are evaluated, steps in sweeps, bytes of files in the others.

@@ -1,7 +1,7 @@
 """Tokens on disk: a directory of ids as one sequence, over memory maps.
 
-Rust reads and checks the manifest; what is here are views. A file is mapped when it is first
-looked at, so opening costs the same whether there are ten tokens or a trillion.
+What is here are views. A file is mapped when it is first looked at, so opening costs the same
+whether there are ten tokens or a trillion.
 """
 
 from __future__ import annotations
@@ -10,16 +10,20 @@ import bisect
 import json
 import operator
 import os
+import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from . import _files, _native
-from .corpus import CorpusLike, resolve
+from .corpus import Corpus, CorpusLike, resolve
 from .errors import ConfigError, TokenizerError, TokensError
-from .progress import ProgressOption, reporter
+from .progress import ProgressOption, Report, reporter
+from .token_manifest import files, open_manifest, whole_manifest
+from .token_plan import Plan, check_fingerprint
 
 if TYPE_CHECKING:
     # Where it is used it is imported there: whoever imports bytemill may need none of this.
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ._native import Core
+    from .places import Entry
     from .tokenizer import Tokenizer
 
 __all__ = ["Documents", "Tokens", "verify_tokens"]
@@ -61,7 +66,7 @@ class Tokens:
         import numpy as np
 
         self.path = Path(path)
-        self.manifest: dict[str, Any] = json.loads(_native.open_manifest(self.path))
+        self.manifest: dict[str, Any] = open_manifest(self.path)
         entry = self._choose(split)
         self.split: str = entry["name"]
         self.dtype = np.dtype(self.manifest["dtype"]).newbyteorder("<")
@@ -222,12 +227,7 @@ class Tokens:
 
     def check_tokenizer(self, tokenizer: Core) -> None:
         """Raises a `TokensError` unless the ids are of this tokenizer."""
-        if tokenizer.fingerprint != self.fingerprint:
-            raise TokensError(
-                f"{self.path}: made with the tokenizer {self.fingerprint[:12]}…, "
-                f"not with {tokenizer.fingerprint[:12]}…",
-                "use the tokenizer that the tokens were made with, or encode again",
-            )
+        check_fingerprint(self.path, self.fingerprint, tokenizer.fingerprint)
 
     def decode(self, tokenizer: Core | None = None) -> Iterator[bytes]:
         """The text in parts: without the end-of-texts that were appended, byte for byte.
@@ -395,6 +395,124 @@ def verify_tokens(
             for byte. Needs the tokenizer.
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
     """
-    inputs = None if source is None else resolve(source).inputs()
+    entries = None if source is None else (resolve(source), resolve(source).entries())
     with reporter(progress) as report:
-        return _native.verify_tokens(path, tokenizer, inputs, report)
+        return _Verification(Path(path), tokenizer, report).run(entries)
+
+
+class _Verification:
+    """Checks a directory of tokens; the loops over ids are in Rust."""
+
+    def __init__(self, path: Path, tokenizer: Core | None, report: Report) -> None:
+        self._path, self._tokenizer, self._report = path, tokenizer, report
+        self._manifest = whole_manifest(path)
+        self._plan = Plan.of(self._manifest)
+        self._problems: list[str] = []
+        # Bytes of files, and of text that is compared.
+        self._done = self._total = 0
+        if tokenizer is not None:
+            check_fingerprint(path, self._plan.tokenizer["fingerprint"], tokenizer.fingerprint)
+
+    def run(self, source: tuple[Corpus, list[Entry]] | None) -> list[str]:
+        manifest, plan = self._manifest, self._plan
+        carried = manifest.get("tokenizer_file")
+        if source is not None and self._tokenizer is None and carried is None:
+            raise ConfigError(
+                "to compare with the source, the tokenizer is needed",
+                "give it as well: these tokens do not carry it",
+            )
+        self._total = sum(size for _, size in files(manifest))
+        if source is not None:
+            text_bytes = manifest.get("text_bytes")
+            sizes = sum(entry["size"] for entry in plan.sources)
+            self._total += sizes if text_bytes is None else text_bytes
+        if carried is not None:
+            self._check_tokenizer_file(carried)
+        for split in manifest["splits"]:
+            self._check_split(split)
+        # Ids that are damaged would only be found again.
+        if self._tokenizer is not None and source is not None and not self._problems:
+            self._compare(self._tokenizer, *source)
+        return self._problems
+
+    def _check_tokenizer_file(self, file: dict[str, Any]) -> None:
+        """Checks the tokenizer in the directory, which then serves if none was given."""
+        name, path = file["file"], self._path / file["file"]
+        try:
+            found = _files.regular(path, TokensError).stat().st_size
+            data = path.read_bytes() if found == file["bytes"] else b""
+        except TokensError:
+            self._problems.append(f"{name}: not a regular file")
+            return
+        except OSError as error:
+            self._problems.append(f"{name}: {error.strerror}")
+            return
+        self._done += len(data)
+        if found != file["bytes"]:
+            self._problems.append(f"{name}: {found} bytes, not {file['bytes']}")
+        elif f"{zlib.crc32(data):08x}" != file["crc32"]:
+            self._problems.append(f"{name}: the checksum does not match")
+        else:
+            self._check_carried(name, data)
+
+    def _check_carried(self, name: str, data: bytes) -> None:
+        try:
+            carried = _native.Core.read("huggingface", [(name, data)], [], [])
+        except TokenizerError as error:
+            self._problems.append(f"{name}: {error.message.splitlines()[0]}")
+            return
+        if carried.fingerprint != self._plan.tokenizer["fingerprint"]:
+            self._problems.append(f"{name}: not the tokenizer that the manifest names")
+        elif self._tokenizer is None:
+            self._tokenizer = carried
+
+    def _check_split(self, split: dict[str, Any]) -> None:
+        plan, before, unended = self._plan, len(self._problems), 0
+        for shard in split["shards"]:
+            problems, n = _native.check_shard(
+                self._path, plan, json.dumps(shard), self._tokenizer, self._watch
+            )
+            self._problems += problems
+            unended += n
+            parts = (shard, shard["docs"], shard.get("index") or {"bytes": 0})
+            self._done += sum(part["bytes"] for part in parts)
+        # A text may do without an end-of-text; so may each record.
+        texts = all("format" not in source for source in plan.sources)
+        allowed = 0 if plan.append_eot else len(plan.sources) if texts else unended
+        if plan.end_of_text is not None and unended > allowed and len(self._problems) == before:
+            self._problems.append(
+                f"{split['name']}: {unended} documents do not end in an end-of-text, "
+                f"where {allowed} may"
+            )
+
+    def _compare(self, tokenizer: Core, corpus: Corpus, entries: list[Entry]) -> None:
+        """Decodes all documents, and compares them with the sources, read as they were."""
+        manifest, sources = self._manifest, self._plan.sources
+        if len(entries) != len(sources):
+            self._problems.append(
+                f"{len(entries)} sources were given, but the tokens are of {len(sources)}"
+            )
+            return
+        as_then = [
+            replace(
+                entry,
+                format=source.get("format") or "text",
+                range=tuple(source["range"]) if source.get("range") else None,
+            )
+            for entry, source in zip(entries, sources)
+        ]
+        if self._plan.reading is not None:
+            corpus = Corpus((), **self._plan.reading)
+        difference = _native.compare_with_sources(
+            self._path,
+            self._plan,
+            json.dumps(manifest["splits"]),
+            tokenizer,
+            corpus.inputs(as_then),
+            manifest.get("text_bytes"),
+            self._watch,
+        )
+        self._problems += [] if difference is None else [difference]
+
+    def _watch(self, phase: str, n: int, of: int | None) -> None:
+        self._report(phase, self._done + n, self._total)

@@ -115,13 +115,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(corpus::not_text, module)?)?;
     module.add_function(wrap_pyfunction!(counts::learn, module)?)?;
     module.add_function(wrap_pyfunction!(counts::tokens_by_size, module)?)?;
-    module.add_function(wrap_pyfunction!(tokens::encode_files, module)?)?;
-    module.add_class::<tokens::Assembly>()?;
-    module.add_function(wrap_pyfunction!(tokens::part_facts, module)?)?;
+    module.add_function(wrap_pyfunction!(tokens::encode_range, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::deal_part, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::assemble_shard, module)?)?;
-    module.add_function(wrap_pyfunction!(tokens::open_manifest, module)?)?;
-    module.add_function(wrap_pyfunction!(tokens::verify_tokens, module)?)?;
+    module.add_function(wrap_pyfunction!(tokens::check_shard, module)?)?;
+    module.add_function(wrap_pyfunction!(tokens::compare_with_sources, module)?)?;
     module.add_class::<tokenizer::Core>()?;
     module.add_class::<tokenizer::Stream>()?;
     module.add_class::<corpus::Inputs>()?;

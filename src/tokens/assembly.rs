@@ -1,193 +1,82 @@
-//! Parts that were encoded apart → the shards of the whole, each made by whoever has time.
+//! Parts → a shard.
 //!
-//! Where a shard begins depends on the ids of all that comes before, which nobody knows before all
-//! of it is encoded. So work that is divided among machines has two rounds: parts are encoded; then,
-//! as their sizes are known, every shard is copied together from the parts that its ids lie in.
-//! Whoever directs the work sees numbers only.
-//!
-//! ```text
-//! .partial/journal.jsonl      the plan
-//! .partial/parts-…/            see `parts`
-//! .partial/shard-00000.npy    as it will be, once shard-00000.json says what is in it
-//! ```
-//!
-//! What is made of one shard is put in place by renaming, so however often that is done, by however
-//! many, it is there once. The result is that of [`encode_files`](super::encode_files), to the byte.
+//! Where a shard begins depends on the number of ids before it, which is known once all parts are
+//! encoded. Every shard is then copied from the parts that its ids lie in, independently of the
+//! others: without shuffling as they stand, with it bucket by bucket, each sorted in memory.
 
-use std::fs;
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use super::append::sync_directory;
-use super::directory::{Directory, Existing, Task};
-use super::journal::Journal;
-use super::manifest::{Manifest, Plan, Split};
-use super::order::Order;
-use super::parts::{self, BLOCK, Share, Stretch};
-use super::shards::SplitWriter;
-use super::{Options, plan};
+use super::npy;
+use super::parts::{self, Part, Share, Stretch};
+use super::plan::Plan;
+use super::writer::{OpenShard, Split, SplitWriter};
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
-use crate::corpus::{Inputs, Skipped};
-use crate::tokenizer::encode::Tokenizer;
 
-/// A directory of tokens in the making, for whoever directs the work.
-#[derive(Debug)]
-pub struct Assembly {
-    directory: Directory,
-    plan: Plan,
-    tokenizer_file: Option<Vec<u8>>,
-}
+/// Buckets up to this size are read at once. Larger ones have documents of many megabytes, which
+/// are copied one by one.
+const MAX_BUCKET_BYTES: u64 = 128 << 20;
 
-impl Assembly {
-    /// Takes a directory, which no other work may be done in meanwhile; None if what is asked for is there already.
-    pub fn begin(
-        tokenizer: &Tokenizer,
-        inputs: &Inputs,
-        out: &Path,
-        options: &Options,
-        existing: Existing,
-    ) -> Result<Option<Self>> {
-        let plan = plan(tokenizer, inputs, options)?;
-        let (directory, task) = Directory::take(out, &plan, existing)?;
-        match task {
-            Task::Nothing => return Ok(None),
-            Task::Begin => drop(Journal::create(&directory.partial, &plan)?),
-            Task::GoOn => {}
-        }
-        let tokenizer_file = options.tokenizer_file.clone();
-        Ok(Some(Assembly { directory, plan, tokenizer_file }))
-    }
-
-    /// Where unfinished files are.
-    pub fn partial(&self) -> &Path {
-        &self.directory.partial
-    }
-
-    /// What tells this work from other in the same place.
-    pub fn id(&self) -> String {
-        parts::plan_id(&self.plan)
-    }
-
-    /// Writes the manifest of so many shards of each split, which are all there, and moves
-    /// everything to its place.
-    pub fn commit(&self, n_shards: &[usize], text_bytes: u64, skipped: Skipped) -> Result<()> {
-        let mut splits = Vec::new();
-        for (number, (&name, &n)) in self.plan.splits().iter().zip(n_shards).enumerate() {
-            let mut sum = Split {
-                name: name.to_owned(),
-                tokens: 0,
-                documents: 0,
-                appended: Vec::new(),
-                shards: Vec::with_capacity(n),
-            };
-            for shard in 0..n {
-                let mut part =
-                    whole(self.partial(), &self.plan, number, shard).ok_or_else(|| {
-                        let stem = self.plan.stem(number, shard);
-                        Error::tokens(format!("{}: {stem} is missing", self.partial().display()))
-                    })?;
-                sum.tokens += part.tokens;
-                sum.documents += part.documents;
-                sum.appended.append(&mut part.appended);
-                sum.shards.append(&mut part.shards);
-            }
-            splits.push(sum);
-        }
-        let manifest = Manifest::new(self.plan.clone(), text_bytes, skipped, splits);
-        self.directory.finish(manifest, self.tokenizer_file.as_deref())
-    }
-}
-
-/// What makes up a shard.
+/// What a shard is made of.
 #[derive(Debug)]
 pub struct Recipe {
-    /// Which split it is of.
     pub split: usize,
-    /// Its number in that.
-    pub number: usize,
-    /// Parts in order, and how many documents end before each.
-    pub parts: Vec<(PathBuf, u64)>,
-    /// If documents are shuffled, the bits that make a bucket, the first and the last bucket.
-    pub buckets: Option<(u32, usize, usize)>,
-    /// How much of the split comes before the first part or bucket.
+    /// The number of the shard in its split.
+    pub number: u64,
+    pub content: Content,
+    /// How much of the split comes before the content.
     pub before: Share,
 }
 
-/// Makes a shard, unless it is there; `id` is that of the work.
-pub fn assemble(partial: &Path, id: &str, recipe: &Recipe, job: &Job) -> Result<()> {
-    let plan = parts::planned(partial, id)?;
+#[derive(Debug)]
+pub enum Content {
+    /// Parts in order.
+    Parts(Vec<Part>),
+    /// The buckets `first` to `last` of dealt parts.
+    Buckets { dealt: Vec<PathBuf>, bits: u32, first: usize, last: usize },
+}
+
+/// Makes a shard in `directory`; no file is synced.
+pub fn assemble(plan: &Plan, recipe: &Recipe, directory: &Path, job: &Job) -> Result<Split> {
     let Recipe { split, number, before, .. } = *recipe;
-    if whole(partial, &plan, split, number).is_some() {
-        return Ok(());
+    let open = OpenShard { number, ..OpenShard::default() };
+    let writer = SplitWriter::new(plan, split, directory, open)?;
+    let mut window = Window::new(writer, plan, number, before);
+    match &recipe.content {
+        Content::Parts(parts) => copy(plan, split, parts, &mut window, job)?,
+        Content::Buckets { dealt, bits, first, last } => {
+            for bucket in *first..=*last {
+                gather(plan, dealt, bucket, *bits, &mut window, job)?;
+            }
+        }
     }
-    let sidecar = sidecar(partial, &plan, split, number);
-    let folder = parts::unused_beside(&sidecar);
-    fs::create_dir(&folder).map_err(|e| Error::io(&folder, e))?;
-    let result = (|| {
-        let writer = SplitWriter::for_shard(&plan, split, number, &folder)?;
-        let mut window = Window::new(writer, &plan, number, before);
-        match recipe.buckets {
-            None => copy(&plan, recipe, &mut window, job)?,
-            Some(buckets) => gather(&plan, recipe, buckets, &mut window, job)?,
-        }
-        let (made, files) = window.finish(job)?;
-        for file in files {
-            file.sync_all().map_err(|e| Error::io(&folder, e))?;
-        }
-        for name in made.shards.iter().flat_map(|shard| shard.files().map(|(name, _)| name)) {
-            fs::rename(folder.join(name), partial.join(name)).map_err(|e| Error::io(&folder, e))?;
-        }
-        sync_directory(partial);
-        // Names and numbers always have a JSON form.
-        parts::write_whole(&sidecar, &serde_json::to_vec(&made).unwrap_or_default())
-    })();
-    // Empty, or of no use.
-    let _ = fs::remove_dir_all(&folder);
-    result
-}
-
-fn sidecar(partial: &Path, plan: &Plan, split: usize, number: usize) -> PathBuf {
-    partial.join(format!("{}.json", plan.stem(split, number)))
-}
-
-/// What is in a shard, if it is there.
-fn whole(partial: &Path, plan: &Plan, split: usize, number: usize) -> Option<Split> {
-    let data = fs::read(sidecar(partial, plan, split, number)).ok()?;
-    let made: Split = serde_json::from_slice(&data).ok()?;
-    let there = |(name, size): (&str, u64)| {
-        fs::metadata(partial.join(name)).is_ok_and(|metadata| metadata.len() == size)
-    };
-    let all = made.shards.iter().flat_map(|shard| shard.files()).all(there);
-    all.then_some(made)
+    window.finish(job)
 }
 
 /// Copies from parts as they are.
-fn copy(plan: &Plan, recipe: &Recipe, window: &mut Window<'_>, job: &Job) -> Result<()> {
-    let order = Order::new(plan.seed, plan.val_fraction);
-    let width = plan.dtype.width() as u64;
-    let mut block = Vec::new();
-    for (part, first) in &recipe.parts {
-        let manifest = parts::opened(part, plan)?;
-        let (path, header) = parts::ids_of(part, &manifest);
-        let failed = |e| Error::io(&path, e);
-        let (mut ids, mut at) = (parts::reader(&path, header)?, 0);
-        parts::for_each_stretch(part, &manifest, *first, |stretch| {
-            if order.split(stretch.number) != recipe.split {
+fn copy(
+    plan: &Plan,
+    split: usize,
+    parts: &[Part],
+    window: &mut Window<'_>,
+    job: &Job,
+) -> Result<()> {
+    let (order, width) = (plan.order(), plan.dtype.width() as u64);
+    for part in parts {
+        let (mut ids, mut at) = (parts::reader(&part.ids, npy::HEADER as u64)?, 0);
+        part.for_each_stretch(|stretch| {
+            if order.split(stretch.number) != split {
                 return Ok(());
             }
             let (skip, take) = window.wanted(stretch.tokens);
             if take > 0 {
                 let ahead = (stretch.at + skip - at) * width;
-                ids.seek_relative(ahead as i64).map_err(failed)?;
-                let mut left = take * width;
-                while left > 0 {
-                    job.check()?;
-                    block.resize(left.min(BLOCK) as usize, 0);
-                    ids.read_exact(&mut block).map_err(failed)?;
-                    window.writer.append(&block)?;
-                    left -= block.len() as u64;
-                }
+                ids.seek_relative(ahead as i64).map_err(|e| Error::io(&part.ids, e))?;
+                parts::copy(&mut ids, &part.ids, take * width, job, |some| {
+                    job.advance(some.len() as u64);
+                    window.writer.append(some)
+                })?;
                 at = stretch.at + skip + take;
             }
             window.pass(&stretch)
@@ -196,65 +85,82 @@ fn copy(plan: &Plan, recipe: &Recipe, window: &mut Window<'_>, job: &Job) -> Res
     Ok(())
 }
 
-/// Puts the documents of buckets into their order.
+/// Puts the documents of a bucket into their order.
 fn gather(
     plan: &Plan,
-    recipe: &Recipe,
-    (bits, first, last): (u32, usize, usize),
+    dealt: &[PathBuf],
+    bucket: usize,
+    bits: u32,
     window: &mut Window<'_>,
     job: &Job,
 ) -> Result<()> {
-    let order = Order::new(plan.seed, plan.val_fraction);
-    let width = plan.dtype.width();
-    let (mut ids, mut stretches) = (Vec::new(), Vec::new());
-    for bucket in first..=last {
-        ids.clear();
-        stretches.clear();
-        for (part, _) in &recipe.parts {
+    let (order, width) = (plan.order(), plan.dtype.width() as u64);
+    let (mut buckets, mut stretches, mut size) = (Vec::new(), Vec::new(), 0);
+    for (number, path) in dealt.iter().enumerate() {
+        job.check()?;
+        let bucket = parts::read_bucket(path, bucket, bits, width)?;
+        stretches.extend(bucket.stretches.iter().map(|s| (order.key(s.number), number, *s)));
+        // Where the ids are in the file, and where in memory.
+        buckets.push((path, bucket.start, size, bucket.tokens * width));
+        size += bucket.tokens * width;
+    }
+    // The stretches of a document in several parts stay in the order of the parts.
+    stretches.sort_by_key(|(key, _, stretch)| (*key, stretch.number));
+    let in_memory = size <= MAX_BUCKET_BYTES;
+    let mut ids = vec![0; if in_memory { size as usize } else { 0 }];
+    for &(path, start, at, size) in buckets.iter().filter(|_| in_memory) {
+        job.check()?;
+        let here = &mut ids[at as usize..(at + size) as usize];
+        parts::reader(path, start)?.read_exact(here).map_err(|e| Error::io(path, e))?;
+    }
+    for (_, number, stretch) in &stretches {
+        let (skip, take) = window.wanted(stretch.tokens);
+        let (path, start, base, _) = buckets[*number];
+        let from = (stretch.at + skip) * width;
+        if in_memory {
+            let from = (base + from) as usize;
             job.check()?;
-            let split = recipe.split;
-            let read = parts::read_bucket(part, split, bucket, bits, width as u64, &mut ids)?;
-            stretches.extend(read.into_iter().map(|s| (order.key(s.number), s)));
+            job.advance(take * width);
+            window.writer.append(&ids[from..from + (take * width) as usize])?;
+        } else {
+            let mut input = parts::reader(path, 0)?;
+            input.seek(SeekFrom::Start(start + from)).map_err(|e| Error::io(path, e))?;
+            parts::copy(&mut input, path, take * width, job, |some| {
+                job.advance(some.len() as u64);
+                window.writer.append(some)
+            })?;
         }
-        // What a document has in several parts stays in the order of the parts.
-        stretches.sort_by_key(|(key, stretch)| (*key, stretch.number));
-        for (_, stretch) in &stretches {
-            let (skip, take) = window.wanted(stretch.tokens);
-            let start = (stretch.at + skip) as usize * width;
-            window.writer.append(&ids[start..start + take as usize * width])?;
-            window.pass(stretch)?;
-        }
+        window.pass(stretch)?;
     }
     Ok(())
 }
 
 /// Takes, of all that passes of a split, what belongs to one shard.
 ///
-/// As [`SplitWriter`] has it, a shard is full when the next id comes: the end of a document belongs
-/// to the shard of the last id before it, and to the first if there is none.
+/// As in [`SplitWriter`], a shard is full when the next id comes: the end of a document belongs to
+/// the shard of the last id before it, and to the first if there is none.
 struct Window<'a> {
     writer: SplitWriter<'a>,
     start: u64,
     end: u64,
-    /// What has passed.
     passed: Share,
     /// Documents that had passed when the first came that ends here.
     first: Option<u64>,
 }
 
 impl<'a> Window<'a> {
-    fn new(writer: SplitWriter<'a>, plan: &Plan, number: usize, before: Share) -> Self {
+    fn new(writer: SplitWriter<'a>, plan: &Plan, number: u64, before: Share) -> Self {
         let room = plan.shard_tokens.unwrap_or(u64::MAX);
-        let start = room.saturating_mul(number as u64);
+        let start = room.saturating_mul(number);
         let end = start.saturating_add(room);
         Window { writer, start, end, passed: before, first: None }
     }
 
     /// Of the next ids, how many come before the shard, and how many are in it.
     fn wanted(&self, tokens: u64) -> (u64, u64) {
-        let (at, behind) = (self.passed.tokens, self.passed.tokens + tokens);
-        let from = self.start.clamp(at, behind);
-        (from - at, self.end.clamp(from, behind) - from)
+        let (at, after) = (self.passed.tokens, self.passed.tokens + tokens);
+        let from = self.start.clamp(at, after);
+        (from - at, self.end.clamp(from, after) - from)
     }
 
     fn pass(&mut self, stretch: &Stretch) -> Result<()> {
@@ -269,10 +175,10 @@ impl<'a> Window<'a> {
         Ok(())
     }
 
-    fn finish(self, job: &Job) -> Result<(Split, Vec<std::sync::Arc<fs::File>>)> {
-        let (mut split, files) = self.writer.finish(job)?;
+    fn finish(self, job: &Job) -> Result<Split> {
+        let mut split = self.writer.finish(job)?;
         let before = self.first.unwrap_or(0);
         split.appended.iter_mut().for_each(|number| *number += before);
-        Ok((split, files))
+        Ok(split)
     }
 }

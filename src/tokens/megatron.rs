@@ -16,13 +16,10 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use super::append::Append;
-use super::manifest::Dtype;
 use super::npy;
+use super::plan::Dtype;
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
-
-/// Vocabularies below this size are `uint16` for Megatron-LM.
-pub const SMALL_VOCAB: u64 = 65_500;
 
 /// Writes the index of documents whose ends are in the file `docs`.
 pub fn write_index(

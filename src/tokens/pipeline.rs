@@ -2,40 +2,36 @@
 //!
 //! Each block becomes bytes in their final width, ready to be written.
 
-use super::manifest::Dtype;
+use super::plan::Dtype;
 use crate::base::error::Result;
 use crate::base::job::{Job, OnThread, Phase};
 use crate::base::threads::ordered;
-use crate::corpus::{Block, Context, InOrder, Position, Scratch, Skipped, StretchEnd, Text};
+use crate::corpus::{Block, Context, InOrder, Scratch, Skipped, StretchEnd, Text};
 use crate::tokenizer::encode::{OpenPiece, Recognise, Tokenizer};
 
-/// Text of a chunk: its ids, four bytes each, stay in a processor's own cache until they are
+/// Bytes of text of a block: its ids, four bytes each, stay in a processor's own cache until they are
 /// narrowed.
-pub const CHUNK_SIZE: usize = 256 << 10;
+pub const BLOCK_SIZE: usize = 256 << 10;
 
 /// The ids of a block.
 #[derive(Debug, Default)]
 pub struct Encoded {
     /// The ids, as they are written.
     pub ids: Vec<u8>,
-    /// Where in `ids` documents end: behind every end-of-text, and with every text or record.
+    /// Where in `ids` documents end: after every end-of-text, and with every text or record.
     pub ends: Vec<End>,
-    /// The source in which the next block begins, and where.
-    pub next: (usize, Position),
-    /// Whether that is inside a piece, of which the last ids are yet to come.
-    pub is_open: bool,
     /// Bytes of the source that were read.
     pub weight: u64,
     /// Bytes of text that the ids are of.
     pub text: u64,
-    /// Records that were left out.
+    /// Records that were skipped.
     pub skipped: Skipped,
 }
 
 /// Where a document ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
-    /// The byte behind its last id.
+    /// The byte after its last id.
     pub at: usize,
     /// Whether that id is an end-of-text that is not in the source.
     pub appended: bool,
@@ -54,19 +50,19 @@ pub struct Target<'a> {
     pub append: bool,
 }
 
-/// Encodes chunks with `threads` workers and hands them to `each` in order.
-pub fn for_each_chunk(
-    mut chunks: InOrder<'_>,
+/// Encodes blocks with `threads` workers and hands them to `each` in order.
+pub fn for_each_block(
+    mut blocks: InOrder<'_>,
     target: Target<'_>,
     threads: usize,
     job: &Job,
     each: impl FnMut(&Encoded) -> Result<()>,
 ) -> Result<()> {
-    let context = chunks.context();
+    let context = blocks.context();
     let next = || {
         job.check()?;
         // The rest of an open piece is for the worker that has its beginning.
-        Ok(chunks.next_block()?.map(|block| {
+        Ok(blocks.next_block()?.map(|block| {
             let is_open = block.is_open();
             (block, is_open)
         }))
@@ -121,7 +117,7 @@ impl Worker<'_> {
             }
             Text::Documents(documents) => {
                 n_bytes += documents.iter().map(|text| text.len() as u64).sum::<u64>();
-                // Nobody looks at this job: a block is soon done.
+                // A job of its own, which is never stopped: a block is soon done.
                 let unseen = Job::new(Phase::Encode, 0);
                 let (all, offsets) =
                     target.tokenizer.encode_batch(&documents, &Recognise::All, 1, &unseen)?;
@@ -137,11 +133,6 @@ impl Worker<'_> {
         encoded.ends.clear();
         encoded.ends.extend(ends.iter().map(|end| End { at: end.at * width, ..*end }));
         narrow(ids, width, &mut encoded.ids);
-        encoded.next = match block.ends_source {
-            true => (block.number + 1, Position::default()),
-            false => (block.number, block.after),
-        };
-        encoded.is_open = block.is_open();
         (encoded.weight, encoded.text) = (block.weight, n_bytes);
         Ok(())
     }
@@ -161,7 +152,7 @@ impl Target<'_> {
                 }
             }
         }
-        // What is empty is a document, too, or those behind it would move up.
+        // An empty text is a document too: otherwise the numbers of later documents would change.
         let open = ids.len() == before || ends.last().is_none_or(|end| end.at < ids.len());
         if last && open {
             let appended = self.end_of_text.filter(|_| self.append);

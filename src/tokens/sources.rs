@@ -4,13 +4,14 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use super::manifest::{Manifest, Plan, Split};
 use super::npy;
 use super::order::Order;
+use super::plan::Plan;
+use super::writer::Split;
 use crate::base::error::{Error, Result};
 use crate::base::files;
 use crate::base::job::Job;
-use crate::corpus::{Context, InOrder, Inputs, Kind, Scratch, Skipped, Text};
+use crate::corpus::{Context, InOrder, Inputs, Scratch, Skipped, Text};
 use crate::tokenizer::encode::Tokenizer;
 
 /// Ids that are decoded at a time.
@@ -20,22 +21,18 @@ const BLOCK: u64 = 64 << 10;
 /// different, if anything is. For shuffled documents the memory is 24 bytes for each.
 pub fn compare(
     directory: &Path,
-    manifest: &Manifest,
+    plan: &Plan,
+    splits: &[Split],
     tokenizer: &Tokenizer,
     inputs: &Inputs,
+    text_bytes: Option<u64>,
     job: &Job,
 ) -> Result<Option<String>> {
-    let plan = &manifest.plan;
-    if inputs.list.len() != plan.sources.len() {
-        let (given, known) = (inputs.list.len(), plan.sources.len());
-        return Ok(Some(format!("{given} sources were given, but the tokens are of {known}")));
-    }
-    let order = Order::new(plan.seed, plan.val_fraction);
-    let n_documents = manifest.splits.iter().map(|split| split.documents).sum();
+    let order = plan.order();
     let mut splits: Vec<Reader<'_>> =
-        manifest.splits.iter().map(|split| Reader::new(directory, plan, split)).collect();
+        splits.iter().map(|split| Reader::new(directory, plan, split)).collect();
+    let n_documents = splits.iter().map(|split| split.documents).sum();
     let places = plan.shuffle.then(|| places(&order, n_documents, splits.len()));
-    let inputs = read_as_planned(inputs, plan)?;
     let sources = inputs.sources()?;
     let context = Context {
         cutter: tokenizer.cutter(),
@@ -44,16 +41,15 @@ pub fn compare(
         open_pieces: true,
         job,
     };
-    let blocks = InOrder::new(&inputs, &sources, context, (0, Default::default()));
-    let mut texts =
-        Texts { blocks, inputs: &inputs, buffer: Vec::new(), start: 0, source: 0, at: 0 };
-    let (mut taken, mut text, mut text_bytes) = (vec![0u64; splits.len()], Vec::new(), 0);
+    let blocks = InOrder::new(inputs, &sources, context, (0, Default::default()));
+    let mut texts = Texts { blocks, inputs, buffer: Vec::new(), start: 0, source: 0, at: 0 };
+    let (mut taken, mut text, mut decoded) = (vec![0u64; splits.len()], Vec::new(), 0);
     for number in 0..n_documents {
         let split = order.split(number);
         let place = places.as_ref().map_or(taken[split], |places| places[number as usize]);
         taken[split] += 1;
         let reader = &mut splits[split];
-        if place >= reader.split.documents {
+        if place >= reader.documents {
             return Ok(Some("the documents are not split as val_fraction and seed say".into()));
         }
         let (mut start, mut end) = (reader.end_of(place)?, reader.end_of(place + 1)?);
@@ -66,7 +62,7 @@ pub fn compare(
             start += ids.len() as u64;
             text.clear();
             tokenizer.vocab().decode(&ids, &mut text)?;
-            text_bytes += text.len() as u64;
+            decoded += text.len() as u64;
             job.advance(text.len() as u64);
             if let Some(difference) = texts.expect(&text)? {
                 return Ok(Some(format!("document {number}: {difference}")));
@@ -75,8 +71,8 @@ pub fn compare(
     }
     let missing = texts.expect_end()?;
     Ok(missing.or_else(|| {
-        let told = manifest.text_bytes.filter(|&told| told != text_bytes)?;
-        Some(format!("manifest.json says that the text has {told} bytes; it has {text_bytes}"))
+        let told = text_bytes.filter(|&told| told != decoded)?;
+        Some(format!("manifest.json says that the text has {told} bytes; it has {decoded}"))
     }))
 }
 
@@ -103,6 +99,7 @@ struct Reader<'a> {
     split: &'a Split,
     /// Ids before each shard, and documents that end before it.
     before: Vec<(u64, u64)>,
+    documents: u64,
     /// The file that was read last.
     open: Option<(String, File)>,
 }
@@ -110,12 +107,12 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn new(directory: &'a Path, plan: &'a Plan, split: &'a Split) -> Self {
         let mut sum = (0, 0);
-        let before = split.shards.iter().map(|shard| {
-            let before = sum;
+        let mut before = Vec::with_capacity(split.shards.len());
+        for shard in &split.shards {
+            before.push(sum);
             sum = (sum.0 + shard.tokens, sum.1 + shard.documents);
-            before
-        });
-        Reader { directory, plan, split, before: before.collect(), open: None }
+        }
+        Reader { directory, plan, split, before, documents: sum.1, open: None }
     }
 
     /// Where the first `n` documents end.
@@ -150,20 +147,6 @@ impl<'a> Reader<'a> {
         let Some((_, file)) = &mut self.open else { return Ok(()) };
         file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(into)).map_err(failed)
     }
-}
-
-/// The sources, to be read as they were when the tokens were made.
-fn read_as_planned(inputs: &Inputs, plan: &Plan) -> Result<Inputs> {
-    let mut inputs = inputs.clone();
-    if let Some(reading) = &plan.reading {
-        inputs.reading = reading.clone();
-    }
-    for (input, source) in inputs.list.iter_mut().zip(&plan.sources) {
-        input.kind =
-            if source.format.is_empty() { Kind::TEXT } else { Kind::parse(&source.format)? };
-        input.range = source.range;
-    }
-    Ok(inputs)
 }
 
 /// The texts of the sources, end to end.

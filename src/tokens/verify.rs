@@ -1,6 +1,6 @@
-//! Whether a directory of tokens is what its manifest says.
+//! Whether the files of a shard are what the manifest says.
 //!
-//! Files are read, not mapped: one that is cut short meanwhile is then a finding, where a map would
+//! Files are read, not mapped: if one is truncated meanwhile, that is a finding, where a map would
 //! end the process.
 
 use std::fs::File;
@@ -10,100 +10,25 @@ use std::path::Path;
 use crc32fast::Hasher;
 
 use super::append::{hash_rest, hex};
-use super::manifest::{Companion, Manifest, Plan, Shard};
-use super::{npy, sources};
+use super::npy;
+use super::plan::Plan;
+use super::writer::{Companion, Shard};
 use crate::base::error::{Error, Result};
-use crate::base::files;
 use crate::base::job::Job;
-use crate::corpus::Inputs;
 use crate::tokenizer::encode::Tokenizer;
-use crate::tokenizer::formats;
 
-/// Everything that is wrong with a directory of tokens. The tokenizer, if none is given, is the one
-/// in the directory. With one, ids must be of its vocabulary; with the sources too, the ids must
-/// decode to them, byte for byte.
-pub fn verify(
+/// Everything that is wrong with a shard, and the number of documents that end in it without an
+/// end-of-text. With a tokenizer, ids must be of its vocabulary.
+pub fn check_shard(
     directory: &Path,
+    plan: &Plan,
+    shard: &Shard,
     tokenizer: Option<&Tokenizer>,
-    inputs: Option<&Inputs>,
     job: &Job,
-) -> Result<Vec<String>> {
-    let manifest = Manifest::read_whole(directory)?;
-    if let Some(tokenizer) = tokenizer {
-        manifest.plan.check_tokenizer(tokenizer.fingerprint(), directory)?;
-    }
-    let carried =
-        manifest.tokenizer_file.as_ref().map(|file| carried(directory, &manifest.plan, file));
-    if inputs.is_some() && tokenizer.is_none() && carried.is_none() {
-        return Err(Error::config("to compare with the source, the tokenizer is needed")
-            .with_hint("give it as well: these tokens do not carry it"));
-    }
-    let of_sources = |_: &Inputs| match manifest.text_bytes {
-        Some(text_bytes) => text_bytes,
-        None => manifest.plan.sources.iter().map(|source| source.size).sum(),
-    };
-    let total = manifest.files().fold(0u64, |sum, (_, size)| sum.saturating_add(size));
-    job.set_total(total.saturating_add(inputs.map_or(0, of_sources)));
-    let mut found = Vec::new();
-    let carried = carried
-        .transpose()
-        .unwrap_or_else(|problem| {
-            found.push(problem);
-            None
-        })
-        .flatten();
-    let tokenizer = tokenizer.or(carried.as_ref());
-    let mut check = Check { directory, plan: &manifest.plan, tokenizer, job, found };
-    if let Some(file) = &manifest.tokenizer_file {
-        check.file(file, &[], |_, _| Ok(()))?;
-    }
-    for split in &manifest.splits {
-        let before = check.found.len();
-        let mut unended = 0u64;
-        for shard in &split.shards {
-            unended += check.shard(shard)?;
-        }
-        let plan = &manifest.plan;
-        // Of records, each may do without.
-        let texts = plan.sources.iter().all(|source| source.format.is_empty());
-        let most = if texts { plan.sources.len() as u64 } else { u64::MAX };
-        let allowed = if plan.append_eot { 0 } else { most };
-        if plan.end_of_text.is_some() && unended > allowed && check.found.len() == before {
-            check.found.push(format!(
-                "{}: {unended} documents do not end in an end-of-text, where {allowed} may",
-                split.name
-            ));
-        }
-    }
-    let mut found = check.found;
-    // Ids that are damaged would only say so again.
-    if let (Some(tokenizer), Some(inputs), true) = (tokenizer, inputs, found.is_empty()) {
-        found.extend(sources::compare(directory, &manifest, tokenizer, inputs, job)?);
-    }
-    Ok(found)
-}
-
-/// The tokenizer in a directory of tokens, or what is wrong with it. None if the file is not the one
-/// that was written: that is found with all other files.
-fn carried(directory: &Path, plan: &Plan, file: &Companion) -> Result<Option<Tokenizer>, String> {
-    let read = || {
-        let mut data = Vec::new();
-        let input = files::open(&directory.join(&file.file), Error::tokens).ok()?;
-        input.take(file.bytes).read_to_end(&mut data).ok()?;
-        (Companion::of(&file.file, &data) == *file).then_some(data)
-    };
-    let Some(data) = read() else { return Ok(None) };
-    let loaded = formats::read_tokenizer_json(&data).and_then(|spec| Tokenizer::new(&spec));
-    match loaded {
-        Ok(tokenizer) if tokenizer.fingerprint() == plan.tokenizer.fingerprint => {
-            Ok(Some(tokenizer))
-        }
-        Ok(_) => Err(format!("{}: not the tokenizer that the manifest names", file.file)),
-        Err(error) => {
-            let what = error.to_string();
-            Err(format!("{}: {}", file.file, what.lines().next().unwrap_or_default()))
-        }
-    }
+) -> Result<(Vec<String>, u64)> {
+    let mut check = Check { directory, plan, tokenizer, job, found: Vec::new() };
+    let unended = check.shard(shard)?;
+    Ok((check.found, unended))
 }
 
 struct Check<'a> {
@@ -218,7 +143,7 @@ impl Check<'_> {
         let n = block.len() / width;
         let known = |id: u32| match self.tokenizer {
             Some(tokenizer) => tokenizer.vocab().id_bytes(id).is_some(),
-            None => id <= self.plan.tokenizer.max_id,
+            None => id <= self.plan.max_id,
         };
         if !*told && let Some(i) = (0..n).find(|&i| !known(id_at(i))) {
             *told = true;

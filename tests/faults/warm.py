@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import mmap
 import os
 import resource
@@ -72,13 +71,10 @@ PATIENCE, MOST_ASLEEP = 3.0, 4
 def import_everything(torch: bool = True) -> None:
     """Imports what commands import, before anything is forked."""
     import bytemill.cli  # noqa: F401
-    from bytemill import _native
     from bytemill.engines.local import Local
 
-    _native.encode_files = functools.partial(  # type: ignore[assignment]
-        _native.encode_files, chunk_size=STEP, journal_every=0
-    )
-    Local.__init__.__defaults__ = (STEP,)
+    # Batches of counts, units of tokens, blocks of text.
+    Local.__init__.__defaults__ = (STEP, STEP, STEP)
     if torch:
         with contextlib.suppress(ImportError):
             from bytemill.lm import exporting, importing, search, training  # noqa: F401

@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from ..corpus import Corpus
     from ..places import Entry
     from ..progress import Report
-    from ..tokenizer import Tokenizer
     from .on_ray import Ray
 
 __all__ = ["Engine", "Local", "Ray", "chosen"]
 
 
 class Engine(Protocol):
-    """Counts and encodes a corpus."""
+    """Counts a corpus, and calls functions."""
 
     def count(
         self,
@@ -56,29 +55,37 @@ class Engine(Protocol):
     ) -> Path:
         """Counts a corpus into a file in a directory, going on with what is there; gives it."""
 
-    def encode(
-        self,
-        tokenizer: Tokenizer,
-        corpus: Corpus,
-        entries: list[Entry],
-        out: str | os.PathLike[str],
-        plan: dict[str, Any],
-        report: Report,
-    ) -> None:
-        """Writes the tokens of a corpus into a directory; `plan` is what Rust is asked for."""
+    @property
+    def is_local(self) -> bool:
+        """Whether all is done in this process, one call after another."""
+
+    @property
+    def unit_size(self) -> int:
+        """Bytes of the corpus that are encoded by one call, about."""
+
+    @property
+    def block_size(self) -> int | None:
+        """Bytes of text that a thread encodes at a time; None for the usual."""
 
     def each(
         self,
-        function: Callable[[Any], Any],
+        function: Callable[..., Any],
         items: list[Any],
         done: Callable[[Any], None],
         *,
+        shared: tuple[Any, ...] = (),
         cpus: int = 1,
         gpus: int = 0,
     ) -> None:
-        """Calls a function for each item, in any order; `done` gets what it gives.
+        """Calls a function for each item, in any order; `done` gets what it returns.
 
-        Each call has so many processors.
+        Args:
+            function: called with the values of `shared` and an item.
+            items: one for each call.
+            done: called in this process.
+            shared: sent to every machine once.
+            cpus: processors of a call.
+            gpus: likewise.
         """
 
 

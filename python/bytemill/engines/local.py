@@ -15,24 +15,37 @@ if TYPE_CHECKING:
     from ..corpus import Corpus
     from ..places import Entry
     from ..progress import Report
-    from ..tokenizer import Tokenizer
 
 __all__ = ["Local"]
 
 # Texts of an iterator go to the counters in groups of this many characters: large enough to keep
 # every thread busy, small enough not to matter for memory.
 BATCH_SIZE = 8 << 20
+# Encoding repeats at most two units after a kill: one that is encoded, one that is being flushed.
+UNIT_BYTES = 128_000_000
 
 
 class Local:
     """Does the work in this process.
 
     Args:
-        batch_size: work that may be resumed is saved after so many bytes.
+        batch_size: counting that may be resumed is saved after so many bytes.
+        unit_size: encoding is saved after so many bytes.
+        block_size: bytes of text that a thread encodes at a time; None for the usual.
+
+    Attributes:
+        is_local: calls are made in this process, in order.
     """
 
-    def __init__(self, batch_size: int = BATCH_BYTES) -> None:
-        self._batch_size = batch_size
+    is_local = True
+
+    def __init__(
+        self,
+        batch_size: int = BATCH_BYTES,
+        unit_size: int = UNIT_BYTES,
+        block_size: int | None = None,
+    ) -> None:
+        self._batch_size, self.unit_size, self.block_size = batch_size, unit_size, block_size
 
     def count(
         self,
@@ -66,25 +79,15 @@ class Local:
             counts, corpus, entries, directory, threads, memory_limit, report, self._batch_size
         )
 
-    def encode(
-        self,
-        tokenizer: Tokenizer,
-        corpus: Corpus,
-        entries: list[Entry],
-        out: str | os.PathLike[str],
-        plan: dict[str, Any],
-        report: Report,
-    ) -> None:
-        _native.encode_files(tokenizer, corpus.inputs(entries), out, progress=report, **plan)
-
     def each(
         self,
-        function: Callable[[Any], Any],
+        function: Callable[..., Any],
         items: list[Any],
         done: Callable[[Any], None],
         *,
+        shared: tuple[Any, ...] = (),
         cpus: int = 1,
         gpus: int = 0,
     ) -> None:
         for item in items:
-            done(function(item))
+            done(function(*shared, item))

@@ -16,17 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _native
 from ..errors import ConfigError
+from . import tasks
 from .ray_counts import Counting
-from .ray_tokens import Encoding
-from .running import RETRIES, complete, got
-from .tasks import Place
+from .running import RETRIES, complete, got, tell_of_losses
 from .units import UNIT_SIZE, units
 
 if TYPE_CHECKING:
     from ..corpus import Corpus
     from ..places import Entry
     from ..progress import Report
-    from ..tokenizer import Tokenizer
 
 __all__ = ["Ray"]
 
@@ -42,12 +40,15 @@ class Ray:
         cpus: processors of a new cluster on this machine; None for all.
     """
 
+    is_local = False
+
     def __init__(
         self, address: str | None = None, *, unit_size: int = UNIT_SIZE, cpus: int | None = None
     ) -> None:
         if unit_size < 1:
             raise ConfigError(f"unit_size={unit_size} cannot be", "use 1 or more")
-        self._address, self._unit_size, self._cpus = address, unit_size, cpus
+        self._address, self.unit_size, self._cpus = address, unit_size, cpus
+        self.block_size: int | None = None
 
     def _connected(self) -> Any:
         try:
@@ -82,7 +83,7 @@ class Ray:
         spill_dir: str | os.PathLike[str] | None,
         report: Report,
     ) -> object:
-        work = units(corpus, corpus.entries(), self._unit_size)
+        work = units(corpus, corpus.entries(), self.unit_size)
         ray = self._connected()
         counting = Counting(ray, counts, memory_limit, spill_dir, None)
         total = counting.run(work, report)
@@ -114,46 +115,36 @@ class Ray:
             memory_limit: how much memory each task may use.
             report: who hears how far it is.
         """
-        work = units(corpus, entries, self._unit_size)
+        work = units(corpus, entries, self.unit_size)
         counting = Counting(self._connected(), counts, memory_limit, None, directory)
         return Path(counting.run(work, report))
-
-    # --- encoding -----------------------------------------------------------------------------
-
-    def encode(
-        self,
-        tokenizer: Tokenizer,
-        corpus: Corpus,
-        entries: list[Entry],
-        out: str | os.PathLike[str],
-        plan: dict[str, Any],
-        report: Report,
-    ) -> None:
-        work = units(corpus, entries, self._unit_size)
-        ray = self._connected()
-        asked = {name: value for name, value in plan.items() if name != "threads"}
-        assembly = _native.Assembly.begin(tokenizer, corpus.inputs(entries), out, **asked)
-        if assembly is None:
-            return
-        place = Place(os.path.join(os.path.abspath(out), ".partial"), assembly.id)
-        # Tasks get the tokenizer, and parts need no file of it.
-        of_parts = {name: value for name, value in plan.items() if name != "tokenizer_file"}
-        assembly.commit(*Encoding(ray, place, of_parts, report).run(tokenizer, work))
 
     # --- anything -----------------------------------------------------------------------------
 
     def each(
         self,
-        function: Callable[[Any], Any],
+        function: Callable[..., Any],
         items: list[Any],
         done: Callable[[Any], None],
         *,
+        shared: tuple[Any, ...] = (),
         cpus: int = 1,
         gpus: int = 0,
     ) -> None:
         ray = self._connected()
-        task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(function)
-        complete(ray, items, task.remote, lambda reference, _: done(got(ray, reference)))
+        task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(tasks.call)
+        task = task.options(name=function.__name__)
+        references = [ray.put(value) for value in shared]
+        n_lost = 0
+
+        def finish(reference: Any, _: Any) -> None:
+            nonlocal n_lost
+            result, begun_before = got(ray, reference)
+            n_lost += begun_before
+            done(result)
+
+        complete(ray, items, lambda item: task.remote(function, *references, item), finish)
+        tell_of_losses(n_lost)
 
 
 class _Folder:

@@ -1,4 +1,4 @@
-"""How much there is of parts → which of them each shard is made of."""
+"""Sizes of parts → which of them each shard is made of."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TypeVar
 
 __all__ = ["Recipe", "bucket_bits", "recipes"]
 
-# Ids that a bucket of shuffled documents has, about: whoever makes a shard holds one in memory.
+Part = TypeVar("Part")
+
+# Ids of a bucket of shuffled documents, about: making a shard holds one bucket in memory.
 BUCKET_TOKENS = 1 << 24
 MOST_BITS = 16
 
@@ -33,6 +36,10 @@ class Recipe:
     last: int
     before: tuple[int, int]
     tokens: int
+
+    def parts(self, all_parts: Sequence[Part]) -> Sequence[Part]:
+        """The parts that have some of it, if documents are not shuffled."""
+        return all_parts[self.first : self.last + 1]
 
 
 def recipes(split: int, shares: Sequence[tuple[int, int]], room: int | None) -> list[Recipe]:
@@ -61,5 +68,5 @@ def recipes(split: int, shares: Sequence[tuple[int, int]], room: int | None) -> 
 
 
 def bucket_bits(tokens: int) -> int:
-    """Bits of a key that make a bucket, if so many ids are shuffled."""
+    """Bits of a key that make a bucket, if this number of ids is shuffled."""
     return min(max((tokens - 1) // BUCKET_TOKENS, 0).bit_length(), MOST_BITS)

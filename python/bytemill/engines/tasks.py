@@ -4,28 +4,23 @@ is there already is left as it is, and what is written appears whole or not at a
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from .. import _native
-from ..errors import ConfigError
 from ..memory import memory_limit as resolve_limit
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ..tokenizer import Tokenizer
     from .units import Unit
 
-__all__ = ["Facts", "Means", "Place", "assemble", "count", "deal", "encode", "merge"]
+__all__ = ["Means", "call", "count", "merge"]
 
 # A counts file, if it is not on disk.
 CountsFile: TypeAlias = "npt.NDArray[np.uint8] | None"
@@ -126,82 +121,9 @@ def _given(counts: _native.Counts, folder: Path, target: str | None) -> CountsFi
     return np.fromfile(path, np.uint8)
 
 
-# --- tokens ---------------------------------------------------------------------------------------
-
-# Ids, documents, bytes of text, and what was skipped.
-Facts = tuple[int, int, int, dict[str, int]]
+# --- anything -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a directory of tokens is made.
-
-    Attributes:
-        partial: the directory of what is unfinished.
-        id: what tells this work from other that is done there before or after: a task that is told
-            to stop, and does not at once, must not meddle with that.
-    """
-
-    partial: str
-    id: str
-
-    def part(self, unit: int) -> str:
-        """Where the tokens of a unit are until they are in shards."""
-        return os.path.join(self.partial, f"parts-{self.id}", f"{unit:06}")
-
-
-def encode(
-    tokenizer: Tokenizer, place: Place, unit: Unit, plan: dict[str, Any]
-) -> tuple[Facts, int]:
-    """Writes the tokens of a unit, unless they are there, and tells how many."""
-    # What splits and shards are made of is decided where all parts are known.
-    own = plan | {
-        "format": "npy",
-        "dtype": "uint32" if plan["dtype"] == "int32" else plan["dtype"],
-        "val_fraction": None,
-        "shuffle": False,
-        "seed": 0,
-        "threads": 1,
-        # It is whole or made anew: no journal is needed on the way.
-        "journal_every": 1 << 62,
-    }
-    part = place.part(unit.number)
-    if not os.path.exists(part):
-        # Under a name of its own: a worker that is thought lost may be at it still.
-        new = f"{part}.{uuid.uuid4().hex}"
-        _native.encode_files(tokenizer, unit.inputs(), new, **own | {"existing": "overwrite"})
-        try:
-            os.rename(new, part)
-        except OSError:
-            if not os.path.exists(part):
-                raise
-            shutil.rmtree(new)
-    try:
-        # Nothing is left to do, but it must be of this unit.
-        _native.encode_files(tokenizer, unit.inputs(), part, **own | {"existing": "resume"})
-    except ConfigError:
-        raise ConfigError(
-            f"{part}: the tokens of another part of the corpus, or made otherwise",
-            "resume with the same unit_size, or begin anew: overwrite=True",
-        ) from None
-    return _native.part_facts(part), begun_before()
-
-
-def deal(place: Place, unit: int, first: int, bits: int) -> tuple[list[list[tuple[int, int]]], int]:
-    """Ids and documents of each split in each bucket of a part, which is dealt out into them."""
-    dealt = _native.deal_part(place.partial, place.id, place.part(unit), first, bits)
-    return dealt, begun_before()
-
-
-def assemble(
-    place: Place,
-    split: int,
-    number: int,
-    units: list[tuple[int, int]],
-    buckets: tuple[int, int, int] | None,
-    before: tuple[int, int],
-) -> tuple[None, int]:
-    """Makes a shard of the parts of units, each with the documents that end before it."""
-    parts = [(place.part(unit), first) for unit, first in units]
-    _native.assemble_shard(place.partial, place.id, split, number, parts, buckets, before)
-    return None, begun_before()
+def call(function: Callable[..., Any], *arguments: Any) -> tuple[Any, int]:
+    """What a function returns, and how often the task was begun before."""
+    return function(*arguments), begun_before()

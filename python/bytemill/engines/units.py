@@ -1,8 +1,9 @@
 """A corpus → units of work of about the same size, in order.
 
 A unit is sources, or ranges of them: what can be cut is (text and JSONL as they lie on disk, row
-groups of Parquet), what cannot (packed files, archives, CSV) is a unit by itself or with others.
-Units are plain data, and small: whoever gets one opens the sources itself.
+groups of Parquet), what cannot (compressed files, archives, CSV) is a unit by itself or with
+others.
+Units for other processes are plain data, and small: a worker opens the sources itself.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..errors import ConfigError
 from ..iterables import Dataset, Items
 from ..piped import Piped
 from ..places import Entry, of_files
+from ..token_plan import source
 
 if TYPE_CHECKING:
     from .. import _native
@@ -66,13 +68,31 @@ class Unit:
             opened.append(replace(entry, reader=columns))
         return corpus.inputs(opened)
 
+    @property
+    def sources(self) -> list[dict[str, Any]]:
+        """What the sources are expected to be when they are read."""
+        return [source(entry) for entry in self.entries]
 
-def units(corpus: Corpus, entries: Sequence[Entry], unit_size: int = UNIT_SIZE) -> list[Unit]:
-    """The units of a corpus, in order."""
+
+def units(
+    corpus: Corpus,
+    entries: Sequence[Entry],
+    unit_size: int = UNIT_SIZE,
+    *,
+    here: bool = False,
+) -> list[Unit]:
+    """The units of a corpus, in order.
+
+    Args:
+        corpus: how it is read.
+        entries: its sources.
+        unit_size: bytes of a unit, about.
+        here: only this process reads them, so they may be anything that can be read.
+    """
     made: list[Unit] = []
     held: list[tuple[Entry, tuple[int, int] | None]] = []
     size = cost = 0
-    for entry, groups, n_bytes in _pieces(corpus, entries, unit_size):
+    for entry, groups, n_bytes in _pieces(corpus, entries, unit_size, here):
         held.append((entry, groups))
         size += n_bytes
         cost += n_bytes + COST_OF_FILE
@@ -92,12 +112,15 @@ def _unit(
 
 
 def _pieces(
-    corpus: Corpus, entries: Sequence[Entry], unit_size: int
+    corpus: Corpus, entries: Sequence[Entry], unit_size: int, here: bool
 ) -> Iterator[tuple[Entry, tuple[int, int] | None, int]]:
-    # Workers have directories of their own.
-    for entry in (entry.anywhere() for entry in entries):
-        if isinstance(entry.reader, Dataset):
-            yield from _pieces(corpus, of_files(_files(entry.reader), corpus), unit_size)
+    # Workers have other working directories.
+    for entry in entries if here else (entry.anywhere() for entry in entries):
+        small = entry.size <= unit_size or isinstance(entry.reader, (Dataset, Items, Piped))
+        if here and small:
+            yield entry, None, entry.size
+        elif isinstance(entry.reader, Dataset):
+            yield from _pieces(corpus, of_files(_files(entry.reader), corpus), unit_size, here)
         elif isinstance(entry.reader, (Items, Piped)):
             what = "stdin" if isinstance(entry.reader, Piped) else "an iterator"
             raise ConfigError(

@@ -9,7 +9,6 @@ corpus. Each epoch has an order of its own, and cuts at other places.
 from __future__ import annotations
 
 import codecs
-import json
 import os
 import shlex
 import unicodedata
@@ -24,6 +23,7 @@ from torch import Tensor
 from .. import _native
 from .._files import regular
 from ..errors import ConfigError, TokensError
+from ..token_manifest import open_manifest
 from ..tokens import Tokens
 from .config import check_seed
 
@@ -106,7 +106,7 @@ def open_tokens(
 def manifest_beside(file: Path) -> dict[str, Any] | None:
     """The manifest of the directory of tokens that a file of ids is of; None if it is of none."""
     try:
-        manifest: dict[str, Any] = json.loads(_native.open_manifest(file.absolute().parent))
+        manifest = open_manifest(file.absolute().parent)
     except (OSError, TokensError):
         return None
     shards = (shard for split in manifest["splits"] for shard in split["shards"])

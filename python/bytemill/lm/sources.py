@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import _native
 from ..errors import ConfigError, TokensError
+from ..token_manifest import open_manifest
 from ..tokenizer import Tokenizer
 from ..tokens import Tokens
 from .data import Array, TokenArray, manifest_beside, open_tokens
@@ -114,7 +113,7 @@ class Part:
 
 def splits_of(directory: Path) -> list[str]:
     """The names of the splits of a directory of tokens."""
-    entries = json.loads(_native.open_manifest(directory))["splits"]
+    entries = open_manifest(directory)["splits"]
     return [entry["name"] for entry in entries]
 
 

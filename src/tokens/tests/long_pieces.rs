@@ -17,8 +17,8 @@ fn long_texts() -> Vec<Vec<u8>> {
     texts
 }
 
-fn large_shards() -> Options {
-    Options { shard_tokens: 1_000_000, ..options() }
+fn large_shards(tokenizer: &Tokenizer) -> Plan {
+    Plan { shard_tokens: Some(1_000_000), ..plan(tokenizer) }
 }
 
 #[test]
@@ -26,20 +26,23 @@ fn long_pieces_equal_the_obvious_way() {
     let tokenizer = tokenizer();
     let texts = long_texts();
     let corpus = Corpus::new(&texts);
-    let options = large_shards();
-    let expected = expected(&tokenizer, &texts, &options);
-    for (threads, chunk_size) in [(1, 10_000), (3, 30_001), (2, 256 << 10)] {
-        let existing = Existing::Overwrite;
-        let manner =
-            Manner { threads, chunk_size, existing, journal_every: 0, ..Manner::default() };
-        corpus.encode(&tokenizer, &options, &manner).unwrap();
-        assert!(found(&corpus.out()) == expected, "{threads} {chunk_size}");
-        assert_eq!(corpus.verify(&tokenizer), Vec::<String>::new());
+    let plan = large_shards(&tokenizer);
+    let expected = expected(&tokenizer, &texts, &plan);
+    for (threads, block_size) in [(1, 10_000), (3, 30_001), (2, 256 << 10)] {
+        let out = corpus.directory(&format!("{threads}"));
+        let splits = whole(&tokenizer, &corpus, &plan, &out, (threads, block_size));
+        assert!(found(&out, &plan, &splits) == expected, "{threads} {block_size}");
+        assert_eq!(problems(&out, &plan, &splits, &tokenizer), Vec::<String>::new());
     }
+    // Ranges that end inside a piece, too.
+    let out = corpus.directory("ranges");
+    let ranges = corpus.ranges(&[0, 60_000, 160_001, 200_000, u64::MAX]);
+    let splits = continued(&tokenizer, &ranges, &plan, &out);
+    assert!(found(&out, &plan, &splits) == expected);
 }
 
 #[test]
-fn long_pieces_of_packed_files_equal_the_obvious_way() {
+fn long_pieces_of_compressed_files_equal_the_obvious_way() {
     let tokenizer = tokenizer();
     let texts = long_texts();
     let mut corpus = Corpus::new(&texts);
@@ -50,14 +53,13 @@ fn long_pieces_of_packed_files_equal_the_obvious_way() {
         file.write_all(text).unwrap();
         file.finish().unwrap();
     }
-    let options = large_shards();
-    let expected = expected(&tokenizer, &texts, &options);
+    let plan = large_shards(&tokenizer);
+    let expected = expected(&tokenizer, &texts, &plan);
     // Smaller than the files, and larger: then one worker opens a file and reads it all.
-    for (threads, chunk_size) in [(1, 500), (3, 20_000)] {
-        let existing = Existing::Overwrite;
-        let manner = Manner { threads, chunk_size, existing, ..Manner::default() };
-        corpus.encode(&tokenizer, &options, &manner).unwrap();
-        assert!(found(&corpus.out()) == expected, "{threads} {chunk_size}");
+    for (threads, block_size) in [(1, 500), (3, 20_000)] {
+        let out = corpus.directory(&format!("{threads}"));
+        let splits = whole(&tokenizer, &corpus, &plan, &out, (threads, block_size));
+        assert!(found(&out, &plan, &splits) == expected, "{threads} {block_size}");
     }
 }
 
@@ -84,43 +86,4 @@ fn blocks_of_a_long_piece_are_small() {
         let largest = sizes.into_iter().max().unwrap();
         assert_eq!(largest < 100_000, goes_on, "{unit:?}: {largest}");
     }
-}
-
-/// The journal must not say that the work may be taken up inside a piece.
-#[test]
-fn work_that_stops_inside_a_piece_is_no_loss() {
-    let tokenizer = tokenizer();
-    let texts = vec![[&b"the cat "[..], &b"ab".repeat(100_000)].concat()];
-    let corpus = Corpus::new(&texts);
-    let options = large_shards();
-    let manner = Manner {
-        threads: 1,
-        chunk_size: 1000,
-        journal_every: 0,
-        existing: Existing::Resume,
-        ..Manner::default()
-    };
-    let plan = plan(&tokenizer, &corpus.inputs(), &options).unwrap();
-    // The file is found to have changed when all of it is read.
-    let modified = fs::metadata(&corpus.paths[0]).unwrap().modified().unwrap();
-    fs::write(&corpus.paths[0], &texts[0][..170_001]).unwrap();
-    let (directory, _) = Directory::take(&corpus.out(), &plan, Existing::Resume).unwrap();
-    let journal = Journal::create(&directory.partial, &plan).unwrap();
-    let (partial, job) = (&directory.partial, job());
-    let inputs = corpus.inputs();
-    let work = Work {
-        tokenizer: &tokenizer,
-        inputs: &inputs,
-        plan: &plan,
-        partial,
-        manner: &manner,
-        job: &job,
-    };
-    work.run(journal, None).unwrap_err();
-    drop(directory);
-    fs::write(&corpus.paths[0], &texts[0]).unwrap();
-    let file = fs::File::options().write(true).open(&corpus.paths[0]).unwrap();
-    file.set_modified(modified).unwrap();
-    corpus.encode(&tokenizer, &options, &manner).unwrap();
-    assert!(found(&corpus.out()) == expected(&tokenizer, &texts, &options));
 }

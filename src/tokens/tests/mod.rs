@@ -1,9 +1,8 @@
-//! Directories of tokens against the obvious way to make them: encode each file whole, cut the ids
-//! into documents, put those into order, cut the result into shards.
+//! Shards against the obvious way to make them: encode each file whole, cut the ids into documents,
+//! put those into order, cut the result into shards. However the corpus is divided into ranges, and
+//! whether these go straight into shards or by way of parts, the bytes are the same.
 
-mod assembling;
 mod damage;
-mod interruptions;
 mod long_pieces;
 
 use std::fs;
@@ -12,13 +11,16 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use super::encode::Written;
+use super::writer::{OpenShard, Split};
 use super::*;
-use crate::base::job::Phase;
+use crate::base::error::Result;
+use crate::base::job::{Job, Phase};
+use crate::corpus::{Input, Inputs};
 use crate::learn::counts::Counts;
 use crate::text::cutter::Cutter;
-use crate::tokenizer::encode::Recognise;
+use crate::tokenizer::encode::{Recognise, Tokenizer};
 use crate::tokenizer::learn::{Target, learn};
-use order::Order;
 
 const END: &str = "<|end|>";
 
@@ -34,17 +36,18 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::new(&spec).unwrap()
 }
 
-fn options() -> Options {
-    Options {
-        format: Format::Shards,
-        dtype: None,
-        shard_tokens: 7,
-        end_of_text: Some(END.into()),
+fn plan(tokenizer: &Tokenizer) -> Plan {
+    Plan {
+        format: Format::Npy,
+        dtype: Dtype::Uint16,
+        max_id: tokenizer.vocab().max_id(),
+        end_of_text: tokenizer.vocab().id_of(END.as_bytes()),
         append_eot: true,
+        shard_tokens: Some(7),
         val_fraction: None,
         shuffle: false,
         seed: 3,
-        tokenizer_file: None,
+        stems: vec!["shard".into()],
     }
 }
 
@@ -69,35 +72,160 @@ impl Corpus {
         Inputs::of_files(&self.paths)
     }
 
-    fn out(&self) -> PathBuf {
-        self.folder.path().join("tokens")
+    /// A new directory.
+    fn directory(&self, name: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        fs::create_dir(&path).unwrap();
+        path
     }
 
-    fn encode(&self, tokenizer: &Tokenizer, options: &Options, manner: &Manner) -> Result<()> {
-        encode_files(tokenizer, &self.inputs(), &self.out(), options, manner, &job())
-    }
-
-    fn verify(&self, tokenizer: &Tokenizer) -> Vec<String> {
-        verify(&self.out(), Some(tokenizer), Some(&self.inputs()), &job()).unwrap()
+    /// The sources in ranges between these places, each a range of the corpus of its own.
+    fn ranges(&self, cuts: &[u64]) -> Vec<Inputs> {
+        let mut ranges = Vec::new();
+        for input in self.inputs().list {
+            for bounds in cuts.windows(2) {
+                let input = Input { range: Some((bounds[0], bounds[1])), ..input.clone() };
+                ranges.push(Inputs { list: vec![input], ..Inputs::default() });
+            }
+        }
+        ranges
     }
 }
 
-/// Every file of a directory but the hidden ones, by name.
-fn files(directory: &Path) -> Vec<(String, Vec<u8>)> {
-    let mut files: Vec<_> = fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), path))
-        .map(|(name, path)| (name, fs::read(path).unwrap()))
-        .collect();
-    files.sort();
-    files
+fn encoded(
+    tokenizer: &Tokenizer,
+    inputs: &Inputs,
+    plan: &Plan,
+    directory: &Path,
+    open: Vec<OpenShard>,
+    is_last: bool,
+    (threads, block_size): (usize, usize),
+) -> Result<Written> {
+    let sources = inputs.sources()?;
+    let range = Range { inputs, sources: &sources, threads, block_size: Some(block_size) };
+    encode_range(tokenizer, &range, plan, directory, open, is_last, &job())
+}
+
+/// All at once.
+fn whole(
+    tokenizer: &Tokenizer,
+    corpus: &Corpus,
+    plan: &Plan,
+    directory: &Path,
+    manner: (usize, usize),
+) -> Vec<Split> {
+    let inputs = corpus.inputs();
+    encoded(tokenizer, &inputs, plan, directory, Vec::new(), true, manner).unwrap().splits
+}
+
+/// Range by range, straight into shards; after each, files have bytes that are of no use.
+fn continued(
+    tokenizer: &Tokenizer,
+    ranges: &[Inputs],
+    plan: &Plan,
+    directory: &Path,
+) -> Vec<Split> {
+    let mut splits = vec![Split::default(); plan.stems.len()];
+    let mut open = Vec::new();
+    for (number, range) in ranges.iter().enumerate() {
+        let is_last = number + 1 == ranges.len();
+        let written = encoded(tokenizer, range, plan, directory, open, is_last, (1, 20)).unwrap();
+        for (split, made) in splits.iter_mut().zip(written.splits) {
+            split.appended.extend(made.appended);
+            split.shards.extend(made.shards);
+        }
+        open = written.open;
+        for (split, open) in open.iter().enumerate() {
+            let path = directory.join(plan.ids_name(split, open.number));
+            let data = [fs::read(&path).unwrap(), b"debris".to_vec()].concat();
+            fs::write(path, data).unwrap();
+        }
+    }
+    splits
+}
+
+/// By way of parts, of a few ids each.
+fn assembled(
+    tokenizer: &Tokenizer,
+    ranges: &[Inputs],
+    plan: &Plan,
+    directory: &Path,
+    bits: u32,
+) -> Vec<Split> {
+    let mut parts = Vec::new();
+    for (number, range) in ranges.iter().enumerate() {
+        let own = Plan {
+            format: Format::Npy,
+            shard_tokens: Some(11),
+            val_fraction: None,
+            shuffle: false,
+            stems: vec![format!("part-{number}")],
+            ..plan.clone()
+        };
+        let written = encoded(tokenizer, range, &own, directory, Vec::new(), true, (2, 30));
+        let [split] = &written.unwrap().splits[..] else { panic!("one split") };
+        let mut first = 0;
+        for shard in &split.shards {
+            let before = parts.iter().map(|part: &Part| part.documents).sum();
+            let last = first + shard.documents;
+            let here = split.appended.iter().filter(|n| (first..last).contains(n));
+            parts.push(Part {
+                ids: directory.join(&shard.file),
+                docs: directory.join(&shard.docs.file),
+                tokens: shard.tokens,
+                documents: shard.documents,
+                appended: here.map(|n| n - first).collect(),
+                before,
+            });
+            first = last;
+        }
+    }
+    let bits = if plan.shuffle { bits } else { 0 };
+    let dealt_path = |part: usize, split: usize| directory.join(format!("dealt-{part}-{split}"));
+    let n_splits = plan.stems.len();
+    let mut totals = vec![0; n_splits];
+    for (number, part) in parts.iter().enumerate() {
+        let outputs: Vec<PathBuf> = (0..if plan.shuffle { n_splits } else { 0 })
+            .map(|split| dealt_path(number, split))
+            .collect();
+        let shares = deal(plan, part, &outputs, bits, &job()).unwrap();
+        for (total, of_split) in totals.iter_mut().zip(shares) {
+            *total += of_split.iter().map(|share| share.tokens).sum::<u64>();
+        }
+    }
+    let room = plan.shard_tokens.unwrap_or(u64::MAX);
+    let mut splits = vec![Split::default(); n_splits];
+    for split in 0..n_splits {
+        for number in 0..totals[split].div_ceil(room).max(1) {
+            let content = if plan.shuffle {
+                let dealt = (0..parts.len()).map(|part| dealt_path(part, split)).collect();
+                Content::Buckets { dealt, bits, first: 0, last: (1 << bits) - 1 }
+            } else {
+                Content::Parts(parts.clone())
+            };
+            let recipe = Recipe { split, number, content, before: Share::default() };
+            let made = assemble(plan, &recipe, directory, &job()).unwrap();
+            splits[split].appended.extend(made.appended);
+            splits[split].shards.extend(made.shards);
+        }
+    }
+    splits
+}
+
+/// The content of all files of all splits.
+fn files(directory: &Path, splits: &[Split]) -> Vec<(String, Vec<u8>)> {
+    let shards = splits.iter().flat_map(|split| &split.shards);
+    let names = shards.flat_map(|shard| {
+        let index = shard.index.iter().map(|index| index.file.clone());
+        [shard.file.clone(), shard.docs.file.clone()].into_iter().chain(index)
+    });
+    names.map(|name| (name.clone(), fs::read(directory.join(name)).unwrap())).collect()
 }
 
 type Document = (Vec<u32>, bool);
 
 /// The documents of each split, in order: ids, and whether the last was appended.
-fn expected(tokenizer: &Tokenizer, texts: &[Vec<u8>], options: &Options) -> Vec<Vec<Document>> {
+fn expected(tokenizer: &Tokenizer, texts: &[Vec<u8>], plan: &Plan) -> Vec<Vec<Document>> {
     let end = tokenizer.vocab().id_of(END.as_bytes()).unwrap();
     let mut documents: Vec<Document> = Vec::new();
     for text in texts {
@@ -110,18 +238,18 @@ fn expected(tokenizer: &Tokenizer, texts: &[Vec<u8>], options: &Options) -> Vec<
         }
         let n = parts.len();
         for (i, mut part) in parts.into_iter().enumerate() {
-            let append = i + 1 == n && part.last() != Some(&end) && options.append_eot;
+            let append = i + 1 == n && part.last() != Some(&end) && plan.append_eot;
             if append {
                 part.push(end);
             }
             documents.push((part, append));
         }
     }
-    let order = Order::new(options.seed, options.val_fraction);
-    let mut splits = vec![Vec::new(); 1 + usize::from(options.val_fraction.is_some())];
+    let order = plan.order();
+    let mut splits = vec![Vec::new(); plan.stems.len()];
     for (number, document) in documents.into_iter().enumerate() {
         let number = number as u64;
-        let key = if options.shuffle { order.key(number) } else { 0 };
+        let key = if plan.shuffle { order.key(number) } else { 0 };
         splits[order.split(number)].push((key, number, document));
     }
     let sorted = |mut split: Vec<(u64, u64, Document)>| {
@@ -137,13 +265,11 @@ fn numbers(data: &[u8], width: usize) -> Vec<u64> {
         .collect()
 }
 
-/// What a directory holds, as [`expected`] has it; every file must have the right form.
-fn found(directory: &Path) -> Vec<Vec<Document>> {
-    let manifest = Manifest::read(directory).unwrap();
-    let plan = &manifest.plan;
+/// What shards hold, as [`expected`] has it; every file must have the right form.
+fn found(directory: &Path, plan: &Plan, splits: &[Split]) -> Vec<Vec<Document>> {
     let read = |name: &str| fs::read(directory.join(name)).unwrap();
-    let mut splits = Vec::new();
-    for split in &manifest.splits {
+    let mut documents = Vec::new();
+    for split in splits {
         let (mut ids, mut ends) = (Vec::new(), Vec::new());
         for shard in &split.shards {
             let data = read(&shard.file);
@@ -157,16 +283,21 @@ fn found(directory: &Path) -> Vec<Vec<Document>> {
             ids.extend(numbers(&data[plan.header()..], plan.dtype.width()));
             assert_eq!(ids.len() as u64, before + shard.tokens);
         }
-        assert_eq!(ends.len() as u64, split.documents);
         let mut start = 0;
         let document = |(place, &end): (usize, &u64)| {
             let ids = ids[start..end as usize].iter().map(|&id| id as u32).collect();
             start = end as usize;
             (ids, split.appended.contains(&(place as u64)))
         };
-        splits.push(ends.iter().enumerate().map(document).collect());
+        documents.push(ends.iter().enumerate().map(document).collect());
     }
-    splits
+    documents
+}
+
+fn problems(directory: &Path, plan: &Plan, splits: &[Split], tokenizer: &Tokenizer) -> Vec<String> {
+    let shards = splits.iter().flat_map(|split| &split.shards);
+    let check = |shard| check_shard(directory, plan, shard, Some(tokenizer), &job()).unwrap().0;
+    shards.flat_map(check).collect()
 }
 
 fn source() -> impl Strategy<Value = Vec<u8>> {
@@ -181,75 +312,83 @@ fn source() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(word, 0..30).prop_map(|words| words.concat())
 }
 
-fn any_options() -> impl Strategy<Value = Options> {
-    let formats = vec![Format::Shards, Format::Shards, Format::Npy, Format::Bin, Format::Megatron];
+fn any_plan() -> impl Strategy<Value = Plan> {
     (
-        prop::sample::select(formats),
-        1u64..40,
+        prop::sample::select(vec![Format::Npy, Format::Npy, Format::Bin, Format::Megatron]),
+        prop::option::of(1u64..40),
         any::<bool>(),
         any::<bool>(),
         prop::sample::select(vec![None, Some(0.0), Some(0.3), Some(1.0)]),
         any::<bool>(),
         any::<u64>(),
     )
-        .prop_map(|(format, shard_tokens, wide, append_eot, val_fraction, shuffle, seed)| {
+        .prop_map(|(format, room, wide, append_eot, val_fraction, shuffle, seed)| {
             let large = if format == Format::Megatron { Dtype::Int32 } else { Dtype::Uint32 };
-            let dtype = wide.then_some(large);
-            Options {
+            let stems = match val_fraction {
+                None => vec!["shard".to_owned()],
+                Some(_) => vec!["train".into(), "val".into()],
+            };
+            Plan {
                 format,
-                dtype,
-                shard_tokens,
+                dtype: if wide { large } else { Dtype::Uint16 },
+                shard_tokens: room.filter(|_| format == Format::Npy),
                 append_eot,
                 val_fraction,
                 shuffle,
                 seed,
-                ..options()
+                stems,
+                ..plan(&tokenizer())
             }
         })
-}
-
-fn any_manner() -> impl Strategy<Value = Manner> {
-    (1usize..4, 1usize..100, 0u64..100, 0u64..200).prop_map(
-        |(threads, chunk_size, journal_every, sort_bytes)| Manner {
-            threads,
-            chunk_size,
-            journal_every,
-            sort_bytes,
-            existing: Existing::Refuse,
-        },
-    )
 }
 
 #[test]
 fn equals_the_obvious_way() {
     let tokenizer = tokenizer();
-    let texts = prop::collection::vec(source(), 1..6);
-    proptest!(ProptestConfig::with_cases(150), |(texts in texts, options in any_options(), manner in any_manner())| {
+    let texts = prop::collection::vec(source(), 1..5);
+    let cuts = prop::collection::vec(1u64..150, 0..5);
+    proptest!(ProptestConfig::with_cases(150), |(
+        texts in texts, plan in any_plan(), cuts in cuts, bits in 0u32..4, threads in 1usize..4,
+        block_size in 1usize..100,
+    )| {
         let corpus = Corpus::new(&texts);
-        corpus.encode(&tokenizer, &options, &manner).unwrap();
-        prop_assert_eq!(found(&corpus.out()), expected(&tokenizer, &texts, &options));
-        prop_assert_eq!(corpus.verify(&tokenizer), Vec::<String>::new());
-        let plain = files(&corpus.out());
-        prop_assert!(plain.iter().all(|(name, _)| !name.starts_with('.')));
-        // The manner does not show, not even in the manifest.
-        let overwrite = Manner { existing: Existing::Overwrite, ..Manner::default() };
-        corpus.encode(&tokenizer, &options, &overwrite).unwrap();
-        prop_assert_eq!(files(&corpus.out()), plain);
+        let mut cuts = cuts;
+        cuts.extend([0, u64::MAX]);
+        cuts.sort_unstable();
+        cuts.dedup();
+        let ranges = corpus.ranges(&cuts);
+        let out = corpus.directory("parts");
+        let splits = assembled(&tokenizer, &ranges, &plan, &out, bits);
+        prop_assert_eq!(found(&out, &plan, &splits), expected(&tokenizer, &texts, &plan));
+        prop_assert_eq!(problems(&out, &plan, &splits, &tokenizer), Vec::<String>::new());
+        let difference =
+            compare(&out, &plan, &splits, &tokenizer, &corpus.inputs(), None, &job());
+        prop_assert_eq!(difference.unwrap(), None);
+        if !plan.shuffle {
+            let direct = corpus.directory("direct");
+            let once = whole(&tokenizer, &corpus, &plan, &direct, (threads, block_size));
+            prop_assert_eq!(&once, &splits);
+            prop_assert_eq!(files(&direct, &once), files(&out, &splits));
+            let resumed = corpus.directory("resumed");
+            let again = continued(&tokenizer, &ranges, &plan, &resumed);
+            prop_assert_eq!(&again, &splits);
+            prop_assert_eq!(files(&resumed, &again), files(&out, &splits));
+        }
     });
 }
 
 #[test]
-fn large_sources_in_many_chunks() {
+fn large_sources_in_many_blocks() {
     let tokenizer = tokenizer();
     let text = format!("the cat sat on the mat {END} aaaa, größer ").repeat(40_000).into_bytes();
     let texts = vec![text.clone(), Vec::new(), text];
     let corpus = Corpus::new(&texts);
-    let options = Options { shard_tokens: 100_000, ..options() };
-    corpus.encode(&tokenizer, &options, &Manner { threads: 3, ..Manner::default() }).unwrap();
-    assert!(found(&corpus.out()) == expected(&tokenizer, &texts, &options));
-    let manifest = Manifest::read(&corpus.out()).unwrap();
-    assert!(manifest.splits[0].shards.len() > 5);
-    assert!(manifest.splits[0].shards.iter().rev().skip(1).all(|shard| shard.tokens == 100_000));
+    let plan = Plan { shard_tokens: Some(100_000), ..plan(&tokenizer) };
+    let out = corpus.directory("out");
+    let splits = whole(&tokenizer, &corpus, &plan, &out, (3, 256 << 10));
+    assert!(found(&out, &plan, &splits) == expected(&tokenizer, &texts, &plan));
+    assert!(splits[0].shards.len() > 5);
+    assert!(splits[0].shards.iter().rev().skip(1).all(|shard| shard.tokens == 100_000));
 }
 
 #[test]
@@ -259,34 +398,24 @@ fn empty_documents_keep_their_rows() {
     let texts: Vec<Vec<u8>> =
         ["", "ab", "", "", "c", ""].iter().map(|t| t.as_bytes().into()).collect();
     let corpus = Corpus::new(&texts);
-    let options = Options { shard_tokens: 2, append_eot: false, ..options() };
-    corpus.encode(&tokenizer, &options, &Manner::default()).unwrap();
-    assert_eq!(found(&corpus.out()), expected(&tokenizer, &texts, &options));
-    let manifest = Manifest::read(&corpus.out()).unwrap();
-    let documents: Vec<u64> = manifest.splits[0].shards.iter().map(|s| s.documents).collect();
+    let plan = Plan { shard_tokens: Some(2), append_eot: false, ..plan(&tokenizer) };
+    let out = corpus.directory("out");
+    let splits = whole(&tokenizer, &corpus, &plan, &out, (1, 100));
+    assert_eq!(found(&out, &plan, &splits), expected(&tokenizer, &texts, &plan));
+    let documents: Vec<u64> = splits[0].shards.iter().map(|s| s.documents).collect();
     assert_eq!(documents, [4, 2]);
-    let second = fs::read(corpus.out().join("shard-00001.docs.npy")).unwrap();
+    let second = fs::read(out.join("shard-00001.docs.npy")).unwrap();
     assert_eq!(numbers(&second[npy::HEADER..], 8), [1, 1]);
-    assert_eq!(corpus.verify(&tokenizer), Vec::<String>::new());
 }
 
 #[test]
-fn impossible_options_are_refused() {
+fn a_source_that_changed_is_refused() {
     let tokenizer = tokenizer();
-    let corpus = Corpus::new(&["text"]);
-    let refused = |options: Options| {
-        let error = corpus.encode(&tokenizer, &options, &Manner::default()).unwrap_err();
-        assert!(!corpus.out().exists());
-        assert!(matches!(error, Error::Config(_)), "{error}");
-        error.to_string()
-    };
-    assert!(refused(Options { shard_tokens: 0, ..options() }).contains("shard_tokens=0"));
-    assert!(refused(Options { end_of_text: None, ..options() }).contains("append_eot"));
-    assert!(refused(Options { end_of_text: Some("<x>".into()), ..options() }).contains("<x>"));
-    for share in [-0.1, 1.1, f64::NAN] {
-        assert!(refused(Options { val_fraction: Some(share), ..options() }).contains("between"));
-    }
-    assert!(refused(Options { dtype: Some(Dtype::Int32), ..options() }).contains("int32"));
-    let megatron = Options { format: Format::Megatron, ..options() };
-    assert!(refused(Options { dtype: Some(Dtype::Uint32), ..megatron }).contains("uint32"));
+    let corpus = Corpus::new(&["the cat sat on the mat"]);
+    let (inputs, plan, out) = (corpus.inputs(), plan(&tokenizer), corpus.directory("out"));
+    let sources = inputs.sources().unwrap();
+    fs::write(&corpus.paths[0], "the cat").unwrap();
+    let range = Range { inputs: &inputs, sources: &sources, threads: 1, block_size: None };
+    let error = encode_range(&tokenizer, &range, &plan, &out, Vec::new(), true, &job());
+    assert!(error.unwrap_err().to_string().contains("changed since"));
 }
