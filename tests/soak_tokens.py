@@ -30,7 +30,7 @@ import bytemill
 from bytemill.engines import Local
 tokenizer = bytemill.Tokenizer.load(sys.argv[1])
 paths, out, plan = json.loads(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
-engine = Local(unit_size=20_000, block_size=4000)
+engine = Local(unit_size=60_000, block_size=4000)
 print("begin", flush=True)
 tokenizer.encode_files(paths, out, threads=2, engine=engine, progress=False, **plan)
 """

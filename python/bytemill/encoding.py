@@ -206,7 +206,9 @@ class _Job:
 
     def _record(self, unit: Unit, written: dict[str, Any]) -> None:
         token_parts.sync_shards(self._workshop, written)
-        write_record(self._unit_record(unit), written | {"unit": unit.name()})
+        # The manifest follows the last unit at once.
+        if unit is not self._units[-1]:
+            write_record(self._unit_record(unit), written | {"unit": unit.name()})
 
     def _check_files(self, record: Mapping[str, Any]) -> None:
         """Shards that are complete must still be so."""
