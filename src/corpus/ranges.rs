@@ -56,6 +56,13 @@ impl<'a> Ranges<'a> {
             ranges.refuse_other_than_text(context)?;
         }
         if let Some((start, end)) = input.range {
+            if ranges.over {
+                // A file that is not text is skipped once, with its first range.
+                if start > 0 {
+                    ranges.skipped = Skipped::default();
+                }
+                return Ok(ranges);
+            }
             ranges.end = ranges.border(end, context)?;
             // An empty file belongs to the range that begins at 0.
             ranges.over = start >= size.max(1);

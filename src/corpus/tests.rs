@@ -598,3 +598,20 @@ fn read_with(inputs: &Inputs, sources: &[Source]) -> crate::Result<()> {
     };
     InOrder::new(inputs, sources, context, Default::default()).next_block().map(|_| ())
 }
+
+/// A file that is not text was read as text when it was cut into ranges.
+#[test]
+fn a_file_that_is_not_text_is_skipped_once_however_it_is_cut() {
+    let files = Files::new(&[("a.txt", [&b"PK\x03\x04"[..], &[0; 300]].concat())]);
+    let inputs = skipping(files.inputs());
+    let (_, expected, _) = read(&inputs, 64, Default::default()).unwrap();
+    assert_eq!(expected.0.values().sum::<u64>(), 1);
+    let mut cut = inputs;
+    let one = cut.list.pop().unwrap();
+    for range in [(0, 100), (100, 200), (200, u64::MAX)] {
+        cut.list.push(Input { range: Some(range), ..one.clone() });
+    }
+    let (found, skipped, _) = read(&cut, 64, Default::default()).unwrap();
+    assert!(found.is_empty(), "{found:?}");
+    assert_eq!(skipped, expected);
+}
