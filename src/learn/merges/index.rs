@@ -169,6 +169,8 @@ fn index_bytes<I: Id>(
     let mut parts: Vec<_> =
         parts.into_iter().map(|part| (part, vec![(0u64, 0u64); 1 << 16])).collect();
     for_each_on(team, &mut parts, |(part, counts), _| {
+        // A slice: the address of a list that is behind a reference is loaded anew for every pair.
+        let counts = &mut counts[..];
         for_each_byte_pair(slots, part.clone(), job, |_, pair, weight| {
             let (count, n) = &mut counts[pair];
             *count += weight;
@@ -194,6 +196,7 @@ fn index_bytes<I: Id>(
     }
     let list = Shared(positions.list.as_mut_ptr());
     for_each_on(team, &mut parts, |(part, cursors), _| {
+        let cursors = &mut cursors[..];
         for_each_byte_pair(slots, part.clone(), job, |at, pair, _| {
             let (place, step) = &mut cursors[pair];
             // SAFETY: places are within the list: the first pass made room for every position.

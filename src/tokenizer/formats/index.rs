@@ -12,44 +12,40 @@ use crate::tokenizer::spec::TokenList;
 /// From the bytes of a token to its id.
 pub(super) struct TokenIndex<'a> {
     tokens: &'a TokenList,
-    /// Token → place in the list + 1.
-    places: Table<u32>,
+    /// Token → `(place in the list + 1) << 32 | id`.
+    places: Table<u64>,
 }
 
 impl<'a> TokenIndex<'a> {
     /// The table of `tokens`, which must all differ and not be empty.
     pub(super) fn new(tokens: &'a TokenList) -> Result<Self> {
-        let mut places = Table::<u32>::with_room(tokens.len());
-        for (place, (id, token)) in (1..).zip(tokens.iter()) {
+        let mut places = Table::<u64>::with_room(tokens.len());
+        for (place, (id, token)) in (1u64..).zip(tokens.iter()) {
             if token.is_empty() {
                 return Err(Error::tokenizer(format!("token {id} is empty")));
             }
             let entry = places.value_mut(token);
             if *entry != 0 {
-                let (other, _) = tokens.get(*entry as usize - 1);
                 return Err(Error::tokenizer(format!(
-                    "the token {} is there twice, with the ids {other} and {id}",
+                    "the token {} is there twice, with the ids {} and {id}",
                     shown_token(token),
+                    *entry as u32,
                 )));
             }
-            *entry = place;
+            *entry = place << 32 | u64::from(id);
         }
         Ok(TokenIndex { tokens, places })
     }
 
-    fn id_at(&self, place: u32) -> u32 {
-        self.tokens.get(place as usize - 1).0
-    }
-
     /// The id of a token.
     pub(super) fn id(&self, token: &[u8]) -> Option<u32> {
-        self.places.get(token).map(|place| self.id_at(place))
+        self.places.get(token).map(|found| found as u32)
     }
 
     /// The id of the token `buffer[start..end]`.
     #[inline]
     pub(super) fn id_within(&self, buffer: &[u8], start: usize, end: usize) -> Option<u32> {
-        self.places.get_within(buffer, start, end).map(|place| self.id_at(place))
+        self.places.get_within(buffer, start, end).map(|found| found as u32)
     }
 
     /// The id of a token that is likely the one at `place` of the list, or the next. Sets `place`
@@ -65,7 +61,7 @@ impl<'a> TokenIndex<'a> {
             }
         }
         let found = self.places.get(token)?;
-        *place = found as usize - 1;
-        Some(self.id_at(found))
+        *place = (found >> 32) as usize - 1;
+        Some(found as u32)
     }
 }
