@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -497,3 +499,13 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="line break"):
         tokenizer.save(str(tmp_path / "lines"))
     assert not list(tmp_path.glob("lines*"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no FIFOs")
+def test_pipes_and_devices_are_refused_at_once(tmp_path: Path) -> None:
+    """Opening a FIFO waited for a writer that never came."""
+    os.mkfifo(tmp_path / "pipe.model")
+    (tmp_path / "zero.model").symlink_to("/dev/zero")
+    for name in ("pipe.model", "zero.model"):
+        with pytest.raises(TokenizerError, match="not a regular file"):
+            RegexTokenizer().load(str(tmp_path / name))

@@ -135,7 +135,7 @@ def _read_together(paths: list[Path]) -> list[tuple[str, bytes]]:
 
     while True:
         before = stamps()
-        files = [(str(path), path.read_bytes()) for path in paths]
+        files = [(str(path), regular(path, TokenizerError).read_bytes()) for path in paths]
         if stamps() == before:
             return files
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import formats
+from .._files import regular
 from .._native import Core
 from ..errors import TokenizerError
 from ..tokenizer import Tokenizer
@@ -100,7 +101,7 @@ class NamedTokens:
             said = json.loads(given.write("huggingface")[0])
         else:
             if file is not None:
-                name, data = str(file), Path(file).read_bytes()
+                name, data = str(file), regular(Path(file), TokenizerError).read_bytes()
             else:
                 name, data = type(given).__name__, formats.huggingface_json(given)
             self._tokenizer = Tokenizer._of(Core.read("huggingface", [(name, data)], [], []))

@@ -206,7 +206,7 @@ class Tokenizer:
     def load(self, model_file: str) -> None:
         """Reads a `.model` file; what is wrong with it is a `TokenizerError` that says where."""
         assert model_file.endswith(".model"), f"{model_file} is not a .model file"
-        data = Path(model_file).read_bytes()
+        data = _files.regular(Path(model_file), TokenizerError).read_bytes()
         # The core checks all there is to check.
         _native.Core.read("minbpe", [(model_file, data)], [], [])
         lines = [line.rstrip("\r") for line in data.decode().split("\n")]
