@@ -714,3 +714,16 @@ def test_a_trainer(learnt: Tokenizer, tmp_path: Path) -> None:
     assert torch.isfinite(torch.tensor(trainer.train().training_loss))
     again = PreTrainedTokenizerFast.from_pretrained(tmp_path / "checkpoint-3")
     assert again("the cat") == ours("the cat")
+
+
+@pytest.mark.parametrize(
+    "config",
+    ['{"a": ', '{"added_tokens_decoder": 1.5}', "[]", '{"added_tokens_decoder": {"1": 2}}'],
+)
+def test_damaged_configurations_are_tokenizer_errors(tmp_path: Path, config: str) -> None:
+    """They were tracebacks of the JSON parser."""
+    trained = train_tokenizer(iter(["a b a b"]), vocab_size=258)
+    trained.save(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_text(config)
+    with pytest.raises(TokenizerError, match=r"tokenizer_config\.json"):
+        PreTrainedTokenizerFast.from_pretrained(tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from .. import _json
+from ..errors import TokenizerError
 from ._rows import Row
 
 log = logging.getLogger("bytemill.compat.huggingface")
@@ -99,8 +100,7 @@ def as_lists(column: Any) -> Any:
 
 def read_json(path: Path) -> Row:
     """What a JSON file says; nothing if there is none."""
-    said: Row = json.loads(path.read_bytes()) if path.is_file() else {}
-    return said
+    return _json.read_object(path, TokenizerError) if path.is_file() else {}
 
 
 @functools.lru_cache(maxsize=128)

@@ -53,6 +53,9 @@ SAVED = (
 )
 
 
+CONFIG = "tokenizer_config.json"
+
+
 class PreTrainedTokenizerFast(NamedTokens):
     """A tokenizer with the interface of transformers' class of that name.
 
@@ -493,42 +496,16 @@ class PreTrainedTokenizerFast(NamedTokens):
                 f"{file}: there is no such file (only local ones are read here; "
                 "bytemill.Tokenizer.from_pretrained asks the hub)"
             )
-        config = read_json(directory / "tokenizer_config.json")
-        if "added_tokens_decoder" not in config:
-            config |= read_json(directory / "special_tokens_map.json")
-        older = config.pop("additional_special_tokens", None)
-        extra = config.pop("extra_special_tokens", None) or older or []
-        of_model = {
-            name: config.pop(name)
-            for name in [*config]
-            if name.endswith("_token") and name not in NAMED and isinstance(config[name], str)
-        }
-        if isinstance(extra, Mapping):
-            of_model |= extra
-            extra = older or []
-        of_model |= config.pop("model_specific_special_tokens", None) or {}
-        added = config.pop("added_tokens_decoder", {}).values()
-        padding = read_json(file).get("padding") or {}
-        template = config.pop("chat_template", None)
-        said: Row = {
-            "pad_token": padding.get("pad_token"),
-            "name_or_path": str(path),
-            "extra_special_tokens": extra,
-            "model_specific_special_tokens": of_model,
-            # Templates in files go before the one of the configuration.
-            "chat_template": _chat_templates.read(directory) or template,
-        }
-        # What stands around a text is said in tokenizer.json; transformers too goes by that.
-        for name in ("add_bos_token", "add_eos_token", "tokenizer_class"):
-            config.pop(name, None)
-        for name in (*NAMED, *SAVED):
-            if name in config:
-                said[name] = config.pop(name)
-        for name in NAMED:
-            if said.get(name) is not None:
-                said[name] = content(said[name])
+        try:
+            said, added, config = _said_in(directory, file)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, TokenizerError):
+                raise
+            what = "not the configuration of a tokenizer"
+            raise TokenizerError(f"{directory / CONFIG}: {what} ({error})") from None
+        said["name_or_path"] = str(path)
         made = cls(tokenizer_file=file, **said | options)
-        made._extend(content(token) for token in added)
+        made._extend(added)
         made._make_special(made.all_special_tokens)
         made._config = config
         return made
@@ -539,3 +516,41 @@ class PreTrainedTokenizerFast(NamedTokens):
             f"model_max_length={self.model_max_length}, padding_side={self.padding_side!r}, "
             f"special_tokens={self.special_tokens_map})"
         )
+
+
+def _said_in(directory: Path, file: Path) -> tuple[Row, list[str], Row]:
+    """What the files beside a tokenizer.json say: options, added tokens, and the rest."""
+    config = read_json(directory / CONFIG)
+    if "added_tokens_decoder" not in config:
+        config |= read_json(directory / "special_tokens_map.json")
+    older = config.pop("additional_special_tokens", None)
+    extra = config.pop("extra_special_tokens", None) or older or []
+    of_model = {
+        name: config.pop(name)
+        for name in [*config]
+        if name.endswith("_token") and name not in NAMED and isinstance(config[name], str)
+    }
+    if isinstance(extra, Mapping):
+        of_model |= extra
+        extra = older or []
+    of_model |= config.pop("model_specific_special_tokens", None) or {}
+    added = [content(token) for token in config.pop("added_tokens_decoder", {}).values()]
+    padding = read_json(file).get("padding") or {}
+    template = config.pop("chat_template", None)
+    said: Row = {
+        "pad_token": padding.get("pad_token"),
+        "extra_special_tokens": extra,
+        "model_specific_special_tokens": of_model,
+        # Templates in files go before the one of the configuration.
+        "chat_template": _chat_templates.read(directory) or template,
+    }
+    # What stands around a text is said in tokenizer.json; transformers too goes by that.
+    for name in ("add_bos_token", "add_eos_token", "tokenizer_class"):
+        config.pop(name, None)
+    for name in (*NAMED, *SAVED):
+        if name in config:
+            said[name] = config.pop(name)
+    for name in NAMED:
+        if said.get(name) is not None:
+            said[name] = content(said[name])
+    return said, added, config
