@@ -243,7 +243,7 @@ class _Job:
         return shares
 
     def _assemble(self, of_units: list[list[tuple[int, int]]]) -> None:
-        """Makes the shards of parts that have so many ids and documents."""
+        """Makes the shards; `of_units` has the ids and documents of each part."""
         shares = [share for parts in of_units for share in parts]
         before = accumulate((documents for _, documents in shares), initial=0)
         places = [(unit, i) for unit, parts in enumerate(of_units) for i in range(len(parts))]
@@ -324,7 +324,7 @@ class _Job:
         self._report("encode", text, estimate)
 
     def _counter(self, phase: str, tokens: int) -> _ByteCount:
-        """The progress of a phase that goes through so many ids."""
+        """The progress of a phase that processes `tokens` ids."""
         return _ByteCount(self._report, phase, self._plan.width, tokens, self._engine.is_local)
 
 
@@ -341,7 +341,7 @@ class _ByteCount:
         self.watch = self._within if here else None
 
     def finish(self, tokens: int) -> None:
-        """Notes that so many more ids are done."""
+        """Notes that `tokens` more ids are done."""
         self._done += tokens * self._width
         self._report(self._phase, self._done, self._total)
 

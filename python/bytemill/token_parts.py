@@ -8,8 +8,8 @@
     .partial/shard-00000.json               the record of that
 
 Each of these functions may be called again, by any process, at any time: work with a record is not
-repeated, and files appear whole or not at all. ID is that of the plan: a task that is told to stop,
-and does not at once, must not interfere with other work that begins in the same place.
+repeated, and files appear whole or not at all. ID is that of the plan: a task that does not stop at
+once when asked must not interfere with other work that begins in the same place.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Workshop:
 
 @dataclass(frozen=True)
 class PartKey:
-    """A part: the `index`-th of a unit, before which so many documents of the corpus end."""
+    """A part: the `index`-th of a unit; `before` documents of the corpus end before it."""
 
     unit: int
     index: int

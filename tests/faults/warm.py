@@ -64,7 +64,7 @@ class Limits(NamedTuple):
 
 # On a busy machine, too: a process that only waits is found sooner.
 NO_LIMITS = Limits(300.0)
-# It is looked at after so many seconds, and hangs if it did nothing so many times in a row.
+# Seconds between two looks at it, and how many looks in a row must find it idle to call it hung.
 PATIENCE, MOST_ASLEEP = 3.0, 4
 
 

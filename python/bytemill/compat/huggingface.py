@@ -544,7 +544,7 @@ def _said_in(directory: Path, file: Path) -> tuple[Row, list[str], Row]:
         # Templates in files go before the one of the configuration.
         "chat_template": _chat_templates.read(directory) or template,
     }
-    # What stands around a text is said in tokenizer.json; transformers too goes by that.
+    # tokenizer.json decides which tokens are put around a text, in transformers too.
     for name in ("add_bos_token", "add_eos_token", "tokenizer_class"):
         config.pop(name, None)
     for name in (*NAMED, *SAVED):

@@ -29,8 +29,8 @@ class Local:
     """Does the work in this process.
 
     Args:
-        batch_size: counting that may be resumed is saved after so many bytes.
-        unit_size: encoding is saved after so many bytes.
+        batch_size: bytes after which a count that can be resumed is saved.
+        unit_size: bytes after which encoding is saved.
         block_size: bytes of text that a thread encodes at a time; None for the usual.
 
     Attributes:

@@ -169,7 +169,7 @@ fn index_bytes<I: Id>(
     let mut parts: Vec<_> =
         parts.into_iter().map(|part| (part, vec![(0u64, 0u64); 1 << 16])).collect();
     for_each_on(team, &mut parts, |(part, counts), _| {
-        // A slice: the address of a list that is behind a reference is loaded anew for every pair.
+        // A slice: the address of a list in a reference would be loaded anew for every pair.
         let counts = &mut counts[..];
         for_each_byte_pair(slots, part.clone(), job, |_, pair, weight| {
             let (count, n) = &mut counts[pair];
