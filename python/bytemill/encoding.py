@@ -78,7 +78,7 @@ def encode_files(
     if resume and has_stdin(resolved):
         raise ConfigError("stdin cannot be read again", "resume with files")
     if threads is not None and threads < 1:
-        raise ConfigError(f"threads={threads} cannot be", "use 1 or more")
+        raise ConfigError(f"threads must be ≥ 1, got {threads}", "use 1 or more")
     entries = resolved.entries()
     _check_place(Path(out), [entry.path for entry in entries if entry.path is not None])
     # The size of records that Python objects give is not known yet.
