@@ -18,7 +18,7 @@ const ROW_BLOCK: usize = 4;
 const TASK_BYTES: usize = 48 << 10;
 
 /// Rows of a matrix in a task. Whole blocks; results do not depend on which rows share a block.
-pub(super) fn rows_per_block(width: usize) -> usize {
+pub(super) fn matrix_rows_per_task(width: usize) -> usize {
     (TASK_BYTES / (width * size_of::<f32>())).next_multiple_of(ROW_BLOCK).max(ROW_BLOCK)
 }
 
@@ -48,7 +48,7 @@ impl<'a> MatVec<'a> {
         mode: Mode,
     ) -> impl Iterator<Item = Self> {
         let (width, n_out) = (vectors.len() / n_samples, out.len() / n_samples);
-        let n = rows_per_block(width);
+        let n = matrix_rows_per_task(width);
         matrix
             .chunks(n * width)
             .zip(Columns::split(out, n_out, n))

@@ -27,7 +27,7 @@ use crate::norm;
 use crate::simd::{Kernel, Level, Simd};
 use crate::threads::{Threads, each_task};
 use attend::Attend;
-use matvec::{MatVec, Mode, rows_per_block};
+use matvec::{MatVec, Mode, matrix_rows_per_task};
 pub use model::{Layer, ModelShape, Weights};
 
 #[derive(Debug)]
@@ -181,7 +181,7 @@ impl Step<'_> {
         let Scratch { normed, gate, up, residual, .. } = &mut *self.scratch;
         // A task has the same rows of both matrices.
         let (width, d_ff) = (self.shape.d_model, self.shape.d_ff);
-        let n_rows = rows_per_block(2 * width);
+        let n_rows = matrix_rows_per_task(2 * width);
         let matrices = layer.gate.chunks(n_rows * width).zip(layer.up.chunks(n_rows * width));
         let columns = Columns::split(gate, d_ff, n_rows).zip(Columns::split(up, d_ff, n_rows));
         let tasks = matrices.zip(columns).map(|(matrices, columns)| Swiglu {
