@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import bytemill
-from bytemill.measures import parse_size
+from bytemill._numbers import parse_size
 
 EOT = "<|endoftext|>"
 DOCUMENT = 3000

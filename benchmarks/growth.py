@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import zipf
-from bytemill.measures import parse_size, size
+from bytemill._numbers import parse_size, size
 from compare import run
 
 BLOCK = 1 << 20

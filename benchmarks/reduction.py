@@ -20,9 +20,9 @@ from typing import Any
 import jobs
 import zipf
 from bytemill import _native
+from bytemill._numbers import parse_size, size
 from bytemill.engines.tasks import Means, merge
 from bytemill.engines.tree import FAN_IN
-from bytemill.measures import parse_size, size
 
 PATTERN, SPECIALS = ["gpt2"], ["<|endoftext|>"]
 

@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from bytemill.measures import parse_size, size
+from bytemill._numbers import parse_size, size
 
 WORDS = 1 << 18  # at a time
 WIDEST = 16  # letters

@@ -15,7 +15,7 @@ import sys
 import torch
 
 from bytemill.lm import SGD
-from bytemill.lm.plot import figure, picture_path, save
+from bytemill.lm.plan.plot import figure, picture_path, save
 
 RATES = (1e1, 1e2, 1e3)
 STEPS = 10

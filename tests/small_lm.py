@@ -10,10 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from bytemill import Tokenizer  # noqa: E402
-from bytemill.lm import ModelConfig, TransformerLM  # noqa: E402
-from bytemill.lm.checkpoint import weights_of, write_step  # noqa: E402
-from bytemill.lm.run import write_config  # noqa: E402
+from bytemill import Tokenizer
+from bytemill.lm import ModelConfig, TransformerLM
+from bytemill.lm.run.checkpoint import weights_of, write_step
+from bytemill.lm.run.directory import write_config
 
 # Models as small as these only lose by a second thread, and most of all on a busy machine.
 torch.set_num_threads(1)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._native import UNICODE_VERSION, __version__
-    from .corpus import Corpus
+    from .corpus.argument import Corpus
     from .counts import Counts, count_corpus
     from .errors import (
         BytemillError,
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
         TokensError,
         TrainingError,
     )
+    from .learn import train_bpe, train_tokenizer
     from .progress import ProgressEvent
     from .tokenizer import Batch, Decoder, Offsets, Tokenizer
-    from .tokens import Documents, Tokens, verify_tokens
-    from .training import train_bpe, train_tokenizer
+    from .tokens.view import Documents, Tokens, verify_tokens
 
 __all__ = [
     "UNICODE_VERSION",
@@ -60,13 +60,13 @@ __all__ = [
 # arguments starts at once, and Ctrl-C during the slow imports meets the command line's handler.
 _MODULES = {
     "_native": ("UNICODE_VERSION", "__version__"),
-    "corpus": ("Corpus",),
+    "corpus.argument": ("Corpus",),
     "counts": ("Counts", "count_corpus"),
     "errors": tuple(name for name in __all__ if name.endswith("Error")),
     "progress": ("ProgressEvent",),
     "tokenizer": ("Batch", "Decoder", "Offsets", "Tokenizer"),
-    "tokens": ("Documents", "Tokens", "verify_tokens"),
-    "training": ("train_bpe", "train_tokenizer"),
+    "tokens.view": ("Documents", "Tokens", "verify_tokens"),
+    "learn": ("train_bpe", "train_tokenizer"),
 }
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "refuse_input",
     "regular",
     "remove",
+    "remove_tree",
     "replacing",
     "replacing_directory",
     "settle",
@@ -237,6 +238,16 @@ def _remove_if_dead(path: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
         finally:
             os.close(handle)
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a directory with all in it; an error names it, and not a file inside without its place."""
+    try:
+        shutil.rmtree(path)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
 
 
 # --- files that belong together -----------------------------------------------------------------

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import _files, _native, formats
-from .corpus import CorpusLike, has_stdin, refuse_no_text, resolve
+from ._system import memory_limit as resolve_limit
+from .corpus.argument import CorpusLike, has_stdin, refuse_no_text, resolve
 from .counts import DEFAULT_PATTERN, DEFAULT_SPECIALS, Counts, checked_specials
 from .engines import Engine, Local, chosen
 from .errors import ConfigError
-from .memory import memory_limit as resolve_limit
 from .progress import ProgressOption, reporter
 
 if TYPE_CHECKING:
-    from .places import Entry
+    from .corpus.places import Entry
 
 __all__ = ["count_to_file", "partial_directory"]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from . import _native, formats
 from ._files import sweep
-from .corpus import CorpusLike, refuse_no_text, resolve
+from ._system import memory_limit as resolve_limit
+from .corpus.argument import CorpusLike, refuse_no_text, resolve
 from .engines import Engine, chosen
 from .errors import ConfigError
-from .memory import memory_limit as resolve_limit
 from .progress import ProgressOption, Report, reporter
 
 __all__ = ["Counts", "checked_specials", "count_corpus", "count_into"]

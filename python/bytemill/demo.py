@@ -14,11 +14,11 @@ from pathlib import Path
 
 from ._files import write_atomically
 from .errors import BytemillError, ConfigError, CorpusError
-from .inspection import Span, spans, statistics
+from .learn import train_tokenizer
+from .look.inspection import Span, spans, statistics
+from .look.rendering import to_html
 from .progress import ProgressOption
-from .rendering import to_html
 from .tokenizer import Tokenizer
-from .training import train_tokenizer
 
 __all__ = ["Demo", "library_files", "run"]
 

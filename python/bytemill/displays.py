@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
-from .measures import duration, size
+from ._numbers import duration, size
 
 if TYPE_CHECKING:
     from .progress import ProgressEvent, ProgressOption

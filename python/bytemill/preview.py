@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from . import _native
-from .corpus import Corpus
-from .measures import resident_memory
-from .memory import memory_limit as resolve_limit
-from .places import Entry, Listing
+from ._numbers import resident_memory
+from ._system import memory_limit as resolve_limit
+from .corpus.argument import Corpus
+from .corpus.places import Entry, Listing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -229,7 +229,7 @@ class Comparing:
         self._tokenizers = tokenizers
 
     def measure(self, texts: list[bytes], whole: int) -> tuple[float, int]:
-        from .comparison import compare
+        from .look import compare
 
         began = time.perf_counter()
         compare(self._tokenizers, iter(texts), limit=FILE_SAMPLE, progress=False)

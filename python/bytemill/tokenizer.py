@@ -13,22 +13,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
-from . import encoding, formats, pretrained
+from . import formats, pretrained
 from ._native import Core
-from .encoding import SHARD_TOKENS
+from ._numbers import parse_size
 from .errors import ConfigError
-from .measures import parse_size
+from .tokens import encode as encoding
+from .tokens.encode import SHARD_TOKENS
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from ._native import Special
-    from .corpus import CorpusLike
-    from .encoding import TokenFormat
+    from .corpus.argument import CorpusLike
     from .engines import Engine
     from .progress import ProgressOption
-    from .tokens import Tokens
+    from .tokens.encode import TokenFormat
+    from .tokens.view import Tokens
 
 __all__ = ["Batch", "Decoder", "Offsets", "Tokenizer"]
 

@@ -77,7 +77,7 @@ def import_everything(torch: bool = True) -> None:
     Local.__init__.__defaults__ = (STEP, STEP, STEP)
     if torch:
         with contextlib.suppress(ImportError):
-            from bytemill.lm import exporting, importing, search, training  # noqa: F401
+            from bytemill.lm import training  # noqa: F401
 
 
 def call(

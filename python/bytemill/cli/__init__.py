@@ -18,8 +18,8 @@ from typing import Any
 import click
 
 from .. import __version__
+from .._system import address_space
 from ..errors import BytemillError
-from ..memory import address_space
 from . import streams
 from .account import account
 from .compare import compare

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import lm, measures
+from .. import _numbers, lm
 from ..errors import ConfigError
 from ..lm.config import ModelConfig, unknown_key
-from ..lm.plot import picture_path, plot_shares
+from ..lm.plan.plot import picture_path, plot_shares
 from ..lm.settings import (
     DEFAULT_PRESET,
     GPT2_IDS,
@@ -27,8 +27,8 @@ from . import options, streams
 from .fields import model_options
 
 if TYPE_CHECKING:
-    from ..lm.accounting import Account
-    from ..lm.measuring import Measured
+    from ..lm.plan.accounting import Account
+    from ..lm.plan.measuring import Measured
 
 EXAMPLES = """\b
 examples:
@@ -107,7 +107,7 @@ def account(
         options.check_file(picture_path(picture), overwrite)
     fields = {key: given.pop(key) for key in MODEL_KEYS}
     changes = {key: value for key, value in fields.items() if value is not None}
-    limit = None if memory is None else measures.parse_size(memory)
+    limit = None if memory is None else _numbers.parse_size(memory)
     names = names or [None]
     configs = [_model(name, config, changes) for name in names]
     if given["hardware"] == "this":
@@ -213,11 +213,11 @@ def _memory(found: Account, batch: str) -> Iterator[str]:
     )
     head = [f"training on {batch}, {found.dtype}", "activations", "sum", "peak"]
     rows = [
-        [way, *map(measures.size, (memory.activations, memory.total, memory.peak))]
+        [way, *map(_numbers.size, (memory.activations, memory.total, memory.peak))]
         for way, memory in found.memory.items()
     ]
     if found.limit is not None:
-        head.append(f"largest batch in {measures.size(found.limit)}")
+        head.append(f"largest batch in {_numbers.size(found.limit)}")
         for row, most in zip(rows, found.largest_batch.values()):
             row.append(f"{most:,}" if most else "none")
     yield streams.table("l" + "r" * (len(head) - 1), head, rows)
@@ -257,14 +257,14 @@ def _side_by_side(accounts: list[Account], labels: list[str]) -> Iterator[str]:
     yield f"\nmemory, and the peak of training on {batch} in {first.dtype}, by way:\n"
     ways = [way for way in first.memory if all(way in one.memory for one in accounts)]
     rows = [
-        [label, measures.size(one.memory[ways[0]].weights), measures.size(one.kv_cache),
-         *(measures.size(one.memory[way].peak) for way in ways)]
+        [label, _numbers.size(one.memory[ways[0]].weights), _numbers.size(one.kv_cache),
+         *(_numbers.size(one.memory[way].peak) for way in ways)]
         for one, label in zip(accounts, labels)
     ]  # fmt: skip
     head = ["", "weights", "KV cache", *ways]
     yield streams.table("l" + "r" * (len(head) - 1), head, rows)
     if first.limit is not None:
-        yield f"\nlargest batch in {measures.size(first.limit)}:\n"
+        yield f"\nlargest batch in {_numbers.size(first.limit)}:\n"
         rows = [
             [label, *(f"{one.largest_batch[way]:,}" for way in ways)]
             for one, label in zip(accounts, labels)
@@ -291,7 +291,7 @@ def _compared(measured: Measured) -> Iterator[str]:
         "lrrl", ["a real step", "predicted", "measured", "measured by"], rows
     )
     yield (
-        f"\nstep    {measures.duration(measured.seconds)}: {measured.mfu:.0%} of the "
+        f"\nstep    {_numbers.duration(measured.seconds)}: {measured.mfu:.0%} of the "
         f"{measured.rate:.4g} FLOP/s of a large product\n"
     )
 
@@ -313,8 +313,8 @@ def _percent(share: float | None) -> str:
 
 
 def _bytes(n: int) -> str:
-    return f"{measures.size(n)} ({n / 2**30:.2f} GiB)" if n >= 10**9 else measures.size(n)
+    return f"{_numbers.size(n)} ({n / 2**30:.2f} GiB)" if n >= 10**9 else _numbers.size(n)
 
 
 def _span(seconds: float) -> str:
-    return measures.duration(seconds) if seconds < 86400 else f"{seconds / 86400:,.1f} days"
+    return _numbers.duration(seconds) if seconds < 86400 else f"{seconds / 86400:,.1f} days"

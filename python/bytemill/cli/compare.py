@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import measures
-from ..names import redacted
+from .. import _numbers
+from ..corpus.names import redacted
 from . import options, streams
 
 if TYPE_CHECKING:
-    from ..comparison import Report
+    from ..look import Report
     from ..tokenizer import Tokenizer
 
 EXAMPLES = """\b
@@ -116,7 +116,7 @@ def compare(
         raise click.UsageError("give a tokenizer and then the corpus")
     if sum(place == "-" for places in named.values() for place in places) > 1:
         raise click.UsageError("stdin (-) can be given once")
-    n_bytes, extrapolated = measures.parse_size(limit) or None, measures.parse_size(extrapolate)
+    n_bytes, extrapolated = _numbers.parse_size(limit) or None, _numbers.parse_size(extrapolate)
     if page is not None:
         options.check_file(page, overwrite)
         options.check_not_read([page], [*paths, *(p for places in named.values() for p in places)])
@@ -128,7 +128,7 @@ def compare(
     if dry_run:
         _dry_run(loaded, named, reading, n_bytes, as_json)
         return
-    from ..comparison import report
+    from ..look import report
 
     with contextlib.ExitStack() as stack:
         found = report(
@@ -148,7 +148,7 @@ def compare(
         options.note_skips(ctx, one.skipped)
     if page is not None:
         _write_page(found, page)
-    from . import comparison_text
+    from ..look import report_text as comparison_text
 
     if as_json:
         streams.put_json(comparison_text.as_json(found))
@@ -190,6 +190,6 @@ def _dry_run(
 
 def _write_page(found: Report, page: Path) -> None:
     from .._files import write_atomically
-    from ..comparison import to_html
+    from ..look import to_html
 
     write_atomically(page, "".join(to_html(found)).encode())

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from ..conversion import CARRIES, Format
-from ..conversion import convert as convert_tokenizer
+from ..convert import CARRIES, Format
+from ..convert import convert as convert_tokenizer
 from ..formats import target_paths
 from . import options, streams
 from .train_tokenizer import inspect_command

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from .. import measures
+from .. import _numbers
 from ..counting import count_to_file
 from ..counts import Counts
 from ..formats import stages
@@ -125,10 +125,10 @@ def count(
 
 
 def _summary(counts: Counts, output: Path, file_bytes: int, seconds: float) -> None:
-    text = measures.text_size(counts.bytes_read, file_bytes)
+    text = _numbers.text_size(counts.bytes_read, file_bytes)
     streams.say(
         f"saved   {output}: {len(counts):,} different pieces of {text} "
-        f"in {measures.duration(seconds)}"
+        f"in {_numbers.duration(seconds)}"
     )
     name = shlex.quote(str(output))
     streams.say(f"next    bytemill train-tokenizer --counts {name} -o tokenizer.json")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .. import measures
+from .. import _numbers
 from . import options, streams
 
 if TYPE_CHECKING:
@@ -54,22 +54,22 @@ def demo(out: Path, vocab_size: int, seconds: float, quiet: bool) -> None:
     Without torch there is no model.
     """
     from .. import demo as show
-    from ..inspection import visible
-    from ..rendering import to_terminal
+    from ..look.inspection import visible
+    from ..look.rendering import to_terminal
 
     result = show.run(out, vocab_size=vocab_size, progress=not quiet)
     color = streams.use_color(sys.stdout)
     click.echo(
         f"{result.n_files:,} files of Python's standard library, "
-        f"{measures.size(result.n_bytes)} of text"
+        f"{_numbers.size(result.n_bytes)} of text"
     )
     click.echo(
-        f"learnt    {len(result.tokenizer):,} ids in {measures.duration(result.learn_seconds)} "
-        f"({measures.size(result.n_bytes / result.learn_seconds)}/s)"
+        f"learnt    {len(result.tokenizer):,} ids in {_numbers.duration(result.learn_seconds)} "
+        f"({_numbers.size(result.n_bytes / result.learn_seconds)}/s)"
     )
     click.echo(
-        f"encoded   {result.n_tokens:,} tokens in {measures.duration(result.encode_seconds)} "
-        f"({measures.size(result.n_bytes / result.encode_seconds)}/s), "
+        f"encoded   {result.n_tokens:,} tokens in {_numbers.duration(result.encode_seconds)} "
+        f"({_numbers.size(result.n_bytes / result.encode_seconds)}/s), "
         f"{result.n_bytes / result.n_tokens:.2f} bytes per token"
     )
     click.echo("decoded   every byte is back as it was")
@@ -106,7 +106,7 @@ def _model(out: Path, tokenizer: Tokenizer, seconds: float, quiet: bool) -> Path
             raise
         streams.say(f"\nno model: {error.name} is not installed (pip install 'bytemill[lm]')")
         return None
-    click.echo(f"\na model of its own, trained for about {measures.duration(seconds)}:\n")
+    click.echo(f"\na model of its own, trained for about {_numbers.duration(seconds)}:\n")
     sys.stdout.flush()
     made = run_model(
         out / "tokens",
@@ -123,7 +123,7 @@ def _model(out: Path, tokenizer: Tokenizer, seconds: float, quiet: bool) -> Path
     )
     click.echo(
         f"trained   {made.n_parameters:,} parameters, {made.result.step:,} steps, "
-        f"{made.result.tokens:,} tokens in {measures.duration(made.result.seconds)}{held_out}"
+        f"{made.result.tokens:,} tokens in {_numbers.duration(made.result.seconds)}{held_out}"
     )
     click.echo("\nwhat it writes:\n")
     for line in (made.prompt + made.sample).splitlines():

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from .. import measures
-from ..corpus import Corpus
+from .. import _numbers
+from ..corpus.argument import Corpus
 from ..preview import Preview, Work, preview
 from . import options, streams
 
@@ -54,17 +54,17 @@ def _facts(one: Preview) -> dict[str, Any]:
 
 def _text(one: Preview) -> list[str]:
     entries, skipped = one.listing.entries, one.listing.skipped
-    rows = [(entry.name, entry.format, measures.size(entry.size)) for entry in entries]
+    rows = [(entry.name, entry.format, _numbers.size(entry.size)) for entry in entries]
     parts = [streams.table("llr", ("file", "format", "size"), rows)]
     if skipped:
         named = [(file.name, file.reason) for file in skipped]
         parts.append("\n" + streams.table("ll", ("skipped", "reason"), named))
     n = len(entries)
-    total = measures.text_size(one.text_bytes, one.listing.file_bytes)
+    total = _numbers.text_size(one.text_bytes, one.listing.file_bytes)
     parts.append(f"\ntotal: {n:,} file{'' if n == 1 else 's'}, about {total}\n")
     if one.seconds is not None:
         parts.append(
-            f"estimate, from {measures.size(one.sample_bytes)} read here and now: "
-            f"{measures.duration(one.seconds)}, {measures.size(one.memory)} of memory\n"
+            f"estimate, from {_numbers.size(one.sample_bytes)} read here and now: "
+            f"{_numbers.duration(one.seconds)}, {_numbers.size(one.memory)} of memory\n"
         )
     return parts

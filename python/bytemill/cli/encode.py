@@ -20,7 +20,7 @@ from .. import _native
 from .._files import refuse_input, replacing
 from ..errors import ConfigError, TokenizerError
 from ..tokenizer import Tokenizer
-from ..tokens import Tokens
+from ..tokens.view import Tokens
 from . import options, streams, tokens
 
 ENCODE_EXAMPLES = """\b

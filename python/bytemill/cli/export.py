@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ..measures import size
+from .._numbers import size
 from . import options, streams
 
 EXPORT_EXAMPLES = """\b

@@ -13,7 +13,7 @@ import click
 from . import options, streams
 
 if TYPE_CHECKING:
-    from ..inspection import Span, Statistics
+    from ..look.inspection import Span, Statistics
 
 EXAMPLES = """\b
 examples:
@@ -79,13 +79,13 @@ def inspect(
     if page is not None:
         options.check_file(page, overwrite)
         options.check_not_read([page], [tokenizer, *([] if file is None else [str(file)])])
-    from .. import inspection
+    from ..look import inspection
 
     loaded = options.load(tokenizer, pattern, special_token)
     if text is None and file is None:
         found = inspection.statistics(loaded, n_longest=longest)
         if page is not None:
-            from ..vocabulary_page import to_html as vocabulary_html
+            from ..look.vocabulary_page import to_html as vocabulary_html
 
             _write_page(vocabulary_html(loaded, found, title=tokenizer), page, as_json)
         if as_json:
@@ -96,7 +96,7 @@ def inspect(
     data = _data(text, file)
     spans = inspection.spans(loaded, data, special=special)
     if page is not None:
-        from ..rendering import to_html
+        from ..look.rendering import to_html
 
         _write_page(to_html(loaded, spans, title=file or "text", ids=ids), page, as_json)
     if as_json:
@@ -114,7 +114,7 @@ def _data(text: str | None, file: str | None) -> bytes:
 
 
 def _show(spans: list[Span], color: bool, ids: bool) -> None:
-    from ..rendering import summary, to_terminal
+    from ..look.rendering import summary, to_terminal
 
     streams.put(to_terminal(spans, color=color, ids=ids), color=color)
     if spans and not spans[-1].token.endswith(b"\n"):
@@ -158,8 +158,8 @@ def _statistics_json(found: Statistics) -> dict[str, object]:
 
 
 def _statistics(found: Statistics) -> Iterator[str]:
-    from ..inspection import visible
-    from ..vocabulary_page import facts, lengths
+    from ..look.inspection import visible
+    from ..look.vocabulary_page import facts, lengths
 
     for label, value in facts(found):
         yield f"{label:15}  {value}\n"

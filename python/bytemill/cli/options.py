@@ -16,16 +16,16 @@ from typing import Any, TypeVar
 import click
 
 from .. import _files, _native
-from ..choosing import warn_of_skipped_files
-from ..conversion import Format
-from ..corpus import Corpus, skips
+from .._numbers import parse_count
+from ..convert import Format
+from ..corpus.argument import Corpus, skips
+from ..corpus.choosing import warn_of_skipped_files
+from ..corpus.places import FROM_THE_END, Listing, expand, is_url
+from ..corpus.stdin import HEAD, STDIN, packing
 from ..counts import Counts
 from ..engines import Engine
 from ..errors import ConfigError
 from ..formats import pattern_names, target_paths
-from ..measures import parse_count
-from ..piped import HEAD, STDIN, packing
-from ..places import FROM_THE_END, Listing, expand, is_url
 from ..progress import ProgressOption
 from ..tokenizer import Tokenizer
 from . import streams

@@ -39,7 +39,7 @@ def plot(
     runs: tuple[str, ...], output: Path, x: str, title: str | None, overwrite: bool, quiet: bool
 ) -> None:
     """Draw the loss of each RUN, of its steps and on held-out tokens, into one picture."""
-    from ..lm.plot import plot_runs
+    from ..lm.plan.plot import plot_runs
 
     options.check_file(output, overwrite)
     plot_runs(runs, output, x=x, title=title)

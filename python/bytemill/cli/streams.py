@@ -17,12 +17,12 @@ from typing import Any, BinaryIO, TextIO, TypeVar
 
 import click
 
-from .. import displays, measures
+from .. import _numbers, displays
 from .._files import naming
+from .._system import address_space
+from ..corpus.names import redacted
 from ..errors import BytemillError
 from ..lm.config import ABSENT, SYNONYMS
-from ..memory import address_space
-from ..names import redacted
 from . import hints
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -192,7 +192,7 @@ def explain(error: BaseException) -> tuple[str, str | None]:
         limit = address_space()
         return (
             f"out of memory: {error}" if str(error) else "out of memory",
-            f"this process may use {measures.size(limit)} (ulimit -v)" if limit else None,
+            f"this process may use {_numbers.size(limit)} (ulimit -v)" if limit else None,
         )
     hint = None
     if isinstance(error, FileNotFoundError):

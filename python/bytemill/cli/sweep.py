@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import lm, measures
+from .. import _numbers, lm
 from .._files import write_atomically
 from ..errors import MissingPackageError
+from ..lm.plan.space import Range, parse
 from ..lm.settings import DEFAULT_PRESET, PRESETS
-from ..lm.space import Range, parse
 from . import options, streams
 from .fields import listed_options
 
 if TYPE_CHECKING:
-    from ..lm.search import Sweep
+    from ..lm.plan.sweeping import Sweep
 
 EXAMPLES = """\b
 examples:
@@ -134,7 +134,7 @@ def _table(found: Sweep) -> str:
                 for value in (trial.loss, trial.val_loss, trial.val_bits_per_byte)
             ),
             f"{trial.step:,}",
-            measures.duration(trial.seconds),
+            _numbers.duration(trial.seconds),
             trial.status if trial.message is None else f"{trial.status}: {trial.message}",
         ]
         for trial in found.trials
@@ -164,8 +164,8 @@ def _rates(
         raise click.UsageError(f"--find-lr is one run: one value for --{several[0]}")
     assert not isinstance(steps, Range)
     fixed = {name: value[0] for name, value in values.items() if not isinstance(value, Range)}
-    from ..lm.placing import writing
-    from ..lm.plot import plot_rates
+    from ..lm.plan.plot import plot_rates
+    from ..lm.run.placing import writing
 
     with writing(output):
         for name in ("lr.json", "lr.png"):

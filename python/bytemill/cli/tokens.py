@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 import click
 
-from .. import measures
-from ..corpus import Corpus
-from ..encoding import SHARD_TOKENS
+from .. import _numbers
+from ..corpus.argument import Corpus
 from ..errors import BytemillError
 from ..preview import Encoding
 from ..tokenizer import Tokenizer
-from ..tokens import Tokens, verify_tokens
+from ..tokens.encode import SHARD_TOKENS
+from ..tokens.view import Tokens, verify_tokens
 from . import dry_run as dry
 from . import options, streams
 
@@ -198,7 +198,7 @@ def _facts(splits: list[Tokens], seconds: float) -> dict[str, Any]:
 def _summary(splits: list[Tokens], seconds: float) -> None:
     first = splits[0]
     text = first.text_bytes
-    origin = "" if text is None else f" from {measures.text_size(text, first.file_bytes)}"
+    origin = "" if text is None else f" from {_numbers.text_size(text, first.file_bytes)}"
     shown = "; ".join(
         ("" if split.split == "all" else f"{split.split} ")
         + f"{_number(len(split), 'token')} in {_number(len(split.documents), 'document')}"
@@ -206,7 +206,7 @@ def _summary(splits: list[Tokens], seconds: float) -> None:
     )
     streams.say(
         f"saved   {first.path}: {shown} ({first.dtype.name}){origin} "
-        f"in {measures.duration(seconds)}"
+        f"in {_numbers.duration(seconds)}"
     )
     streams.say(f"next    bytemill verify {shlex.quote(str(first.path))}")
 

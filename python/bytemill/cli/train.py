@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import measures
+from .. import _numbers
 from ..lm.settings import DEFAULT_PRESET, PRESETS
 from . import options, streams
 from .fields import config_options
@@ -117,7 +117,7 @@ def train(
         progress=False if quiet else "json" if as_json else None,
         **given,
     )
-    from ..lm.distributed import ranks_of_environment
+    from ..lm.parallel import ranks_of_environment
 
     rank, n_ranks = ranks_of_environment()
     if rank == 0:
@@ -154,7 +154,7 @@ def _tell(result: TrainResult, output: Path, *, quiet: bool, as_json: bool) -> N
         if result.tokens:
             streams.say(
                 f"saved   {output}: step {result.step:,} of {result.steps:,}, "
-                f"{result.tokens:,} tokens in {measures.duration(result.seconds)}"
+                f"{result.tokens:,} tokens in {_numbers.duration(result.seconds)}"
                 f"{resumed}{held_out}"
             )
         else:

@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from .. import measures
-from ..conversion import CARRIES, Format
+from .. import _numbers
+from ..convert import CARRIES, Format
 from ..counts import DEFAULT_PATTERN, DEFAULT_SPECIALS
 from ..formats import stages, target_paths
+from ..learn import learn
 from ..preview import Counting
 from ..tokenizer import Tokenizer
-from ..training import learn
 from . import dry_run as dry
 from . import options, streams
 
@@ -194,7 +194,7 @@ def train_tokenizer(
             }
         )
     elif not quiet:
-        text = measures.text_size(learnt.text_bytes, file_bytes)
+        text = _numbers.text_size(learnt.text_bytes, file_bytes)
         # The line before says how much there was, unless that lay otherwise on disk.
         origin = f"from {text} " if file_bytes not in (0, learnt.text_bytes) else ""
         _summary(tokenizer, output, format, origin, seconds)
@@ -232,7 +232,7 @@ def _summary(
     streams.say(
         f"saved   {output}: {len(tokenizer):,} ids (256 bytes, {len(tokenizer.merges):,} merges, "
         f"{n_special} special token{'' if n_special == 1 else 's'}) "
-        f"{origin}in {measures.duration(seconds)}"
+        f"{origin}in {_numbers.duration(seconds)}"
     )
     streams.say(f"next    {inspect_command(tokenizer, output, format)} 'any text'")
 

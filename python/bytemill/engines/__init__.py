@@ -21,8 +21,8 @@ from .local import Local
 
 if TYPE_CHECKING:
     from .. import _native
-    from ..corpus import Corpus
-    from ..places import Entry
+    from ..corpus.argument import Corpus
+    from ..corpus.places import Entry
     from ..progress import Report
     from .on_ray import Ray
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
-from ..corpus import batches
+from ..corpus.argument import batches
 from .steps import BATCH_BYTES, count_in_steps
 
 if TYPE_CHECKING:
-    from ..corpus import Corpus
-    from ..places import Entry
+    from ..corpus.argument import Corpus
+    from ..corpus.places import Entry
     from ..progress import Report
 
 __all__ = ["Local"]

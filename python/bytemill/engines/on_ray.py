@@ -22,8 +22,8 @@ from .running import RETRIES, complete, got, tell_of_losses
 from .units import UNIT_SIZE, units
 
 if TYPE_CHECKING:
-    from ..corpus import Corpus
-    from ..places import Entry
+    from ..corpus.argument import Corpus
+    from ..corpus.places import Entry
     from ..progress import Report
 
 __all__ = ["Ray"]

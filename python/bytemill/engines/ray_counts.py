@@ -12,8 +12,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._numbers import estimated_text, parse_size, size
 from ..errors import ConfigError
-from ..measures import estimated_text, parse_size, size
 from . import tasks
 from .running import RETRIES, complete, finished, forget, got, stop, tell_of_losses
 from .tree import Node, Tree

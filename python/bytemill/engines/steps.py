@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _files, _native
+from .._numbers import estimated_text
+from .._system import memory_limit as resolve_limit
 from ..errors import ConfigError, CorpusError
-from ..measures import estimated_text
-from ..memory import memory_limit as resolve_limit
 
 if TYPE_CHECKING:
-    from ..corpus import Corpus
-    from ..places import Entry
+    from ..corpus.argument import Corpus
+    from ..corpus.places import Entry
     from ..progress import Report
 
 __all__ = ["BATCH_BYTES", "count_in_steps"]

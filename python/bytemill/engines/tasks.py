@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from .. import _native
-from ..memory import memory_limit as resolve_limit
+from .._system import memory_limit as resolve_limit
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..columns import Columns
-from ..corpus import Corpus
+from ..corpus.argument import Corpus
+from ..corpus.columns import Columns
+from ..corpus.iterables import Dataset, Items
+from ..corpus.places import Entry, of_files
+from ..corpus.stdin import Piped
 from ..errors import ConfigError
-from ..iterables import Dataset, Items
-from ..piped import Piped
-from ..places import Entry, of_files
-from ..token_plan import source
+from ..tokens.plan import source
 
 if TYPE_CHECKING:
     from .. import _native

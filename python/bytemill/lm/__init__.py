@@ -15,23 +15,14 @@ from typing import TYPE_CHECKING, Any
 from ..errors import MissingPackageError
 
 if TYPE_CHECKING:
-    from .accounting import Account, Hardware, account
-    from .checkpoint import load_checkpoint, save_checkpoint
     from .config import ModelConfig
     from .data import Windows, get_batch, open_tokens
-    from .decode import STEPS, DecodeStep
     from .evaluation import Evaluation
-    from .exporting import Export, export_run
-    from .functional import (
-        cross_entropy,
-        perplexity,
-        scaled_dot_product_attention,
-        silu,
-        softmax,
-    )
+    from .exchange.exporting import Export, export_run
+    from .exchange.importing import Import, import_run
+    from .fast.decode import STEPS, DecodeStep
+    from .fast.head import linear_cross_entropy
     from .generate import Piece, generate_ids, generate_text, stream_text
-    from .head import linear_cross_entropy
-    from .importing import Import, import_run
     from .layers import (
         CausalSelfAttention,
         Embedding,
@@ -41,29 +32,32 @@ if TYPE_CHECKING:
         SiLUFeedForward,
         SwiGLU,
     )
-    from .measuring import Measured, measured_step, this_machine
     from .model import TransformerBlock, TransformerLM
+    from .naive import cross_entropy, perplexity, scaled_dot_product_attention, silu, softmax
     from .optim import SGD, AdamW, Muon, clip_gradients
-    from .rate_test import RateTest, find_lr
+    from .plan.accounting import Account, Hardware, account
+    from .plan.measuring import Measured, measured_step, this_machine
+    from .plan.rate_test import RateTest, find_lr
+    from .plan.space import Range
+    from .plan.sweeping import Sweep, Trial, sweep
     from .report import StepReport
-    from .run import load, read_config
+    from .run.checkpoint import load_checkpoint, save_checkpoint
+    from .run.directory import load, read_config
     from .sampling import Sampling
     from .schedule import constant_schedule, cosine_schedule, wsd_schedule
     from .scoring import Scores, evaluate
-    from .search import Sweep, Trial, sweep
     from .settings import PRESETS, TrainConfig
-    from .space import Range
     from .training import TrainResult, train
 
 _HOMES = {
-    "accounting": ("Account", "Hardware", "account"),
-    "checkpoint": ("load_checkpoint", "save_checkpoint"),
+    "plan.accounting": ("Account", "Hardware", "account"),
+    "run.checkpoint": ("load_checkpoint", "save_checkpoint"),
     "config": ("ModelConfig",),
     "data": ("Windows", "get_batch", "open_tokens"),
-    "decode": ("STEPS", "DecodeStep"),
+    "fast.decode": ("STEPS", "DecodeStep"),
     "evaluation": ("Evaluation",),
-    "exporting": ("Export", "export_run"),
-    "functional": (
+    "exchange.exporting": ("Export", "export_run"),
+    "naive": (
         "cross_entropy",
         "perplexity",
         "scaled_dot_product_attention",
@@ -71,8 +65,8 @@ _HOMES = {
         "softmax",
     ),
     "generate": ("Piece", "generate_ids", "generate_text", "stream_text"),
-    "head": ("linear_cross_entropy",),
-    "importing": ("Import", "import_run"),
+    "fast.head": ("linear_cross_entropy",),
+    "exchange.importing": ("Import", "import_run"),
     "layers": (
         "CausalSelfAttention",
         "Embedding",
@@ -82,18 +76,18 @@ _HOMES = {
         "SiLUFeedForward",
         "SwiGLU",
     ),
-    "measuring": ("Measured", "measured_step", "this_machine"),
+    "plan.measuring": ("Measured", "measured_step", "this_machine"),
     "model": ("TransformerBlock", "TransformerLM"),
     "optim": ("SGD", "AdamW", "Muon", "clip_gradients"),
-    "rate_test": ("RateTest", "find_lr"),
+    "plan.rate_test": ("RateTest", "find_lr"),
     "report": ("StepReport",),
-    "run": ("load", "read_config"),
+    "run.directory": ("load", "read_config"),
     "sampling": ("Sampling",),
     "schedule": ("constant_schedule", "cosine_schedule", "wsd_schedule"),
-    "search": ("Sweep", "Trial", "sweep"),
+    "plan.sweeping": ("Sweep", "Trial", "sweep"),
     "scoring": ("Scores", "evaluate"),
     "settings": ("PRESETS", "TrainConfig"),
-    "space": ("Range",),
+    "plan.space": ("Range",),
     "training": ("TrainResult", "train"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -123,7 +123,7 @@ class ModelConfig:
 
     def _check_size(self) -> None:
         """Raises if the sizes, each possible, are too much together."""
-        from .costs import n_parameters
+        from .plan.costs import n_parameters
 
         parameters = n_parameters(self)
         if parameters > MAX_PARAMETERS:

@@ -23,8 +23,8 @@ from torch import Tensor
 from .. import _native
 from .._files import regular
 from ..errors import ConfigError, TokensError
-from ..token_manifest import open_manifest
-from ..tokens import Tokens
+from ..tokens.manifest import open_manifest
+from ..tokens.view import Tokens
 from .config import check_seed
 
 if TYPE_CHECKING:

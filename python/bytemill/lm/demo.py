@@ -15,7 +15,7 @@ from .data import Windows, open_tokens
 from .generate import generate_text
 from .model import TransformerLM
 from .report import ReportOption
-from .run import load
+from .run.directory import load
 from .training import TrainResult, train
 
 __all__ = ["ModelDemo", "run_model"]

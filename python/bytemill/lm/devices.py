@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
+from .._numbers import resident_memory
 from ..errors import ConfigError
-from ..measures import resident_memory
-from . import costs
 from .config import ModelConfig
-from .costs import can_fuse
 from .layers import Kernels
 from .model import TransformerLM
+from .plan import costs
+from .plan.costs import can_fuse
 from .settings import TrainConfig, check_device_name
 
 __all__ = ["Plan", "choose", "find_device", "free_memory", "matmul_rate", "peak_memory"]

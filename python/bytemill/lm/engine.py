@@ -14,9 +14,9 @@ from . import devices
 from .config import ModelConfig
 from .data import Windows
 from .devices import Plan
-from .distributed import World
 from .model import TransformerLM
 from .optim import clip_gradients, make_optimizers
+from .parallel import World
 from .report import Report
 from .settings import TrainConfig
 

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from .data import TokenArray, fixed_windows, take_windows
-from .distributed import World
-from .functional import perplexity
+from .naive import perplexity
+from .parallel import World
 
 if TYPE_CHECKING:
     from ..tokenizer import Tokenizer

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..encoding import end_of_text
 from ..errors import ConfigError
-from .decode import DecodeStep, new_step
+from ..tokens.encode import end_of_text
+from .fast.decode import DecodeStep, new_step
 from .model import TransformerLM
 from .sampling import Sampler, Sampling
 

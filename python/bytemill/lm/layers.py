@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from . import functional
+from . import naive
 from .cache import LayerCache
 from .config import FeedForward as FeedForwardKind
 from .config import default_d_ff
@@ -118,7 +118,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.kernels == "plain":
-            return functional.rms_norm(x, self.weight, self.eps)
+            return naive.rms_norm(x, self.weight, self.eps)
         # torch sums in float32 by itself; what is left is that types of x and weight may differ.
         if x.dtype == self.weight.dtype:
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
@@ -149,7 +149,7 @@ class SwiGLU(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.w1(x), self.w3(x)
         if self.kernels == "plain":
-            return self.w2(functional.swiglu(gate, up))  # type: ignore[no-any-return]
+            return self.w2(naive.swiglu(gate, up))  # type: ignore[no-any-return]
         return self.w2(F.silu(gate) * up)  # type: ignore[no-any-return]
 
 
@@ -170,7 +170,7 @@ class SiLUFeedForward(nn.Module):
         self.w2 = Linear(d_ff, d_model, device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        silu = functional.silu if self.kernels == "plain" else F.silu
+        silu = naive.silu if self.kernels == "plain" else F.silu
         return self.w2(silu(self.w1(x)))  # type: ignore[no-any-return]
 
 
@@ -224,7 +224,7 @@ class RotaryEmbedding(nn.Module):
             cos, sin = self.cos[:n], self.sin[:n]
         else:
             cos, sin = self.cos[positions], self.sin[positions]
-        return functional.rotate(x, cos, sin)
+        return naive.rotate(x, cos, sin)
 
     def extra_repr(self) -> str:
         return f"theta={self.theta}, d_k={self.d_k}, max_seq_len={self.max_seq_len}"
@@ -293,7 +293,7 @@ class CausalSelfAttention(nn.Module):
             if shared > 1:
                 key = key.repeat_interleave(shared, dim=-3)
                 value = value.repeat_interleave(shared, dim=-3)
-            return functional.scaled_dot_product_attention(
+            return naive.scaled_dot_product_attention(
                 query, key, value, causal_mask(n_new, n_all, query.device)
             )
         # torch's `is_causal` counts from the first key, so it fits only where all are new; one

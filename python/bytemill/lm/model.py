@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from . import functional, fused
+from . import naive
 from .cache import KVCache, LayerCache
 from .config import ModelConfig
-from .costs import can_fuse
-from .head import linear_cross_entropy
+from .fast import fused
+from .fast.head import linear_cross_entropy
 from .layers import (
     CausalSelfAttention,
     Device,
@@ -33,6 +33,7 @@ from .layers import (
     SwiGLU,
     feed_forward,
 )
+from .plan.costs import can_fuse
 
 __all__ = ["TransformerBlock", "TransformerLM"]
 
@@ -188,7 +189,7 @@ class TransformerLM(nn.Module):
         if targets is None:
             return F.linear(x, self.head_weight)
         if self.kernels == "plain":
-            return functional.cross_entropy(F.linear(x, self.head_weight), targets)
+            return naive.cross_entropy(F.linear(x, self.head_weight), targets)
         return linear_cross_entropy(x, self.head_weight, targets)
 
     def loss(self, ids: Tensor, targets: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TextIO, TypeAlias
 
 from .. import displays
-from ..measures import duration, size
+from .._numbers import duration, size
 
 __all__ = ["Report", "ReportOption", "StepReport"]
 

@@ -21,17 +21,17 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
-from ..encoding import end_of_text
 from ..errors import ConfigError, TokensError
 from ..progress import ProgressOption, Report, reporter
 from ..tokenizer import Tokenizer
+from ..tokens.encode import end_of_text
 from . import devices, suspicions
 from .data import TokenArray, check_ids, open_tokens
 from .devices import find_device
 from .evaluation import Evaluation, token_lengths
-from .functional import perplexity
 from .model import TransformerLM
-from .run import load, read_config
+from .naive import perplexity
+from .run.directory import load, read_config
 from .settings import TrainConfig
 from .sources import Part, splits_of
 

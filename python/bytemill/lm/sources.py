@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, TokensError
-from ..token_manifest import open_manifest
 from ..tokenizer import Tokenizer
-from ..tokens import Tokens
+from ..tokens.manifest import open_manifest
+from ..tokens.view import Tokens
 from .data import Array, TokenArray, manifest_beside, open_tokens
 
 __all__ = ["Part", "Sources", "open_sources", "splits_of"]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..errors import BytemillError, TokensError
 from ..progress import Report
 from ..tokenizer import Tokenizer
-from ..tokens import Tokens
+from ..tokens.view import Tokens
 from .data import TokenArray, open_tokens
 from .sources import Part, splits_of
 

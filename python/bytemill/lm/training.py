@@ -20,21 +20,32 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import __version__
+from .._numbers import duration, size
 from ..errors import BytemillError, CheckpointError, ConfigError, TrainingError
-from ..measures import duration, size
-from . import checkpoint, costs, devices, settings
+from . import devices, settings
 from .config import ModelConfig
 from .data import Windows, check_length
 from .devices import Plan
-from .distributed import World, joined, local_rank, ranks_of_environment
 from .engine import Engine
 from .evaluation import Evaluation, Evaluator, token_lengths
-from .fitting import Prediction, check_memory, warm_up
 from .generate import generate_text
-from .metrics import Metrics
-from .placing import tidy, writing
+from .parallel import World, joined, local_rank, ranks_of_environment
+from .plan import costs
+from .plan.fitting import Prediction, check_memory, warm_up
 from .report import Report, ReportOption, StepReport
-from .resuming import (
+from .run import checkpoint
+from .run.directory import (
+    CONFIG,
+    TOKENIZER,
+    best_step,
+    clear_run,
+    tokenizer_fingerprint,
+    write_best,
+    write_config,
+)
+from .run.metrics import Metrics
+from .run.placing import tidy, writing
+from .run.resuming import (
     check_last_step,
     check_same_tokens,
     check_start_tokens,
@@ -43,15 +54,6 @@ from .resuming import (
     resumed_keys,
     start_keys,
     stored_config,
-)
-from .run import (
-    CONFIG,
-    TOKENIZER,
-    best_step,
-    clear_run,
-    tokenizer_fingerprint,
-    write_best,
-    write_config,
 )
 from .schedule import learning_rate
 from .settings import TrainConfig

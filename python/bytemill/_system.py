@@ -1,0 +1,183 @@
+"""How much memory a run may use: what the machine and its container allow, what was asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ._numbers import parse_size, resident_memory, size
+from .errors import ConfigError
+
+__all__ = ["MemoryLimit", "address_space", "allowed_memory", "available_memory", "memory_limit"]
+
+# Of what is allowed, this share is taken where no limit is given: other programs, the page cache
+# and what Python itself will still need live on the rest.
+SHARE = 0.7
+# With less than this beyond what is in use already, there is no room for tables and buffers.
+LEAST = 64_000_000
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """A limit on the resident memory of this process.
+
+    Attributes:
+        total: the limit itself.
+        available: what is left of it.
+    """
+
+    total: int
+    available: int
+
+
+def memory_limit(asked: int | str | None, n_processes: int = 1) -> MemoryLimit:
+    """The limit that `asked` means.
+
+    Args:
+        asked: bytes, a size such as `"2GB"`, or None for a safe share of what is allowed.
+        n_processes: that share is for so many of the same kind.
+    """
+    used = resident_memory()
+    if asked is None:
+        total = int(SHARE * allowed_memory() / n_processes)
+        # Nobody chose this limit, so nobody is told that it is too small.
+        return MemoryLimit(max(total, used + LEAST), max(total - used, LEAST))
+    if isinstance(asked, bool) or not isinstance(asked, (int, str)):
+        raise TypeError(f"memory_limit is a number of bytes or a size such as '2GB', not {asked!r}")
+    total = parse_size(asked) if isinstance(asked, str) else asked
+    if total < used + LEAST:
+        raise ConfigError(
+            f"memory_limit={size(max(total, 0))} is too small: this process uses {size(used)} "
+            f"already, and needs at least {size(LEAST)} more",
+            f"use at least {size((used + LEAST) * 1.01)}",
+        )
+    return MemoryLimit(total, total - used)
+
+
+def allowed_memory(root: Path = Path("/")) -> int:
+    """The bytes that this process may use: the machine's, its container's, its own limit.
+
+    Args:
+        root: where `/proc` and `/sys` are.
+    """
+    return min(_limits(root), default=sys.maxsize)
+
+
+def available_memory(n_processes: int = 1, root: Path = Path("/")) -> int:
+    """The bytes that this process may hold in total: what is allowed, less what others hold.
+
+    Args:
+        n_processes: of this kind share what is left on this machine.
+        root: where `/proc` and `/sys` are.
+    """
+    own = resident_memory()
+    left = [limit - _used(file) for file in _control_groups(root) for limit in _limit(file)]
+    for line in _read(root / "proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            left.append(int(line.split()[1]) * 1024)
+    most = [own + max(0, n) // n_processes for n in left]
+    return min([allowed_memory(root) // n_processes, *most])
+
+
+def _limits(root: Path) -> Iterator[int]:
+    physical = _physical()
+    if physical:
+        yield physical
+    for file in _control_groups(root):
+        yield from _limit(file)
+    own = address_space()
+    if own:
+        # What is mapped but not in memory counts, too.
+        yield max(own - _mapped_only(root), 0)
+
+
+def _physical() -> int:
+    if sys.platform == "win32":
+        import ctypes
+
+        # MEMORYSTATUSEX: its own size and the load in percent, then seven 64-bit numbers, of
+        # which the first is the physical memory.
+        class Status(ctypes.Structure):
+            _fields_ = [
+                ("length", ctypes.c_uint32),
+                ("load", ctypes.c_uint32),
+                ("fields", ctypes.c_uint64 * 7),
+            ]
+
+        status = Status(length=ctypes.sizeof(Status))
+        if not ctypes.WinDLL("kernel32").GlobalMemoryStatusEx(ctypes.byref(status)):
+            return 0
+        return int(status.fields[0])
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+
+
+def address_space() -> int:
+    """The limit on this process's address space (`ulimit -v`), 0 if there is none."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return 0 if soft == resource.RLIM_INFINITY else soft
+
+
+def _mapped_only(root: Path) -> int:
+    fields = _read(root / "proc/self/statm").split()
+    if len(fields) < 2:
+        return 0
+    return (int(fields[0]) - int(fields[1])) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _control_groups(root: Path) -> Iterator[Path]:
+    """The files with the limits of the control groups of this process, and of those around them."""
+    v1, v2 = "sys/fs/cgroup/memory", "sys/fs/cgroup"
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        # number:controllers:path, the second empty in version 2
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers == "":
+            yield from _upwards(root / v2, path, "memory.max")
+        elif "memory" in controllers.split(","):
+            yield from _upwards(root / v1, path, "memory.limit_in_bytes")
+    # In a container the path is often that of the host, and only the top is to be seen.
+    yield root / v2 / "memory.max"
+    yield root / v1 / "memory.limit_in_bytes"
+
+
+def _upwards(top: Path, path: str, name: str) -> Iterator[Path]:
+    parts = [part for part in path.split("/") if part not in ("", "..")]
+    for depth in range(len(parts), 0, -1):
+        yield top.joinpath(*parts[:depth], name)
+
+
+def _used(file: Path) -> int:
+    """The bytes that the group of a limit holds, without the page cache, which gives way."""
+    v2 = file.name == "memory.max"
+    text = _read(file.with_name("memory.current" if v2 else "memory.usage_in_bytes")).strip()
+    if not text.isdecimal():
+        return 0
+    cached = (
+        ("inactive_file", "active_file") if v2 else ("total_inactive_file", "total_active_file")
+    )
+    pairs = [line.split() for line in _read(file.with_name("memory.stat")).splitlines()]
+    return int(text) - sum(int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] in cached)
+
+
+def _limit(file: Path) -> Iterator[int]:
+    text = _read(file).strip()
+    # "max" is no limit; version 1 writes a number near 2^63 for that, which does no harm.
+    if text.isdecimal() and int(text) > 0:
+        yield int(text)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,237 @@
+"""The corpus argument: what to read, and how.
+
+Every function that reads text takes the same: a path, a glob, a directory, a URL, a list of these,
+a dataset, an iterator of texts, or a [`Corpus`][bytemill.Corpus] that says more about any of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from .. import _native
+from .._numbers import parse_size
+from ..errors import ConfigError, CorpusError
+from .names import redacted
+from .stdin import STDIN, Piped
+
+if TYPE_CHECKING:
+    from .places import Entry, Listing
+
+__all__ = ["Corpus", "CorpusLike", "batches", "has_stdin", "refuse_no_text", "resolve", "skips"]
+
+Path: TypeAlias = "str | os.PathLike[str]"
+CorpusLike: TypeAlias = "Corpus | Path | Sequence[Path] | Iterable[str | bytes] | Any"
+
+
+@dataclass(frozen=True, repr=False)
+class Corpus:
+    """What to read, and how: for all that a path alone does not say.
+
+    Plain text is cut into documents by special tokens. In the other formats every record is a
+    document: a line of JSONL, a row of CSV, Parquet, Arrow or a dataset, an item of an iterator.
+
+    Args:
+        places: a path, a glob (`**` for any depth), a directory (the files below it whose format
+            is known, or all text if there are none such), a URL that `fsspec` knows, `"-"` for
+            stdin, a list of these; a Hugging Face `datasets` object; an iterator of `str` or
+            `bytes`, which is streamed, never held.
+        text_field: the field or column that holds the text of a record; dotted for one inside
+            another, as in `"meta.text"`.
+        input_format: what files hold, if not what their names say: `"text"`, `"jsonl"`, `"csv"`,
+            `"tsv"`, `"tar"`, `"zip"`, `"parquet"`, `"arrow"`; packed, `"jsonl.gz"` and so on with
+            `gz`, `zst`, `xz` and `bz2`.
+        on_error: a record that cannot be read is an error (`"stop"`), or left out and counted
+            (`"skip"`).
+        max_document: a record larger than this, in bytes or as in `"128MB"`, cannot be read.
+        max_ratio: a packed file that unpacks to more than so many times its size is stopped.
+        max_window: how much memory unpacking a file may ask for.
+        include: globs such as `"*.py"`: of directories, globs and archives, read only files that
+            match one, whatever their format. Compared with the name of a file and with its path
+            below the directory; `*` matches `/` too.
+        exclude: globs of files to skip, also of those that `include` names.
+
+    >>> Corpus("data/*.jsonl.zst", text_field="content", on_error="skip").text_field
+    'content'
+    """
+
+    places: Any
+    text_field: str = "text"
+    input_format: str | None = None
+    on_error: Literal["stop", "skip"] = "stop"
+    max_document: int | str = 128 << 20
+    max_ratio: int = 250
+    max_window: int | str = 128 << 20
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.places, Corpus):
+            raise TypeError("a corpus of a corpus: give its places")
+        if not isinstance(self.text_field, str) or not self.text_field:
+            raise ConfigError("text_field is the name of a field", 'the usual one is "text"')
+        if self.on_error not in ("stop", "skip"):
+            raise ConfigError(f"on_error={self.on_error!r} is not known", 'use "stop" or "skip"')
+        for name in ("max_document", "max_ratio", "max_window"):
+            if self._bytes(name) <= 0:
+                raise ConfigError(f"{name}={getattr(self, name)!r} cannot be", "use 1 or more")
+        if self.input_format is not None:
+            _native.input_format("", self.input_format)  # refuses what is not known
+        for name in ("include", "exclude"):
+            globs = getattr(self, name)
+            globs = (globs,) if isinstance(globs, str) else tuple(globs)
+            if not all(isinstance(glob, str) and glob for glob in globs):
+                raise ConfigError(f"{name}={globs!r} is not a list of globs", 'such as "*.txt"')
+            object.__setattr__(self, name, globs)
+
+    def __repr__(self) -> str:
+        fields = (
+            f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self)
+        )
+        return redacted(f"Corpus({', '.join(fields)})")
+
+    def _bytes(self, name: str) -> int:
+        value = getattr(self, name)
+        return parse_size(value) if isinstance(value, str) else int(value)
+
+    @property
+    def texts(self) -> Iterable[str | bytes] | None:
+        """The texts, if the corpus is an iterator of them."""
+        from .iterables import is_dataset
+
+        places = self.places
+        if isinstance(places, (str, os.PathLike, list, tuple)) or is_dataset(places):
+            return None
+        if isinstance(places, bytes):
+            raise TypeError("a corpus is a path or an iterator, not bytes: pass iter([data])")
+        if isinstance(places, Mapping):
+            raise TypeError(
+                "a corpus is one dataset, not a dictionary of them: choose a split, as in "
+                'dataset["train"]'
+            )
+        if isinstance(places, Iterable):
+            return places
+        raise TypeError(f"a corpus is a path, paths, or an iterator, not {type(places).__name__}")
+
+    def entries(self) -> list[Entry]:
+        """The sources, in order; a warning names the files that are skipped."""
+        from . import places
+
+        return places.entries(self)
+
+    def listing(self) -> Listing:
+        """The sources, in order, and the files that are skipped."""
+        from . import places
+
+        return places.listing(self)
+
+    def inputs(self, entries: Sequence[Entry] | None = None) -> _native.Inputs:
+        """The sources for Rust; all of them, or some."""
+        chosen = self.entries() if entries is None else entries
+        return _native.Inputs(
+            [
+                (entry.name, entry.format, entry.range, entry.reader or entry.path)
+                for entry in chosen
+            ],
+            text_field=self.text_field,
+            on_error=self.on_error,
+            max_document=self._bytes("max_document"),
+            max_ratio=self.max_ratio,
+            max_window=self._bytes("max_window"),
+            include=list(self.include),
+            exclude=list(self.exclude),
+        )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How it is read, as plain data."""
+        return {
+            "text_field": self.text_field,
+            "input_format": self.input_format,
+            "on_error": self.on_error,
+            "max_document": self._bytes("max_document"),
+            "max_ratio": self.max_ratio,
+            "max_window": self._bytes("max_window"),
+            "include": list(self.include),
+            "exclude": list(self.exclude),
+        }
+
+
+def has_stdin(corpus: Corpus) -> bool:
+    """Whether some of it comes by stdin, which can be read once."""
+    places = corpus.places if isinstance(corpus.places, (list, tuple)) else (corpus.places,)
+    return any(
+        isinstance(getattr(place, "reader", None), Piped)
+        or (isinstance(place, str) and place == STDIN)
+        for place in places
+    )
+
+
+def resolve(corpus: CorpusLike) -> Corpus:
+    """Whatever was given, as a corpus."""
+    return corpus if isinstance(corpus, Corpus) else Corpus(corpus)
+
+
+def batches(texts: Iterable[str | bytes], size: int) -> Iterator[list[str | bytes]]:
+    """Groups texts into lists of about `size` characters, so that Rust is called rarely."""
+    batch: list[str | bytes] = []
+    held = 0
+    for number, text in enumerate(texts):
+        if not isinstance(text, (str, bytes)):
+            raise TypeError(
+                f"the corpus iterator must yield str or bytes; item {number} is "
+                f"{type(text).__name__}"
+            )
+        batch.append(text)
+        # A text has a cost beyond its characters, so many empty ones fill a batch too.
+        held += len(text) + 64
+        if held >= size:
+            yield batch
+            batch, held = [], 0
+    if batch:
+        yield batch
+
+
+def refuse_no_text(
+    n_bytes: int, corpus: CorpusLike, skipped: Mapping[str, int] | None = None
+) -> None:
+    """An empty corpus is an error: a tokenizer learnt from nothing is never what was meant."""
+    if n_bytes == 0:
+        places = resolve(corpus).places
+        shown = repr(places) if isinstance(places, str) else "the corpus"
+        if isinstance(places, (list, tuple)):
+            names = [getattr(place, "name", place) for place in places[:3]]
+            shown = ", ".join(map(repr, names)) + (", …" if len(places) > 3 else "")
+        shown = redacted(shown)
+        if skipped:
+            raise CorpusError(f"{shown} holds no text that can be read: {skips(skipped)}")
+        raise CorpusError(f"{shown} holds no text", "check the path, or that the iterator is fresh")
+
+
+# What is wrong with records that were skipped, for people.
+KINDS = {
+    "invalid_json": "not JSON",
+    "missing_field": "without the text",
+    "wrong_type": "with something else for text",
+    "invalid_utf8": "not UTF-8",
+    "invalid_csv": "never closed",
+    "damaged": "damaged",
+    "too_packed": "packed too tightly",
+    "too_long": "too long",
+    "not_text": "not text",
+    "stray_file": "stray files in archives",
+}
+
+
+def skips(skipped: Mapping[str, int]) -> str:
+    """Records that were skipped, in a phrase.
+
+    >>> skips({"invalid_json": 2, "damaged": 1})
+    'skipped 3 records: 2 not JSON, 1 damaged'
+    """
+    kinds = ", ".join(f"{n:,} {KINDS.get(kind, kind)}" for kind, n in skipped.items())
+    n = sum(skipped.values())
+    return f"skipped {n:,} record{'' if n == 1 else 's'}: {kinds}"

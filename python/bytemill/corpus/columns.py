@@ -1,0 +1,148 @@
+"""Records that Python reads for Rust: a column of a Parquet or Arrow file.
+
+A reader has `batches(part, row)`: from that row of that row group on, it gives tuples of texts (an
+Arrow array, which Rust reads where it lies, or a list), the number of the row group, how many of
+its rows come before, whether it ends with these, and about how many bytes of the file they are. In
+place of these it may give what is wrong with a row group, to be counted: the name of that, the
+number of the row group, and how many records are left out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .. import _native
+from ..errors import CorpusError
+from .arrow import arrow_table
+from .parquet import Parquet, Table, import_pyarrow
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from .places import Entry
+
+__all__ = ["Batch", "Columns"]
+
+Batch: TypeAlias = "tuple[Any, int, int, bool, int] | tuple[str, int, int]"
+
+# Row groups are read ahead up to this many bytes, unpacked, and this many at a time.
+AHEAD = 256 << 20
+READERS = 4
+
+
+class Columns:
+    """A column of a Parquet or Arrow file.
+
+    Attributes:
+        size: the bytes of the file.
+        mtime_ns: when it was last changed.
+        version: what else tells one version of it from another, and which row groups are meant.
+    """
+
+    def __init__(
+        self, entry: Entry, field: str, on_error: str, parts: tuple[int, int] | None = None
+    ) -> None:
+        self._entry, self._field, self._on_error, self._parts = entry, field, on_error, parts
+        self.size, self.mtime_ns, self.version = entry.size, entry.mtime_ns, entry.version
+        if parts is not None:
+            self.version = f"{entry.version}; row groups {parts[0]} to {parts[1]}"
+
+    @property
+    def below(self) -> Any:
+        """Who reads the bytes of the file; None for a local one."""
+        return self._entry.reader
+
+    def part(self, start: int, end: int) -> Columns:
+        """Some of the row groups."""
+        return Columns(self._entry, self._field, self._on_error, (start, end))
+
+    def n_parts(self) -> int:
+        """How many row groups there are."""
+        try:
+            return len(self._open())
+        except CorpusError:
+            if self._on_error == "stop":
+                raise
+            return 1
+
+    def batches(self, part: int, row: int) -> Iterator[Batch]:
+        try:
+            table = self._open()
+        except CorpusError:
+            if self._on_error == "stop":
+                raise
+            yield "damaged", 0, 1
+            return
+        first, last = self._parts or (0, len(table))
+        yield from _ahead(table, range(max(part, first), min(last, len(table))), self.size)
+        self._check()
+
+    def _open(self) -> Table:
+        arrow = import_pyarrow(self._entry.name)
+        self._check()
+        kind = Parquet if self._entry.format == "parquet" else arrow_table
+        try:
+            return kind(arrow, self._entry, self._field, self._on_error)
+        # Among them more memory than there is, which a damaged length asks for.
+        except (arrow.ArrowException, OSError, EOFError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise self._damaged(error) from None
+
+    def _damaged(self, error: Exception) -> CorpusError:
+        return CorpusError(
+            f"{self._entry.name}: not a whole {self._entry.format} file: {error}",
+            'fetch or make it again; on_error="skip" leaves it out',
+        )
+
+    def _check(self) -> None:
+        """The file must still be what it was."""
+        entry = self._entry
+        if entry.reader is not None:
+            entry.reader.check()  # type: ignore[attr-defined]
+            return
+        status = os.stat(entry.path or entry.name)
+        if (status.st_size, status.st_mtime_ns) != (entry.size, entry.mtime_ns):
+            raise CorpusError(
+                f"{entry.name}: changed since the work on it began",
+                "begin anew: overwrite=True",
+            )
+
+
+def _ahead(table: Table, numbers: range, size: int) -> Iterator[Batch]:
+    """The row groups in order, several read at a time."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    waiting: deque[tuple[int, Future[list[Any] | tuple[str, int]]]] = deque()
+    held, left = 0, iter(numbers)
+    with ThreadPoolExecutor(min(READERS, _native.default_threads())) as pool:
+        try:
+            number = next(left, None)
+            while number is not None or waiting:
+                while number is not None and (
+                    not waiting or (held < AHEAD and len(waiting) < 2 * READERS)
+                ):
+                    waiting.append((number, pool.submit(table.read, number)))
+                    held += table.unpacked(number)
+                    number = next(left, None)
+                now, future = waiting.popleft()
+                held -= table.unpacked(now)
+                chunks = future.result()
+                if isinstance(chunks, tuple):
+                    kind, n_records = chunks
+                    yield kind, now, n_records
+                    continue
+                weight = size // max(len(table), 1)
+                rows = max(sum(map(len, chunks)), 1)
+                before = 0
+                for chunk in chunks:
+                    after = before + len(chunk)
+                    share = weight * len(chunk) // rows
+                    yield chunk, now, before, after >= rows, share
+                    before = after
+        finally:
+            # Whoever stops in the middle does not wait for what nobody wants.
+            pool.shutdown(wait=False, cancel_futures=True)

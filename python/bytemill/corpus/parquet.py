@@ -1,0 +1,166 @@
+"""Files of columns: the strings of a row group. Here those of Parquet; those of Arrow are in
+`arrow_files`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from ..errors import CorpusError
+
+if TYPE_CHECKING:
+    from .places import Entry
+
+__all__ = ["Parquet", "Table", "encoded_path", "import_pyarrow", "nested", "strings"]
+
+
+def import_pyarrow(name: str) -> Any:
+    try:
+        import pyarrow
+    except ImportError:
+        raise CorpusError(
+            f"{name}: Parquet and Arrow need pyarrow, which is not installed",
+            "pip install 'bytemill[parquet]'",
+        ) from None
+    return pyarrow
+
+
+def encoded_path(entry: Entry) -> bytes:
+    """Where a local file is, for pyarrow, to which a string must be UTF-8."""
+    return os.fsencode(entry.path or entry.name)
+
+
+class Table:
+    """Row groups of a file, to be read by several threads."""
+
+    def __init__(self, arrow: Any, entry: Entry, field: str, on_error: str) -> None:
+        self._arrow, self._entry, self._field, self._on_error = arrow, entry, field, on_error
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def unpacked(self, number: int) -> int:
+        """About how many bytes a row group takes."""
+        raise NotImplementedError
+
+    def column(self, number: int) -> Any:
+        """The texts of a row group, as a chunked array; None if there is no such column."""
+        raise NotImplementedError
+
+    def rows(self, number: int) -> int:
+        raise NotImplementedError
+
+    def names(self) -> list[str]:
+        raise NotImplementedError
+
+    def read(self, number: int) -> list[Any] | tuple[str, int]:
+        """The texts of a row group; or what is wrong with it, and how many records that are."""
+        arrow = self._arrow
+        try:
+            column = self.column(number)
+        except (arrow.ArrowException, OSError, EOFError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            if self._on_error == "skip":
+                return "damaged", 1
+            raise CorpusError(
+                f"{self._entry.name}: row group {number}: {error}",
+                'it is damaged: fetch or make it again; on_error="skip" leaves it out',
+            ) from None
+        if column is None:
+            if self._on_error == "skip":
+                return [[None] * self.rows(number)]
+            raise CorpusError(
+                f"{self._entry.name}: no column {self._field!r}; columns are "
+                f"{', '.join(self.names())}",
+                "name the column that holds the text: text_field=",
+            )
+        chunks = [strings(arrow, chunk) for chunk in column.chunks if len(chunk)]
+        if any(chunk is None for chunk in chunks):
+            if self._on_error == "skip":
+                return "wrong_type", len(column)
+            raise CorpusError(
+                f"{self._entry.name}: the column {self._field!r} is of type {column.type}, "
+                "not of strings",
+                "name the column that holds the text: text_field=",
+            )
+        return chunks
+
+
+def strings(arrow: Any, chunk: Any) -> Any:
+    """An array of strings, or None if it is of something else."""
+    types = arrow.types
+    kind = chunk.type
+    if types.is_string(kind) or types.is_large_string(kind):
+        return chunk
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return chunk
+    if types.is_null(kind):
+        return [None] * len(chunk)
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return chunk.cast(arrow.large_string())
+    return None
+
+
+def nested(arrow: Any, table: Any, field: str) -> Any:
+    """The column of that name, or inside one if it is dotted; None if there is none."""
+    if field in table.column_names:
+        return table.column(field)
+    first, *inner = field.split(".")
+    if first not in table.column_names:
+        return None
+    column = table.column(first)
+    for name in inner:
+        if not arrow.types.is_struct(column.type) or column.type.get_field_index(name) < 0:
+            return None
+        import pyarrow.compute as compute
+
+        column = compute.struct_field(column, name)
+    return column
+
+
+class Parquet(Table):
+    def __init__(self, arrow: Any, entry: Entry, field: str, on_error: str) -> None:
+        super().__init__(arrow, entry, field, on_error)
+        import pyarrow.parquet as parquet
+
+        self._parquet = parquet
+        # A reader is for one thread at a time; what it knows of the file is for all. (Not kept by
+        # thread: what belongs to a thread of Rust's goes when that thread leaves Python.)
+        file = parquet.ParquetFile(self._source())
+        self._spare = [file]
+        self._metadata = file.metadata
+        self._schema = file.schema_arrow
+
+    def _source(self) -> Any:
+        entry = self._entry
+        if entry.reader is None:
+            return self._arrow.OSFile(encoded_path(entry), "r")
+        return entry.reader.open()  # type: ignore[attr-defined]
+
+    def __len__(self) -> int:
+        return int(self._metadata.num_row_groups)
+
+    def unpacked(self, number: int) -> int:
+        return int(self._metadata.row_group(number).total_byte_size)
+
+    def rows(self, number: int) -> int:
+        return int(self._metadata.row_group(number).num_rows)
+
+    def names(self) -> list[str]:
+        return list(self._schema.names)
+
+    def column(self, number: int) -> Any:
+        names = self._schema.names
+        first = self._field if self._field in names else self._field.split(".")[0]
+        if first not in names:
+            return None
+        try:
+            file = self._spare.pop()
+        except IndexError:
+            file = self._parquet.ParquetFile(self._source(), metadata=self._metadata)
+        table = file.read_row_group(number, columns=[self._field], use_threads=False)
+        self._spare.append(file)
+        return nested(self._arrow, table, self._field)

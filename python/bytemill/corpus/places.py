@@ -1,0 +1,349 @@
+"""Places → the sources there: files, directories, globs, URLs, datasets."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from .. import _native
+from ..errors import CorpusError
+from .choosing import Candidate, SkippedFile, chosen, describe, warn_of_skipped_files
+from .columns import Columns
+from .iterables import Dataset, Items, is_dataset
+from .names import local_path, redacted, shown
+from .stdin import HEAD, STDIN, packing, stdin
+
+if TYPE_CHECKING:
+    from .argument import Corpus
+
+__all__ = [
+    "FROM_THE_END",
+    "Entry",
+    "Listing",
+    "Reader",
+    "entries",
+    "expand",
+    "is_url",
+    "listing",
+    "of_files",
+]
+
+# What a pipe cannot give: they have their directory, or may have it, at the end.
+FROM_THE_END = ("zip", "parquet", "arrow")
+
+# A scheme of one letter would be a drive.
+URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:(?://|:)")
+
+
+class Reader(Protocol):
+    """What Rust asks of Python: ranges of bytes (`read_range`, `check`), bytes as they come
+    (`begin`, `next_bytes`), or records (`batches`)."""
+
+    size: int
+    mtime_ns: int
+    version: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A source of a corpus, as it was when it was listed.
+
+    Attributes:
+        name: where it is, as the user said it, but for credentials: valid text, to be stored and
+            shown.
+        format: what it holds, such as `"jsonl.gz"`.
+        size: its bytes, packed as they are; 0 if that is not known.
+        mtime_ns: when it was last changed; 0 if that is not known.
+        version: what else tells one version of it from another.
+        reader: who reads it; None for a local file.
+        range: the bytes or row groups that are meant; None for all.
+        path: of a local file, where it is.
+    """
+
+    name: str
+    format: str
+    size: int
+    mtime_ns: int = 0
+    version: str = ""
+    reader: Reader | None = None
+    range: tuple[int, int] | None = None
+    path: str | None = None
+
+    @property
+    def stamp(self) -> list[str | int]:
+        """What tells whether it is still the same."""
+        return [self.anywhere().name, self.size, self.mtime_ns, self.version]
+
+    def anywhere(self) -> Entry:
+        """The same by a name that means it in every directory."""
+        if self.path is None:
+            return self
+        path = os.path.abspath(self.path)
+        return replace(self, name=shown(path), path=path)
+
+    def part(self, start: int, end: int) -> Entry:
+        """Some of it: bytes of a file, row groups of a table."""
+        if isinstance(self.reader, Columns):
+            # Which row groups are meant, its reader knows.
+            reader = self.reader.part(start, end)
+            return replace(self, reader=reader, version=reader.version)
+        return replace(self, range=(start, end))
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a corpus is made of.
+
+    Attributes:
+        entries: the sources, in order.
+        skipped: files of its directories that are not read.
+    """
+
+    entries: list[Entry]
+    skipped: list[SkippedFile]
+
+    @property
+    def file_bytes(self) -> int:
+        """The bytes of all sources as they lie on disk; 0 for what is not known."""
+        return sum(entry.size for entry in self.entries)
+
+
+def is_url(name: str) -> bool:
+    """Whether a place is for `fsspec` to find."""
+    return URL.match(name) is not None and not name.startswith("file:")
+
+
+def entries(corpus: Corpus) -> list[Entry]:
+    """The sources of a corpus, in order; a warning names files that are skipped."""
+    found = listing(corpus)
+    warn_of_skipped_files(found.skipped)
+    return found.entries
+
+
+def listing(corpus: Corpus) -> Listing:
+    """The sources of a corpus, in order, and what is skipped.
+
+    A string is a path, a glob, a URL, or `-` for stdin; of a directory, `choosing` tells which
+    files are meant.
+    """
+    places = corpus.places
+    found = Listing([], [])
+    if is_dataset(places):
+        dataset = Dataset(places, corpus.text_field)
+        name = f"dataset {dataset.version}"
+        found.entries.append(Entry(name, "arrow", 0, version=dataset.version, reader=dataset))
+        return found
+    texts = corpus.texts
+    if texts is not None:
+        found.entries.append(Entry("texts", "arrow", 0, reader=Items(texts)))
+        return found
+    if isinstance(places, (str, os.PathLike)):
+        found.entries.extend(_of_place(os.fspath(places), corpus, found.skipped))
+        return found
+    if not places:
+        raise CorpusError("the corpus is an empty list", "give at least one file")
+    for place in places:
+        if not isinstance(place, (str, os.PathLike, Entry)):
+            raise TypeError(
+                f"a list as corpus holds paths, not {type(place).__name__}; "
+                "for texts, pass an iterator: iter(texts)"
+            )
+    for place in places:
+        if isinstance(place, Entry):
+            found.entries.append(place)
+        else:
+            found.entries.extend(_of_item(os.fspath(place), corpus, found.skipped))
+    return found
+
+
+def _of_item(name: str, corpus: Corpus, skipped: list[SkippedFile]) -> Iterator[Entry]:
+    """The sources at a place of a list, which may be meant as a text."""
+    try:
+        yield from _of_place(name, corpus, skipped)
+    except (OSError, ValueError) as error:
+        unheard_of = isinstance(error, FileNotFoundError) or (
+            # What is no name at all: a zero byte in it, too long.
+            type(error) is ValueError or getattr(error, "errno", None) == errno.ENAMETOOLONG
+        )
+        if not unheard_of or isinstance(corpus.places, tuple):
+            raise
+        what = f"{os.strerror(errno.ENOENT)} (a list holds paths; for texts, pass iter(texts))"
+        name = redacted(name)
+        raise FileNotFoundError(
+            errno.ENOENT, what, name if len(name) <= 100 else name[:100] + "…"
+        ) from None
+
+
+def _of_place(name: str, corpus: Corpus, skipped: list[SkippedFile]) -> Iterator[Entry]:
+    if name == STDIN:
+        yield _of_stdin(corpus)
+        return
+    if is_url(name):
+        from . import remote
+
+        def choose(files: list[Candidate], names: list[str], by_globs_alone: bool) -> list[int]:
+            return _chosen(redacted(name), files, names, corpus, skipped, by_globs_alone)
+
+        for url, reader in remote.find(name, choose):
+            yield _entry(url, corpus, reader)
+        return
+    if name.startswith("file:"):
+        name = local_path(name)
+    for path in _local_files(name, corpus, skipped):
+        yield _entry(path, corpus, None)
+
+
+def of_files(paths: Iterable[str], corpus: Corpus) -> list[Entry]:
+    """Arrow files, to be read as the corpus says."""
+    arrow = replace(corpus, places=(), input_format="arrow")
+    return [_entry(path, arrow, None) for path in paths]
+
+
+def _of_stdin(corpus: Corpus) -> Entry:
+    reader = stdin()
+    format = _native.input_format("stdin" + packing(reader.head), corpus.input_format)
+    if "." not in format and format not in FROM_THE_END:
+        format += packing(reader.head)
+    if format in FROM_THE_END:
+        raise CorpusError(
+            f"stdin: {format} is read from its end, which a pipe does not let one do",
+            "write it to a file first",
+        )
+    return Entry("stdin", format, 0, reader=reader)
+
+
+def _format(name: str, corpus: Corpus, reader: Reader | None) -> str:
+    """What a source holds, by its name or as the corpus says."""
+    telling = shown(name) if reader is None else _telling_part(name)
+    told, named = corpus.input_format, _native.input_format(telling)
+    format = _native.input_format(telling, told)
+    ending = os.path.splitext(named)[1]
+    if told is None or not ending or "." in format or format in FROM_THE_END:
+        return format
+    # What it holds was said, but not whether that is packed, as its name says.
+    fetch = (lambda n: _head(name, n)) if reader is None else reader.fetch_head  # type: ignore[attr-defined]
+    return format + packing(fetch(HEAD))
+
+
+def _telling_part(url: str) -> str:
+    """The part of a URL that names a file: of a chain, the first link; without a query."""
+    first = next((link for link in url.split("::") if "://" in link), url)
+    return re.split(r"[?#]", first)[0] if first.lower().startswith("http") else first
+
+
+def _head(path: str, n: int) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(n)
+
+
+def _entry(name: str, corpus: Corpus, reader: Reader | None) -> Entry:
+    """The source at a local path, or at a URL with its reader."""
+    if reader is None:
+        status = os.stat(name)
+        if not stat.S_ISREG(status.st_mode):
+            # It has no size, and opening it may wait for ever.
+            raise CorpusError(
+                f"{shown(name)}: not a regular file", "a pipe is given as - and by stdin"
+            )
+        format, size, mtime_ns = _format(name, corpus, None), status.st_size, status.st_mtime_ns
+        entry = Entry(shown(name), format, size, mtime_ns, path=name)
+    else:
+        format = _format(name, corpus, reader)
+        size, mtime_ns, version = reader.size, reader.mtime_ns, reader.version
+        entry = Entry(redacted(name), format, size, mtime_ns, version, reader)
+    if format in ("parquet", "arrow"):
+        columns = Columns(entry, corpus.text_field, corpus.on_error)
+        return replace(entry, reader=columns)
+    return entry
+
+
+def expand(name: str) -> list[str]:
+    """The files that a local path, glob or directory means, whatever they hold."""
+    if os.path.isdir(name):
+        inside = sorted(_below(name))
+        if not inside:
+            raise CorpusError(f"{shown(name)}: the directory holds no file")
+        return inside
+    if os.path.exists(name) or not glob.has_magic(name):
+        return [name]
+    matches = sorted(m for m in glob.glob(name, recursive=True) if os.path.isfile(m))
+    if not matches:
+        raise CorpusError(
+            f"{shown(name)}: no file matches", "quote the glob only if you mean it as such"
+        )
+    return matches
+
+
+def _local_files(name: str, corpus: Corpus, skipped: list[SkippedFile]) -> list[str]:
+    """The files of a local place that are read."""
+    paths = expand(name)
+    is_directory = os.path.isdir(name)
+    if paths == [name] or not (is_directory or corpus.include or corpus.exclude):
+        return paths
+    start = name if is_directory else ""
+    files = [_candidate(path, start) for path in paths]
+    names = [shown(path) for path in paths]
+    numbers = _chosen(shown(name), files, names, corpus, skipped, not is_directory)
+    return [paths[number] for number in numbers]
+
+
+def _candidate(path: str, start: str) -> Candidate:
+    below = shown(os.path.relpath(path, start) if start else path).replace(os.sep, "/")
+    status = os.stat(path)
+    # What is no regular file has no size, and opening it may wait for ever.
+    head = (lambda n: _head(path, n)) if stat.S_ISREG(status.st_mode) else None
+    return Candidate(below, status.st_size if head else None, head)
+
+
+def _chosen(
+    place: str,
+    files: Sequence[Candidate],
+    names: Sequence[str],
+    corpus: Corpus,
+    skipped: list[SkippedFile],
+    by_globs_alone: bool,
+) -> list[int]:
+    """The numbers of the files of a place that are read; the others are put with `skipped`."""
+    reasons = chosen(
+        files,
+        corpus.include,
+        corpus.exclude,
+        told=corpus.input_format is not None,
+        by_globs_alone=by_globs_alone,
+    )
+    here = [SkippedFile(name, reason) for name, reason in zip(names, reasons) if reason is not None]
+    if len(here) == len(files):
+        raise CorpusError(
+            f"{place}: none of its files is read: {describe(here)}",
+            "include= and exclude= choose files by name",
+        )
+    skipped += here
+    return [number for number, reason in enumerate(reasons) if reason is None]
+
+
+def _below(directory: str) -> Iterator[str]:
+    """The files below a directory, links followed, but for what is hidden."""
+
+    def fail(error: OSError) -> None:
+        raise error  # a directory that may not be read is not an empty one
+
+    above: dict[str, tuple[str, ...]] = {directory: ()}
+    for folder, folders, files in os.walk(directory, onerror=fail, followlinks=True):
+        # A link to a directory that it lies in has no end.
+        path = (*above.pop(folder), os.path.realpath(folder))
+        folders[:] = [
+            inner
+            for inner in folders
+            if not inner.startswith(".")
+            and os.path.realpath(os.path.join(folder, inner)) not in path
+        ]
+        above.update((os.path.join(folder, inner), path) for inner in folders)
+        for file in files:
+            if not file.startswith("."):
+                yield os.path.join(folder, file)

@@ -1,0 +1,326 @@
+"""Files elsewhere, by way of `fsspec`: read in ranges, again if that fails, and never whole."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import http.client
+import io
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+from ..errors import CorpusError
+from .choosing import Candidate
+from .names import redacted
+
+__all__ = ["RemoteFile", "find"]
+
+# How often a range is asked for, and how many seconds the first wait is; each is twice the last.
+ATTEMPTS = 6
+FIRST_WAIT = 0.25
+# A server that gives whole files only is borne with up to this size.
+WHOLE = 32 << 20
+# Files are fetched in blocks of this many bytes, of which so many are held, in all files together,
+# and so many are fetched before anybody asks for them.
+BLOCK = 8 << 20
+HELD = 24
+AHEAD = 2
+# What will not be otherwise the next time.
+FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotImplementedError)
+# What a server answers that may be otherwise the next time, of what is otherwise the asker's fault.
+PASSING = (408, 425, 429)
+
+T = TypeVar("T")
+
+
+def find(
+    url: str, choose: Callable[[list[Candidate], list[str], bool], list[int]] | None = None
+) -> Iterator[tuple[str, RemoteFile]]:
+    """The files that a URL means, a glob or a directory among them: their URLs and readers.
+
+    Args:
+        url: where they are.
+        choose: gives the numbers of the files to read, of those of a directory or a glob (which
+            the last argument tells), by their paths and by their names.
+    """
+    system, path = _file_system(url)
+    name = redacted(url)
+    is_glob = _has_magic(system, path)
+    if is_glob:
+        paths = _asked(name, lambda: sorted(p for p in system.glob(path) if not system.isdir(p)))
+        if not paths:
+            raise CorpusError(f"{name}: no file matches")
+        files = [Candidate(one) for one in paths]
+    else:
+        info = _again(name, lambda: system.info(path))
+        if info.get("type") != "directory":
+            yield url, RemoteFile(system, path, url, info)
+            return
+        start = len(path.rstrip("/"))
+        found = _asked(name, lambda: system.find(path, detail=True))
+        paths = [p for p in sorted(found) if "/." not in p[start:]]
+        if not paths:
+            raise CorpusError(f"{name}: the directory holds no file")
+        files = [Candidate(one[start:].lstrip("/"), found[one].get("size")) for one in paths]
+    urls = [str(system.unstrip_protocol(one)) for one in paths]
+    numbers = range(len(urls))
+    for number in numbers if choose is None else choose(files, list(map(redacted, urls)), is_glob):
+        one, full = paths[number], urls[number]
+        info = _again(redacted(full), partial(system.info, one))
+        yield full, RemoteFile(system, one, full, info)
+
+
+def _has_magic(system: Any, path: str) -> bool:
+    protocols = (system.protocol,) if isinstance(system.protocol, str) else system.protocol
+    if "http" in protocols or "https" in protocols:
+        # There a question mark begins a query, and all is possible in that.
+        return any(sign in path.split("?")[0] for sign in "*[")
+    return glob.has_magic(path)
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    name = redacted(url)
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise CorpusError(
+            f"{name}: a URL needs fsspec, which is not installed", "pip install 'bytemill[remote]'"
+        ) from None
+    try:
+        system, path = url_to_fs(url)
+    except ImportError as error:
+        raise CorpusError(f"{name}: its driver is not installed: {redacted(str(error))}") from None
+    except ValueError as error:
+        raise CorpusError(
+            f"{name}: {redacted(str(error))}", "fsspec does not know this kind of URL"
+        ) from None
+    return system, path
+
+
+class RemoteFile:
+    """A file elsewhere, for Rust to read in ranges.
+
+    Attributes:
+        name: its URL without credentials, for messages.
+        size: its bytes.
+        mtime_ns: always 0: what it is now, `version` tells.
+        version: what its server says to tell one version from another.
+    """
+
+    def __init__(self, system: Any, path: str, url: str, info: dict[str, Any]) -> None:
+        self._system, self._path, self._url = system, path, url
+        self.name = redacted(url)
+        if info.get("size") is None:
+            raise CorpusError(
+                f"{self.name}: its server does not say how large it is", "fetch the file first"
+            )
+        self.size = int(info["size"])
+        self.mtime_ns = 0
+        self.version = _version(info)
+        self._whole: bytes | None = None
+
+    def read_range(self, start: int, end: int) -> bytes:
+        """The bytes from `start` to `end`, by way of the blocks that they lie in.
+
+        Whoever asks goes forward through the file, in smaller steps than are worth a request.
+        """
+        first, last = start // BLOCK, max(end - 1, start) // BLOCK
+        parts = [_blocks.get(self, number) for number in range(first, last + 1)]
+        joined = parts[0] if len(parts) == 1 else b"".join(parts)
+        return joined[start - first * BLOCK : end - first * BLOCK]
+
+    def fetch(self, start: int, end: int) -> bytes:
+        """The bytes from `start` to `end`, as they are now."""
+        if self._whole is None:
+            data: bytes = _again(
+                self.name, lambda: self._system.cat_file(self._path, start=start, end=end)
+            )
+            if len(data) == end - start:
+                return data
+            # Not every web server knows of ranges.
+            if len(data) != self.size or self.size > WHOLE:
+                raise CorpusError(
+                    f"{self.name}: asked for bytes {start} to {end}, its server gave {len(data)}",
+                    "it may not know of ranges: fetch the file first",
+                )
+            self._whole = data
+        return self._whole[start:end]
+
+    def fetch_head(self, n: int) -> bytes:
+        """The first bytes, at most `n`."""
+        return self.fetch(0, min(n, self.size))
+
+    def check(self) -> None:
+        """Raises a `CorpusError` if the file is not what it was."""
+        info = _again(self.name, lambda: self._system.info(self._path))
+        if info.get("size") != self.size or _version(info) != self.version:
+            raise CorpusError(
+                f"{self.name}: changed since the work on it began",
+                "begin anew: overwrite=True",
+            )
+
+    def key(self, number: int) -> tuple[str, str, int]:
+        """What tells a block of it from other blocks."""
+        return self._url, self.version, number
+
+    def open(self) -> RangeFile:
+        """As a file of Python's, with a place of its own: those of `fsspec` may share theirs."""
+        return RangeFile(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _found, (self._url, self.size, self.version)
+
+
+class _Blocks:
+    """Blocks of files that were fetched last, or are on their way."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pool: Any = None
+        self._found: OrderedDict[tuple[str, str, int], Any] = OrderedDict()
+
+    def get(self, file: RemoteFile, number: int) -> bytes:
+        with self._lock:
+            wanted = self._ask(file, number)
+            for ahead in range(number + 1, number + 1 + AHEAD):
+                if ahead * BLOCK < file.size:
+                    self._ask(file, ahead)
+            while len(self._found) > HELD:
+                self._found.popitem(last=False)
+        try:
+            data: bytes = wanted.result()
+        except BaseException:
+            # The next one who asks may have more luck.
+            with self._lock:
+                self._found.pop(file.key(number), None)
+            raise
+        return data
+
+    def _ask(self, file: RemoteFile, number: int) -> Any:
+        key = file.key(number)
+        if key not in self._found:
+            if self._pool is None:
+                from concurrent.futures import ThreadPoolExecutor
+
+                self._pool = ThreadPoolExecutor(2 + 2 * AHEAD, "bytemill-remote")
+            start, end = number * BLOCK, min((number + 1) * BLOCK, file.size)
+            self._found[key] = self._pool.submit(file.fetch, start, end)
+        self._found.move_to_end(key)
+        return self._found[key]
+
+
+_blocks = _Blocks()
+
+
+class RangeFile(io.RawIOBase):
+    """A file elsewhere as one of Python's."""
+
+    def __init__(self, file: RemoteFile) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        self._at = max(base + offset, 0)
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = self._file.size if size is None or size < 0 else min(self._at + size, self._file.size)
+        if end <= self._at:
+            return b""
+        data = self._file.fetch(self._at, end)
+        self._at = end
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _found(url: str, size: int, version: str) -> RemoteFile:
+    """The same file in another process."""
+    system, path = _file_system(url)
+    file = RemoteFile(system, path, url, {"size": size})
+    file.version = version
+    return file
+
+
+def _version(info: dict[str, Any]) -> str:
+    # The first that is there: of the others, a server that lists a folder may say less than one
+    # that is asked for a file.
+    known = ("ETag", "etag", "blob_id", "md5Hash", "generation", "VersionId", "last_commit",
+             "LastModified", "last_modified", "mtime", "updated", "created")  # fmt: skip
+    return next((f"{key}={info[key]}" for key in known if info.get(key) not in (None, "")), "")
+
+
+def _again(name: str, request: Callable[[], T]) -> T:
+    """Asks, and asks again after a while if there was no answer."""
+    wait = FIRST_WAIT
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return request()
+        except Exception as error:
+            # Drivers raise whatever their libraries do; what they cannot do at all they repeat.
+            if _is_final(error):
+                raise _told(name, error) from None
+        time.sleep(wait)
+        wait *= 2
+    return _asked(name, request)
+
+
+def _asked(name: str, request: Callable[[], T]) -> T:
+    """Asks once; what is raised does not tell of credentials, and is known to the caller."""
+    try:
+        return request()
+    except Exception as error:
+        raise _told(name, error) from None
+
+
+def _is_final(error: Exception) -> bool:
+    status = _status(error)
+    if status is not None:
+        return 400 <= status < 500 and status not in PASSING
+    return isinstance(error, (*FINAL, CorpusError))
+
+
+def _status(error: BaseException | None) -> int | None:
+    """What a web server answered; to some drivers everything is a file that was not found."""
+    while error is not None:
+        status = getattr(error, "status", None)
+        if isinstance(status, int):
+            return status
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _told(name: str, error: Exception) -> Exception:
+    """What a driver raised, as one of ours or of Python's own."""
+    if isinstance(error, (CorpusError, MemoryError)):
+        return error
+    kinds = {
+        FileNotFoundError: errno.ENOENT,
+        PermissionError: errno.EACCES,
+        IsADirectoryError: errno.EISDIR,
+    }
+    status, words = _status(error), redacted(str(error))
+    for kind, number in kinds.items():
+        if isinstance(error, kind) and status in (None, 404, 410):
+            return OSError(number, os.strerror(number), name)
+    if status is not None:
+        words = f"its server answered {status} {http.client.responses.get(status, '')}".strip()
+    hint = "check the credentials; a signed URL may have expired" if status in (401, 403) else None
+    return CorpusError(f"{name}: {words or type(error).__name__}", hint)

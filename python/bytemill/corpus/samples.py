@@ -1,0 +1,71 @@
+"""A bounded share of a corpus, read part by part: for looking at text from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from .. import _native
+from .argument import CorpusLike, resolve
+
+__all__ = ["Part", "parts"]
+
+PART_SIZE = 1 << 20
+# No limit, to Rust.
+ENDLESS = 2**63
+
+
+class Part(NamedTuple):
+    """A stretch of text: the file or the number of the text, where in it, and the bytes."""
+
+    source: str
+    offset: int
+    data: bytes
+
+
+def parts(
+    corpus: CorpusLike, limit: int | None, special_tokens: Sequence[str] = ()
+) -> tuple[int | None, Iterator[Part], Callable[[], dict[str, int]]]:
+    """How many bytes there will be (None: not known), the parts, and what tells how many records of
+    these were left out, by what was wrong with them.
+
+    No more than `limit` bytes are read: of several files, each gets an equal share, and what a
+    short one leaves over goes to those after it. Of records, the first are taken whole. Text is cut
+    where that changes no token, and never inside one of `special_tokens`.
+    """
+    resolved = resolve(corpus)
+    if resolved.texts is not None:
+        return None, _of_texts(resolved.texts, limit), dict
+    entries = resolved.entries()
+    plain = all(entry.format == "text" for entry in entries)
+    shares: list[int] = []
+    left = limit
+    for number, entry in enumerate(entries):
+        # How much is in a packed file, nobody knows before it is unpacked.
+        share = entry.size if plain else ENDLESS
+        if left is not None:
+            share = min(share, left // (len(entries) - number))
+            left -= share
+        shares.append(share)
+    names = [entry.name for entry in entries]
+    blocks = resolved.inputs(entries).texts(list(special_tokens), shares, PART_SIZE)
+    return sum(shares) if plain else None, _of_blocks(names, blocks), lambda: blocks.skipped
+
+
+def _of_texts(texts: Iterable[str | bytes], limit: int | None) -> Iterator[Part]:
+    taken = 0
+    for number, text in enumerate(texts):
+        if limit is not None and taken >= limit:
+            return
+        data = text.encode() if isinstance(text, str) else text
+        taken += len(data)
+        if data:
+            yield Part(f"text {number}", 0, data)
+
+
+def _of_blocks(names: list[str], blocks: _native.Texts) -> Iterator[Part]:
+    for number, offset, texts in blocks:
+        for data in texts:
+            if data:
+                yield Part(names[number], offset, data)
+            offset += len(data)

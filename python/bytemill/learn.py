@@ -1,0 +1,241 @@
+"""Learning a tokenizer: corpus → counts → merges → tokenizer."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from . import _native, formats
+from .corpus.argument import CorpusLike, skips
+from .counts import (
+    DEFAULT_PATTERN,
+    DEFAULT_SPECIALS,
+    Counts,
+    checked_specials,
+    count_into,
+    set_limit,
+)
+from .engines import Engine
+from .errors import ConfigError
+from .progress import ProgressOption, reporter
+from .tokenizer import Tokenizer
+
+__all__ = ["train_bpe", "train_tokenizer"]
+
+
+def train_tokenizer(
+    corpus: CorpusLike | None = None,
+    *,
+    vocab_size: int,
+    counts: Counts | None = None,
+    special_tokens: Iterable[str] | None = None,
+    pattern: str | Sequence[str] | None = None,
+    tie_break: str = "bytes",
+    min_frequency: int = 1,
+    min_piece_count: int = 1,
+    max_token_length: int | None = None,
+    extend_from: Tokenizer | None = None,
+    threads: int | None = None,
+    memory_limit: int | str | None = None,
+    spill_dir: str | os.PathLike[str] | None = None,
+    engine: str | Engine = "local",
+    progress: ProgressOption = None,
+) -> Tokenizer:
+    """Learns a byte-level BPE tokenizer from a corpus.
+
+    Args:
+        corpus: a path, a list of paths, globs, a directory, URLs, a dataset, or an iterator of
+            `str` or `bytes`, each a document; an iterator is streamed, never held. A
+            [`Corpus`][bytemill.Corpus] says more about any of these. Special tokens separate
+            documents.
+        vocab_size: how many ids there will be: 256 bytes, the merges, the special tokens.
+        counts: in place of a corpus, what [`count_corpus`][bytemill.count_corpus] made of one, or
+            [`Counts.load`][bytemill.Counts.load] read. Pattern and special tokens are theirs.
+        special_tokens: strings with ids of their own, never split and never merged across; None
+            for `<|endoftext|>`, or those of `counts` in byte order.
+        pattern: what cuts documents into pieces: `"gpt2"` (the default), `"cl100k"`, `"o200k"`,
+            `"llama3"`, `"qwen2"`, another name for one of these (`"cl100k_base"`, `"gpt-4"`), a
+            regular expression, or several of these, each cutting the pieces of the one before.
+        tie_break: of pairs with equal counts, `"bytes"` takes the greatest pair of byte strings,
+            `"huggingface"` the one that the `tokenizers` library takes.
+        min_frequency: pairs that occur less often are not merged.
+        min_piece_count: pieces that occur less often are dropped before merging.
+        max_token_length: no token grows longer than this many bytes, and in any case not longer
+            than 65,536.
+        extend_from: start from this tokenizer's merges and add to them; its pattern is used, and
+            its special tokens come before the new ones.
+        threads: how many threads count; None for every core the process may use.
+        memory_limit: how much memory this process may use, in bytes or as in `"2GB"`; None for a
+            safe share of what the machine or the container allows. Counts that do not fit go to
+            disk, and the tokenizer is the same; if merging does not fit, an error says so before
+            it begins, and which `min_piece_count` would help.
+        spill_dir: the directory for that; None for that of temporary files.
+        engine: who counts: `"local"`, `"ray"`, or one of [`bytemill.engines`][bytemill.engines].
+        progress: None shows progress on a terminal, True and False force it, `"terminal"`,
+            `"plain"` and `"json"` choose its form, a function gets
+            [`ProgressEvent`][bytemill.ProgressEvent]s.
+
+    If no pair is left before `vocab_size` is reached, the tokenizer is smaller and a
+    `UserWarning` says so.
+
+    >>> tokenizer = train_tokenizer(iter(["low lower lowest"] * 10), vocab_size=260)
+    >>> tokenizer.merges
+    [(b'o', b'w'), (b'l', b'ow'), (b'low', b'e')]
+    """
+    return learn(**locals()).tokenizer
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """A tokenizer, and what it was learnt from.
+
+    Attributes:
+        tokenizer: the tokenizer.
+        text_bytes: bytes of text that it was learnt from.
+        skipped: records that were skipped, by what was wrong with them.
+    """
+
+    tokenizer: Tokenizer
+    text_bytes: int
+    skipped: dict[str, int]
+
+
+def learn(
+    corpus: CorpusLike | None,
+    *,
+    vocab_size: int,
+    counts: Counts | None,
+    special_tokens: Iterable[str] | None,
+    pattern: str | Sequence[str] | None,
+    tie_break: str,
+    min_frequency: int,
+    min_piece_count: int,
+    max_token_length: int | None,
+    extend_from: Tokenizer | None,
+    threads: int | None,
+    memory_limit: int | str | None,
+    spill_dir: str | os.PathLike[str] | None,
+    engine: str | Engine,
+    progress: ProgressOption,
+) -> Learnt:
+    """Learns a tokenizer as [`train_tokenizer`][bytemill.train_tokenizer] says."""
+    if (corpus is None) == (counts is None):
+        raise TypeError("give a corpus or counts, one of them")
+    if counts is None:
+        default: Iterable[str] = DEFAULT_SPECIALS
+    else:
+        default = counts.special_tokens
+    specials = checked_specials(default if special_tokens is None else special_tokens)
+    if extend_from is not None:
+        pattern = extend_from.pattern
+        known = extend_from.special_tokens
+        specials = list(known) + [token for token in specials if token not in known]
+    _check_vocab_size(vocab_size, specials, extend_from)
+    _check_least("min_frequency", min_frequency, 0)
+    _check_least("min_piece_count", min_piece_count, 0)
+    _check_least("max_token_length", max_token_length, 1)
+    if counts is None:
+        stages = formats.stages(DEFAULT_PATTERN if pattern is None else pattern)
+        native = _native.Counts(stages, specials, threads, used_once=True)
+    else:
+        _check_counts(counts, pattern, specials)
+        native = counts._inner
+    set_limit(native, memory_limit, spill_dir)
+    files: object = None
+    with reporter(progress) as report:
+        try:
+            if corpus is not None:
+                # Alive until the end.
+                files = count_into(native, corpus, report, engine, memory_limit, spill_dir)
+                _warn_of_skips(native.skipped)
+            text_bytes, skipped = native.bytes_read, native.skipped
+            native.gather(report)
+            core = _native.learn(
+                native,
+                vocab_size=vocab_size,
+                special_tokens=specials,
+                tie_break=tie_break,
+                min_frequency=min_frequency,
+                min_piece_count=min_piece_count,
+                max_token_length=max_token_length,
+                extend_from=extend_from,
+                progress=report,
+            )
+        finally:
+            if counts is None:
+                native.clear()
+    del files
+    _warn_if_short(len(core), vocab_size)
+    return Learnt(Tokenizer._of(core), text_bytes, skipped)
+
+
+def train_bpe(
+    input_path: str | os.PathLike[str],
+    vocab_size: int,
+    special_tokens: list[str],
+) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
+    """Learns a tokenizer and returns (vocabulary, merges), as the CS336 course shapes it."""
+    tokenizer = train_tokenizer(input_path, vocab_size=vocab_size, special_tokens=special_tokens)
+    return tokenizer.vocab, tokenizer.merges
+
+
+def _warn_of_skips(skipped: dict[str, int]) -> None:
+    if skipped:
+        warnings.warn(skips(skipped), UserWarning, stacklevel=4)
+
+
+def _check_counts(
+    counts: Counts, pattern: str | Sequence[str] | None, specials: Sequence[str]
+) -> None:
+    """Counts were cut by one pattern, at some special tokens; it is too late for others."""
+    if pattern is not None:
+        given = [_native.known_pattern(stage) or stage for stage in formats.stages(pattern)]
+        if given != formats.stages(counts.pattern):
+            raise ConfigError(
+                f"the pattern is {pattern!r}, but the counts are of {counts.pattern!r}",
+                "leave the pattern out, or count again with it",
+            )
+    if sorted(specials, key=str.encode) != counts.special_tokens:
+        raise ConfigError(
+            f"the special tokens are {', '.join(specials) or 'none'}, but the counts are of "
+            f"{', '.join(counts.special_tokens) or 'none'}",
+            "leave the special tokens out, or count again with them",
+        )
+
+
+def _check_vocab_size(
+    vocab_size: int, specials: Sequence[str], extend_from: Tokenizer | None
+) -> None:
+    if extend_from is None:
+        least, reason = 256 + len(specials), f"256 bytes and {len(specials)} special tokens"
+    else:
+        added = sum(token not in extend_from.special_tokens for token in specials)
+        least = len(extend_from) + added
+        reason = f"the {len(extend_from)} of the tokenizer to extend and {added} special tokens"
+    if vocab_size < least:
+        raise ConfigError(
+            f"vocab_size={vocab_size} is too small: {reason} need {least}",
+            f"use at least {least}; each further id is one merge",
+        )
+
+    if vocab_size > _native.MAX_TOKENS:
+        raise ConfigError(
+            f"vocab_size={vocab_size} is too large: a vocabulary has at most {_native.MAX_TOKENS}"
+        )
+
+
+def _check_least(name: str, value: int | None, least: int) -> None:
+    if value is not None and value < least:
+        raise ConfigError(f"{name}={value} cannot be", f"use {least} or more")
+
+
+def _warn_if_short(got: int, vocab_size: int) -> None:
+    if got < vocab_size:
+        warnings.warn(
+            f"no pair is left to merge: the vocabulary has {got} of the {vocab_size} ids asked "
+            "for (a larger corpus, or a lower min_frequency, gives more)",
+            UserWarning,
+            stacklevel=4,
+        )

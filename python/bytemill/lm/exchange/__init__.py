@@ -1,0 +1,1 @@
+"""Runs to other programs and from them: transformers and llama.cpp."""

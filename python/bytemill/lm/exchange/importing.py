@@ -1,0 +1,188 @@
+"""A directory of transformers → a run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ... import __version__
+from ..._json import read_object
+from ...errors import CheckpointError
+from ...progress import ProgressOption, reporter
+from ...tokenizer import Tokenizer
+from ..config import ModelConfig
+from ..plan.costs import n_parameters
+from ..run.checkpoint import write_step
+from ..run.directory import foreign_in_run, write_config
+from ..run.placing import check_place, replacing_place
+from ..run.tensors import Deferred, converted, open_tensors
+from ..run.weights import weight_shapes
+from . import transformers
+
+__all__ = ["Import", "import_run"]
+
+ONE_FILE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+@dataclass(frozen=True)
+class Import:
+    """What `import_run` did.
+
+    Attributes:
+        run: the new run.
+        architecture: what it was: `"llama"` or `"qwen3"`.
+        parameters: how many numbers the model has.
+        tokenizer: whether the tokenizer came along.
+    """
+
+    run: Path
+    architecture: str
+    parameters: int
+    tokenizer: bool
+
+
+def import_run(
+    directory: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    tokenizer: bool = True,
+    overwrite: bool = False,
+    progress: ProgressOption = None,
+) -> Import:
+    """Makes a run of a model that transformers has saved, one tensor at a time.
+
+    Models of the architectures Llama and Qwen3 that ours can compute exactly; others are refused,
+    with the reason. Nothing is ever unpickled. Weights become float32.
+
+    Args:
+        directory: with config.json, safetensors (also in shards) and tokenizer.json.
+        out: the run's directory; it appears whole or not at all.
+        tokenizer: False to leave the tokenizer behind, of a kind that bytemill does not read.
+        overwrite: replace the run in `out`.
+        progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
+    """
+    source, target = Path(directory), Path(out)
+    if not source.is_dir():
+        raise FileNotFoundError(2, "No such file or directory", str(source))
+    check_place(target, overwrite, foreign_in_run, "a run")
+    fields = _read_json(source / "config.json")
+    config = transformers.read_fields(fields, str(source / "config.json"))
+    found = _read_tokenizer(source, config) if tokenizer else None
+    with _weights(source) as weights, reporter(progress) as report:
+        total, done = 4 * n_parameters(config), 0
+
+        def tell(n_bytes: int) -> None:
+            nonlocal done
+            done += n_bytes
+            report("import", done, total)
+
+        ours = _ours(config, weights, str(source))
+        with replacing_place(target, overwrite, foreign_in_run, "a run") as run:
+            kind = transformers.architecture(config)
+            write_config(
+                run,
+                {
+                    "bytemill": __version__,
+                    "model": config.to_json(),
+                    "imported": {"path": os.path.abspath(source), "architecture": kind},
+                },
+                found,
+            )
+            facts = {
+                "model": config.to_json(),
+                "tokenizer": None if found is None else found.fingerprint,
+            }
+            write_step(run, 0, ours, None, facts, tell)
+    return Import(target, kind, n_parameters(config), found is not None)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return read_object(path, CheckpointError)
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path.parent}: not a model of transformers: it has no {path.name}",
+            "name the directory that save_pretrained made",
+        ) from None
+
+
+def _read_tokenizer(source: Path, config: ModelConfig) -> Tokenizer:
+    path = source / "tokenizer.json"
+    if not path.is_file():
+        raise CheckpointError(
+            f"{source}: it has no tokenizer.json",
+            "tokenizer=False imports the weights alone",
+        )
+    found = Tokenizer.load(path)
+    if found.max_id >= config.vocab_size:
+        raise CheckpointError(
+            f"{path}: has ids up to {found.max_id}, and the model {config.vocab_size}",
+            "tokenizer=False imports the weights alone",
+        )
+    return found
+
+
+@contextlib.contextmanager
+def _weights(source: Path) -> Iterator[dict[str, Deferred]]:
+    """The tensors of a directory, in one file or in shards."""
+    if (source / ONE_FILE).is_file():
+        names = [ONE_FILE]
+    elif (source / INDEX).is_file():
+        places = _read_json(source / INDEX).get("weight_map")
+        if not isinstance(places, dict) or not all(isinstance(p, str) for p in places.values()):
+            raise CheckpointError(f"{source / INDEX}: it has no weight_map")
+        names = sorted(set(places.values()))
+        for name in names:
+            if Path(name).name != name or not (source / name).is_file():
+                raise CheckpointError(f"{source}: the shard {name!r} is missing")
+    else:
+        pickled = [path.name for kind in PICKLES for path in sorted(source.glob(kind))]
+        if pickled:
+            raise CheckpointError(
+                f"{source}: its weights are pickled ({pickled[0]}), and loading those can run "
+                "any program",
+                "save it with safetensors where you trust it: model.save_pretrained(directory)",
+            )
+        raise CheckpointError(f"{source}: it has no {ONE_FILE} and no {INDEX}")
+    with contextlib.ExitStack() as stack:
+        found: dict[str, Deferred] = {}
+        for name in names:
+            found |= stack.enter_context(open_tensors(source / name))
+        yield found
+
+
+def _ours(config: ModelConfig, weights: dict[str, Deferred], name: str) -> dict[str, Deferred]:
+    """The weights by our names, each as our model has it."""
+    names = transformers.tensor_names(config)
+    allowed = set(names.values()) | ({"lm_head.weight"} if config.tie_embeddings else set())
+    for theirs in weights:
+        if theirs not in allowed and not transformers.IGNORED.fullmatch(theirs):
+            raise CheckpointError(
+                f"{name}: the model cannot be imported: it has {theirs}, which ours lacks",
+                "imported are models that ours can compute exactly",
+            )
+    for ours, expected in weight_shapes(config):
+        theirs = names[ours]
+        if theirs not in weights:
+            raise CheckpointError(f"{name}: {theirs} is missing", "is a file or a shard missing?")
+        if weights[theirs].shape != expected:
+            raise CheckpointError(
+                f"{name}: {theirs} is {weights[theirs].shape}, and by config.json {expected}"
+            )
+    neighbours = transformers.to_neighbours(config)
+    same: Callable[[Tensor], Tensor] = lambda w: w  # noqa: E731
+    return {
+        ours: converted(
+            weights[theirs], torch.float32, neighbours if transformers.is_turned(ours) else same
+        )
+        for ours, theirs in names.items()
+    }

@@ -1,0 +1,295 @@
+"""The account of a model: what it costs to hold, to train and to serve, before any of it is done.
+
+Formulas are those of `costs`; here they are put together with hardware and a number of tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ...errors import ConfigError
+from ..config import ModelConfig
+from ..settings import preset_model
+from . import costs
+from .costs import Memory
+
+__all__ = ["HARDWARE", "WAYS", "Account", "Hardware", "account"]
+
+Dtype = Literal["float32", "bfloat16"]
+
+# Tokens for each parameter at which a given amount of computing gives the lowest loss, about:
+# Hoffmann et al., "Training Compute-Optimal Large Language Models", 2022.
+TOKENS_PER_PARAMETER = 20
+# A share of the peak that good code reaches.
+MFU = 0.4
+# How activations are kept: kernels, and whether blocks are computed again.
+WAYS: dict[str, tuple[str, bool]] = {
+    "plain attention": ("plain", False),
+    "fused attention": ("torch", False),
+    "fused sublayers": ("fused", False),
+    "plain, recomputed": ("plain", True),
+    "fused, recomputed": ("torch", True),
+}
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What computes.
+
+    Attributes:
+        name: what it is called.
+        flops: operations a second of products of matrices, for each type of numbers.
+        memory: in bytes.
+        device: `"cuda"`, or `"cpu"`, where other things pay.
+    """
+
+    name: str
+    flops: dict[str, float]
+    memory: int
+    device: str = "cuda"
+
+
+# By their makers' data sheets: dense products, without the doubling for sparse matrices. float32
+# is what the ordinary cores do.
+HARDWARE = {
+    "a100": Hardware(
+        "NVIDIA A100 SXM 80 GB", {"bfloat16": 312e12, "float32": 19.5e12}, 80_000_000_000
+    ),
+    "h100": Hardware(
+        "NVIDIA H100 SXM 80 GB", {"bfloat16": 989.4e12, "float32": 66.9e12}, 80_000_000_000
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a model costs.
+
+    Attributes:
+        config: the model.
+        batch_size: sequences at a time.
+        dtype: arithmetic of the products.
+        optimizer: what it is trained with.
+        parameters: by component.
+        forward: operations of reading one sequence of the whole context, by component.
+        update: operations of an update on the batch, by component.
+        training: all of these.
+        recomputed: the same where blocks are computed again.
+        memory: bytes of training on the batch, by the way activations are kept (`WAYS`).
+        kv_cache: bytes of the keys and values of one sequence.
+        inference: bytes of the weights and that cache, in `dtype`.
+        hardware: what it is computed on; None if nothing was said.
+        limit: bytes of memory that there are; None if nothing was said.
+        largest_batch: sequences that fit into them, for each way; 0 if not even one does.
+        optimal_tokens: tokens to train on for the lowest loss with given computing, about.
+        tokens: that are trained on: as asked for, or the optimal.
+        total_flops: operations of training on all of them.
+        mfu: the share of the hardware's peak that is assumed.
+        seconds: of training on all of them; None without hardware.
+    """
+
+    config: ModelConfig
+    batch_size: int
+    dtype: Dtype
+    optimizer: str
+    parameters: dict[str, int]
+    forward: dict[str, int]
+    update: dict[str, int]
+    training: int
+    recomputed: int
+    memory: dict[str, Memory]
+    kv_cache: int
+    inference: int
+    hardware: Hardware | None
+    limit: int | None
+    largest_batch: dict[str, int]
+    optimal_tokens: int
+    tokens: int
+    total_flops: int
+    mfu: float
+    seconds: float | None
+
+    @property
+    def n_parameters(self) -> int:
+        """How many numbers are learnt."""
+        return sum(self.parameters.values())
+
+    @property
+    def forward_flops(self) -> int:
+        """Operations of reading one sequence of the whole context."""
+        return sum(self.forward.values())
+
+    def shares(self, *, head: bool = True) -> dict[str, float]:
+        """The part of each component in the operations, with or without the output head."""
+        return shares(self.config, self.config.context_length, head=head)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, for a file."""
+        fields = dataclasses.asdict(self)
+        fields["memory"] = {
+            way: dataclasses.asdict(memory) | {"total": memory.total}
+            for way, memory in self.memory.items()
+        }
+        return fields | {
+            "n_parameters": self.n_parameters,
+            "forward_flops": self.forward_flops,
+            "shares": self.shares(),
+            "shares_without_head": self.shares(head=False),
+        }
+
+
+def account(
+    config: ModelConfig | str,
+    *,
+    batch_size: int = 1,
+    dtype: Dtype | None = None,
+    optimizer: str = "adamw",
+    hardware: str | Hardware | None = None,
+    memory: int | None = None,
+    tokens: int | None = None,
+    mfu: float = MFU,
+) -> Account:
+    """Estimates what a model costs.
+
+    Args:
+        config: the model, or the name of a preset, such as `"gpt2-xl"`.
+        batch_size: sequences at a time, for memory and for the operations of an update.
+        dtype: arithmetic of the products; None for what `bytemill train` would take there, and
+            float32 without hardware. Weights and moments are float32 either way.
+        optimizer: `"adamw"`, `"muon"` or `"sgd"`.
+        hardware: `"a100"`, `"h100"`, `"this"` (which measures this machine), or your own.
+        memory: bytes that there are; None for the hardware's.
+        tokens: to train on; None for the compute-optimal number.
+        mfu: share of the hardware's peak that is reached.
+
+    >>> xl = account("gpt2-xl", hardware="a100")
+    >>> xl.n_parameters, xl.forward_flops, f"{xl.shares()['feed-forward']:.2%}"
+    (2127057600, 4513336524800, '66.91%')
+    """
+    if isinstance(config, str):
+        config = preset_model(config)
+    if batch_size < 1:
+        raise ConfigError(f"batch_size={batch_size} cannot be", "use 1 or more")
+    if not 0 < mfu <= 1:
+        raise ConfigError(f"mfu={mfu} cannot be", "it is a share of the peak: above 0, at most 1")
+    if tokens is not None and tokens < 1:
+        raise ConfigError(f"tokens={tokens} cannot be", "use 1 or more")
+    if optimizer not in ("adamw", "muon", "sgd"):
+        raise ConfigError(f"optimizer={optimizer!r} is unknown", "known are adamw, muon and sgd")
+    found = _hardware(hardware)
+    if dtype is None:
+        has = found is not None and "bfloat16" in found.flops
+        on_cpu = found is not None and found.device == "cpu"
+        pays = has and (not on_cpu or costs.bfloat16_pays_on_cpu(config))
+        dtype = "bfloat16" if pays else "float32"
+    if dtype not in costs.WIDTHS:
+        raise ConfigError(f"dtype={dtype!r} is unknown", "known are float32 and bfloat16")
+    limit = memory if memory is not None else None if found is None else found.memory
+    way: dict[str, Any] = {"dtype": dtype, "optimizer": optimizer}
+    if found is not None:
+        way["device"] = found.device
+    # The fused sublayers are for float32, and for some models only.
+    ways = [name for name in WAYS if name != "fused sublayers" or _has_fused(config, dtype)]
+    optimal = TOKENS_PER_PARAMETER * costs.n_parameters(config)
+    total = (tokens or optimal) * costs.training_flops(config, 1) // config.context_length
+    seconds = None
+    if found is not None:
+        if dtype not in found.flops:
+            raise ConfigError(
+                f"{found.name}: how fast it multiplies {dtype} is not known",
+                f"use {' or '.join(found.flops)}",
+            )
+        seconds = total / (mfu * found.flops[dtype])
+    weights = costs.n_parameters(config) * costs.WIDTHS[dtype]
+    cache = costs.kv_cache(config, 1, dtype)
+    return Account(
+        config=config,
+        batch_size=batch_size,
+        dtype=dtype,
+        optimizer=optimizer,
+        parameters=costs.parameters_of(config),
+        forward=costs.flops_of(config, config.context_length),
+        update=costs.update_flops_of(config, batch_size),
+        training=costs.training_flops(config, batch_size),
+        recomputed=costs.training_flops(config, batch_size, recompute=True),
+        memory={
+            name: costs.training_memory(
+                config, batch_size, kernels=WAYS[name][0], recompute=WAYS[name][1], **way
+            )
+            for name in ways
+        },
+        kv_cache=cache,
+        inference=weights + cache,
+        hardware=found,
+        limit=limit,
+        largest_batch={}
+        if limit is None
+        else {name: largest_batch(config, limit, name, **way) for name in ways},
+        optimal_tokens=optimal,
+        tokens=tokens or optimal,
+        total_flops=total,
+        mfu=mfu,
+        seconds=seconds,
+    )
+
+
+def shares(config: ModelConfig, n_tokens: int, *, head: bool = True) -> dict[str, float]:
+    """The part of each component in the operations of reading `n_tokens`."""
+    parts = costs.flops_of(config, n_tokens)
+    if not head:
+        del parts["output head"]
+    total = sum(parts.values())
+    return {name: n / total for name, n in parts.items()}
+
+
+def largest_batch(config: ModelConfig, limit: int, way: str, **given: Any) -> int:
+    """Sequences at a time with which training fits into `limit` bytes, kept in that way; more as
+    `training_memory` takes it."""
+    kernels, recompute = WAYS[way]
+
+    def fits(n: int) -> bool:
+        memory = costs.training_memory(config, n, kernels=kernels, recompute=recompute, **given)
+        return memory.peak <= limit
+
+    return largest_that(fits)
+
+
+def largest_that(fits: Callable[[int], bool], below: int | None = None) -> int:
+    """The largest number of sequences that fits, by bisection; 0 if not even one does.
+
+    Args:
+        fits: whether so many do; fewer then do too.
+        below: a number that does not; None to look for one.
+
+    >>> largest_that(lambda n: n <= 100), largest_that(lambda n: n <= 5, 7)
+    (100, 5)
+    """
+    low, high = 0, below or 1
+    while below is None and fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _has_fused(config: ModelConfig, dtype: str) -> bool:
+    return dtype == "float32" and costs.can_fuse(config)
+
+
+def _hardware(hardware: str | Hardware | None) -> Hardware | None:
+    if hardware is None or isinstance(hardware, Hardware):
+        return hardware
+    if hardware == "this":
+        # By way of the package, which says so where torch is missing.
+        from ... import lm
+
+        return lm.this_machine()
+    if hardware not in HARDWARE:
+        raise ConfigError(
+            f"hardware={hardware!r} is unknown", f"known are {', '.join(HARDWARE)} and this"
+        )
+    return HARDWARE[hardware]

@@ -1,0 +1,380 @@
+"""What a model costs, by formula: parameters, products of matrices, memory. No torch is needed.
+
+Multiplications and additions of matrix products count, as two operations each; what is between
+them is little. Attention is counted in full, though half of it is masked. Activations are counted
+as autograd keeps them on a CPU, tensor by tensor: tests hold every formula here to what torch
+itself counts and keeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..config import ModelConfig
+
+__all__ = [
+    "Memory",
+    "activations",
+    "can_fuse",
+    "chunk_rows",
+    "flops_of",
+    "forward_flops",
+    "head_rows",
+    "kv_cache",
+    "n_parameters",
+    "parameters_of",
+    "training_flops",
+    "training_memory",
+    "update_flops_of",
+]
+
+WIDTHS = {"float32": 4, "bfloat16": 2}
+# Width of a model from which on bfloat16 pays on a CPU that has it: beside smaller products, casts
+# and what the fused sublayers save weigh more.
+BFLOAT16_PAYS_FROM = 512
+# What is between two products, and not kept, is made so much at a time: it stays in the
+# second-level and third-level caches of most processors.
+CHUNK_BYTES = 4 << 20
+
+
+# --- parameters and products ---------------------------------------------------------------------
+
+
+def parameters_of(config: ModelConfig) -> dict[str, int]:
+    """How many numbers are learnt, by component; a tied head has none of its own."""
+    d, layers = config.d_model, config.num_layers
+    norms = 0
+    if config.norm != "none":
+        norms += layers * 2 * d
+    if config.norm == "pre":
+        norms += d
+    if config.qk_norm:
+        norms += layers * 2 * config.d_head
+    return {
+        "embeddings": config.vocab_size * d,
+        "attention projections": layers * (2 * d * d + 2 * d * _kv_width(config)),
+        "feed-forward": layers * _n_matrices(config) * d * config.width,
+        "norms": norms,
+        "output head": 0 if config.tie_embeddings else config.vocab_size * d,
+    }
+
+
+def n_parameters(config: ModelConfig) -> int:
+    """How many numbers are learnt."""
+    return sum(parameters_of(config).values())
+
+
+def flops_of(config: ModelConfig, n_tokens: int) -> dict[str, int]:
+    """Operations of reading one sequence of `n_tokens` forward, by component."""
+    d, t, layers = config.d_model, n_tokens, config.num_layers
+    return {
+        # Rows are looked up: nothing is multiplied.
+        "embeddings": 0,
+        "attention projections": layers * 2 * t * (2 * d * d + 2 * d * _kv_width(config)),
+        "attention scores": layers * 4 * t * t * d,
+        "feed-forward": layers * 2 * t * _n_matrices(config) * d * config.width,
+        "output head": 2 * t * d * config.vocab_size,
+    }
+
+
+def forward_flops(config: ModelConfig, n_tokens: int) -> int:
+    """Operations of reading one sequence of `n_tokens` forward.
+
+    >>> gpt2_xl = ModelConfig(50257, 1024, 1600, 48, 25, d_ff=6400)
+    >>> n_parameters(gpt2_xl), forward_flops(gpt2_xl, 1024)
+    (2127057600, 4513336524800)
+    """
+    return sum(flops_of(config, n_tokens).values())
+
+
+def training_flops(config: ModelConfig, n_sequences: int, *, recompute: bool = False) -> int:
+    """Operations of an update on so many sequences: backward is twice forward.
+
+    With `recompute`, the blocks are gone through forward once more.
+    """
+    return sum(update_flops_of(config, n_sequences, recompute=recompute).values())
+
+
+def update_flops_of(
+    config: ModelConfig, n_sequences: int, *, recompute: bool = False
+) -> dict[str, int]:
+    """The same by component."""
+    return {
+        name: n_sequences * n * (4 if recompute and name != "output head" else 3)
+        for name, n in flops_of(config, config.context_length).items()
+    }
+
+
+def _kv_width(config: ModelConfig) -> int:
+    return config.d_head * config.n_kv
+
+
+def _n_matrices(config: ModelConfig) -> int:
+    return 3 if config.feed_forward == "swiglu" else 2
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that training takes.
+
+    Attributes:
+        weights: the parameters, in float32.
+        gradients: as many again.
+        moments: what the optimizer remembers.
+        activations: what forward keeps for backward.
+        working: what a block, the head or the optimizer needs for the moment.
+        peak: the most at any one time. Less than the sum: by the time that the gradients are
+            complete, the activations are gone.
+    """
+
+    weights: int
+    gradients: int
+    moments: int
+    activations: int
+    working: int
+    peak: int
+
+    @property
+    def total(self) -> int:
+        """All of it, as if it were there at the same time."""
+        return self.weights + self.gradients + self.moments + self.activations + self.working
+
+
+def training_memory(
+    config: ModelConfig,
+    n_sequences: int,
+    *,
+    kernels: str,
+    dtype: str = "float32",
+    optimizer: str = "adamw",
+    recompute: bool = False,
+    accumulate: bool = False,
+    device: str | None = None,
+) -> Memory:
+    """What training on so many sequences at a time takes.
+
+    Args:
+        config: the model.
+        n_sequences: at a time.
+        kernels: how it is computed: `"plain"` keeps all scores of attention and all logits,
+            `"torch"` neither (fused attention), `"fused"` also makes norms and the like again.
+        dtype: of the products; weights are float32 either way.
+        optimizer: `"adamw"`, `"muon"` or `"sgd"`.
+        recompute: keep only the input of each block, and compute the block again.
+        accumulate: gradients of several batches are added up, so they are there all the time.
+        device: `"cpu"` or another; None for a CPU in float32, a GPU in bfloat16.
+    """
+    device = device or ("cpu" if dtype == "float32" else "cuda")
+    weights, moments = 4 * n_parameters(config), _moments(config, optimizer)
+    kept = activations(config, n_sequences, kernels=kernels, dtype=dtype, recompute=recompute)
+    way = _way(config, kernels, dtype)
+    block = _block(config, n_sequences, way, dtype)
+    back = _back_through_block(config, n_sequences, way, dtype)
+    head = _head(config, n_sequences, kernels, dtype, device)
+    # Going back, activations go as gradients come, both block by block: the most is at one end.
+    # The gradient of the embeddings comes last, alone; where they are the head too, beside its.
+    matrix = 4 * config.vocab_size * config.d_model
+    before = kept - _tail(config, n_sequences, kernels, dtype) - block + matrix + back
+    there = weights if accumulate else 0
+    tied = matrix if config.tie_embeddings else 0
+    within = weights + tied - matrix - _block_weights(config) + back
+    end = weights + tied + _stream(config, n_sequences)
+    update = _update(config, optimizer, device)
+    peak = weights + moments + max(there + max(kept + head, before), within, end, weights + update)
+    return Memory(weights, weights, moments, kept, max(head, back - block, update), peak)
+
+
+def _way(config: ModelConfig, kernels: str, dtype: str) -> str:
+    """The kernels that a block is computed with."""
+    fits = dtype == "float32" and can_fuse(config)
+    return "torch" if kernels == "fused" and not fits else kernels
+
+
+def _head(config: ModelConfig, n_sequences: int, kernels: str, dtype: str, device: str) -> int:
+    """Bytes that the head needs for the moment."""
+    n_tokens, ids = n_sequences * config.context_length, config.vocab_size
+    if kernels == "plain":
+        # The gradient of the logits, and where the greatest is.
+        return 5 * n_tokens * ids
+    stream = _stream(config, n_sequences)
+    if dtype == "float32":
+        # Logits of a chunk, and what they are of.
+        return 4 * head_rows(ids, n_tokens, device) * ids + stream
+    # Also their softmax in float32, beside that of the chunk before.
+    rows = head_rows(ids, n_tokens, device)
+    work = (8 if n_tokens <= rows else 10) * rows * ids + stream
+    if device == "cpu":
+        # Its library copies what it adds up the weights' gradient from, and that too.
+        work += WIDTHS[dtype] * (rows * ids + (ids + n_tokens) * config.d_model)
+    return work
+
+
+def _back_through_block(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> int:
+    """The most bytes that are there of a block on the way back: what it kept, gradients, work."""
+    n_tokens, d, f = n_sequences * config.context_length, config.d_model, config.width
+    width, kv, kept = WIDTHS[dtype], _kv_width(config), _block(config, n_sequences, kernels, dtype)
+    feed_forward = 4 * _n_matrices(config) * d * f
+    if kernels == "fused":
+        # The gradients that come and go; in chunks, gate, up, both as one, and their norm.
+        chunk = 4 * chunk_rows(f, n_tokens) * (3 * f + d)
+        first = kept + feed_forward + 2 * _stream(config, n_sequences) + chunk
+        # Then, without what the feed-forward layer kept: the gradients that come, of what
+        # attention gives, of queries, keys and values; the norm.
+        rest = kept - 4 * n_tokens * (d + 1 + 2 * f)
+        return max(first, rest + _block_weights(config) + 4 * n_tokens * (4 * d + 2 * kv))
+    # Gradients of the inner width, the stream's, and that of a matrix.
+    inner = n_tokens * (2 * f + 2 * d) * width + 4 * d * f
+    if config.norm == "post":
+        # What the norm behind the layer kept is gone by then.
+        inner -= 4 * n_tokens * (2 * d + 1)
+    if kernels == "plain":
+        # Four times the scores, when what the feed-forward layer kept is gone.
+        scores = n_tokens * config.num_heads * config.context_length * width
+        inner = max(inner, 4 * scores - n_tokens * (5 * f + 3 * d) * width)
+    return max(kept + inner, kept // 2 + _block_weights(config))
+
+
+def _block_weights(config: ModelConfig) -> int:
+    """Bytes of the weights of a block."""
+    parts = parameters_of(config)
+    inner = parts["attention projections"] + parts["feed-forward"]
+    return 4 * inner // config.num_layers
+
+
+def head_rows(n_ids: int, n_rows: int, device: str = "cpu") -> int:
+    """Rows of logits that the head makes at a time.
+
+    On a CPU 1024, or as many as 64 MB hold, but 512 at the least: with 256 the head took at least
+    an eighth longer, with 2048 up to a tenth.
+    """
+    if device != "cpu":
+        return chunk_rows(n_ids, n_rows, 2048)
+    return min(n_rows, 1024, max(512, (64 << 20) // (4 * n_ids) // 64 * 64))
+
+
+def chunk_rows(width: int, n_rows: int, least: int = 128) -> int:
+    """Rows that are made at a time, of so many: a multiple of 64, or all of them."""
+    return min(n_rows, max(least, CHUNK_BYTES // (4 * width) // 64 * 64))
+
+
+def _stream(config: ModelConfig, n_sequences: int) -> int:
+    """Bytes of what goes from block to block, which is float32 always."""
+    return 4 * n_sequences * config.context_length * config.d_model
+
+
+def activations(
+    config: ModelConfig,
+    n_sequences: int,
+    *,
+    kernels: str,
+    dtype: str = "float32",
+    recompute: bool = False,
+) -> int:
+    """Bytes that forward keeps for backward; the arguments are `training_memory`'s."""
+    block = _block(config, n_sequences, _way(config, kernels, dtype), dtype)
+    tail = _tail(config, n_sequences, kernels, dtype)
+    if not recompute:
+        return config.num_layers * block + tail
+    # Of one block at a time there is everything else too.
+    stream = _stream(config, n_sequences)
+    return config.num_layers * stream + max(block - stream, 0) + tail
+
+
+def _block(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> int:
+    """Bytes that one block keeps."""
+    d, f, heads, t = config.d_model, config.width, config.num_heads, config.context_length
+    width = WIDTHS[dtype]
+    gated = config.feed_forward == "swiglu"
+    if kernels == "fused":
+        # Input and scale of both norms; queries, keys and values, what attention gives, its sums;
+        # gate and up.
+        per_token = 4 * (2 * (d + 1) + 2 * d + 2 * _kv_width(config) + heads + 2 * f)
+        return n_sequences * t * per_token
+    # Both norms: input, scale, what is multiplied by the weight.
+    stream = {"pre": 2 * (2 * d + 1), "post": 2 * (2 * d + 1), "none": 0}[config.norm]
+    per_token = 4 * stream
+    # Inputs of the products: one tensor, or with a cast one for each product.
+    n_products = (3 if gated else 2) + 2 if dtype != "float32" else 2
+    per_token += width * (n_products * d)
+    # Queries, keys, values, and what attention gives; in the plain way, heads that share keys and
+    # values get copies.
+    per_token += width * (2 * d + 2 * (d if kernels == "plain" else _kv_width(config)))
+    if config.qk_norm:
+        per_token += 4 * (2 * (d + _kv_width(config)) + heads + config.n_kv)
+    constant = 0
+    if kernels == "plain":
+        # Scores, their powers and the shares, of every position; greatest and sum of each.
+        per_token += width * (3 * heads * t + 2 * heads)
+        per_token += width * (5 if gated else 3) * f
+        constant = t * t + t  # the masks
+    else:
+        per_token += 4 * heads
+        # The kernel's result is in the order of its queries. Turned ones lie head by head, so it
+        # is kept as it comes and in the order of the stream.
+        if config.positions == "rope" or config.qk_norm:
+            per_token += width * d
+        per_token += width * (4 if gated else 2) * f
+    if dtype != "float32":
+        # Copies of the weights.
+        constant += width * (2 * d * d + 2 * d * _kv_width(config) + _n_matrices(config) * d * f)
+    return n_sequences * t * per_token + constant
+
+
+def _tail(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> int:
+    """Bytes that are kept behind the blocks: final norm, head and loss."""
+    n_tokens, d, width = n_sequences * config.context_length, config.d_model, WIDTHS[dtype]
+    # Input and scale; the fused norm keeps no more.
+    fused = kernels == "fused" and dtype == "float32"
+    norm = 4 * ((1 if fused else 2) * d + 1) if config.norm == "pre" else 0
+    if kernels == "plain":
+        # Logits three times: as they are, less the greatest, as powers. And a cast of the weights.
+        cast = 0 if dtype == "float32" else width * config.vocab_size * d
+        return n_tokens * (norm + width * d + 4 * (3 * config.vocab_size + 2)) + cast
+    # The gradients of the head's input and weights are made at once.
+    return n_tokens * (norm + width * d) + width * config.vocab_size * d
+
+
+def bfloat16_pays_on_cpu(config: ModelConfig) -> bool:
+    """Whether products in bfloat16 are worth their casts, on a CPU that has them."""
+    return config.d_model >= BFLOAT16_PAYS_FROM
+
+
+def can_fuse(config: ModelConfig) -> bool:
+    """Whether the fused sublayers know this shape; the ablations take torch's way."""
+    return config.norm == "pre" and config.feed_forward == "swiglu" and not config.qk_norm
+
+
+def _moments(config: ModelConfig, optimizer: str) -> int:
+    if optimizer == "sgd":
+        return 0
+    parts = parameters_of(config)
+    hidden = parts["attention projections"] + parts["feed-forward"]
+    # Muon remembers one number for each of the inner matrices; AdamW, for the rest, two.
+    return 4 * (2 * sum(parts.values()) - (hidden if optimizer == "muon" else 0))
+
+
+def _update(config: ModelConfig, optimizer: str, device: str) -> int:
+    """Bytes that the optimizer needs for the moment."""
+    if optimizer != "muon":
+        return 0
+    # All matrices of a shape go through the iteration together.
+    d, f, kv = config.d_model, config.width, _kv_width(config)
+    numbers: dict[tuple[int, int], int] = {}
+    for shape, n in (((d, d), 2), ((kv, d), 2), ((f, d), _n_matrices(config) - 1), ((d, f), 1)):
+        numbers[shape] = numbers.get(shape, 0) + n * config.num_layers
+    # Directions, and those in one; before and after an iteration, and two terms of it; a square.
+    # (A GPU iterates in bfloat16.)
+    width = WIDTHS["float32" if device == "cpu" else "bfloat16"]
+    return max(
+        n * ((2 * 4 + 4 * width) * rows * columns + width * min(rows, columns) ** 2)
+        for (rows, columns), n in numbers.items()
+    )
+
+
+def kv_cache(config: ModelConfig, n_sequences: int = 1, dtype: str = "float32") -> int:
+    """Bytes of the keys and values of so many sequences at full context."""
+    n_tokens = n_sequences * config.context_length
+    return 2 * config.num_layers * n_tokens * _kv_width(config) * WIDTHS[dtype]

@@ -1,0 +1,168 @@
+"""Whether a run fits into memory: predicted and checked before the model is allocated.
+
+On a CPU the prediction is of the whole process, as `ps` and the kernel see it: what Python and
+torch hold before there is a model (measured), and what training adds (by the formulas of `costs`,
+with the C library's spare room). On a GPU it is what torch's allocator gives out there. Progress
+reports the same quantity, `devices.peak_memory`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..._numbers import resident_memory, size
+from ..._system import available_memory
+from ...errors import ConfigError
+from ..config import ModelConfig
+from ..data import Windows
+from ..devices import Plan, free_memory
+from ..engine import Engine
+from ..parallel import World, local_size
+from ..settings import TrainConfig
+from . import costs
+from .accounting import largest_that
+from .costs import Memory
+
+__all__ = ["Prediction", "check_memory", "predict_memory", "warm_up"]
+
+# How much more than torch asks for the C library takes on a CPU, as a share: it keeps room between
+# blocks of many sizes. Measured with glibc; docs/planning.md has the figures.
+SPARE = {"fused": 0.2, "torch": 0.4, "plain": 0.5}
+# Compiled blocks have fewer blocks of fewer sizes, but the compiler itself stays in memory.
+COMPILED_SPARE = 0.05
+COMPILER = 125_000_000
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Memory of a rank, in bytes.
+
+    Attributes:
+        base: held by the process before there is a model; 0 on a GPU.
+        training: what training adds, by formula.
+        peak: the most at any one time: of the process, or on a GPU of torch's allocator.
+        micro: sequences at a time.
+    """
+
+    base: int
+    training: Memory
+    peak: int
+    micro: int
+
+    def parts(self) -> str:
+        """What the peak consists of, in words."""
+        found = self.training
+        named = {
+            "Python and torch": self.base,
+            "weights": found.weights,
+            "gradients": found.gradients,
+            "optimizer state": found.moments,
+            "activations": found.activations,
+        }
+        return ", ".join(f"{name} {size(n)}" for name, n in named.items() if n)
+
+
+def warm_up(config: TrainConfig, plan: Plan) -> None:
+    """Trains a tiny model for a step, so that libraries load what they load at first use."""
+    small = dataclasses.replace(config, batch_size=1, micro_batch_size=None, parallel="ddp")
+    windows = Windows(np.zeros(20, np.uint16), 8)
+    engine = Engine(ModelConfig(64, 8, 16, 1, 2), small, windows, plan, World(0, 1, plan.device))
+    engine.forward_backward(0)
+    engine.update(config.lr)
+
+
+def predict_memory(
+    model: ModelConfig,
+    config: TrainConfig,
+    plan: Plan,
+    *,
+    base: int,
+    n_ranks: int = 1,
+    micro: int | None = None,
+) -> Prediction:
+    """The memory of a rank of a run.
+
+    Args:
+        model: its model.
+        config: how it is trained.
+        plan: how it is computed.
+        base: bytes of the process without the model.
+        n_ranks: how many share each batch.
+        micro: sequences at a time; None for what the config says.
+    """
+    rows = max(1, config.batch_size // n_ranks)
+    micro = min(micro or config.micro_batch_size or rows, rows)
+    compiled = plan.compile != "off"
+    kernels = "torch" if compiled else plan.kernels
+    memory = costs.training_memory(
+        model,
+        micro,
+        kernels=kernels,
+        dtype=str(plan.dtype).removeprefix("torch."),
+        optimizer=config.optimizer,
+        accumulate=micro < rows,
+        device=plan.device.type,
+    )
+    peak = memory.peak
+    if config.parallel == "fsdp" and n_ranks > 1:
+        # Each rank holds its share of these three.
+        held = memory.weights + memory.gradients + memory.moments
+        peak -= held - held // n_ranks
+    if plan.device.type != "cpu":
+        return Prediction(0, memory, peak, micro)
+    # Ids and targets: one array of 64-bit numbers, a token longer than the context.
+    peak += 8 * micro * (model.context_length + 1)
+    if compiled:
+        return Prediction(base, memory, base + COMPILER + int((1 + COMPILED_SPARE) * peak), micro)
+    return Prediction(base, memory, base + int((1 + SPARE[kernels]) * peak), micro)
+
+
+def check_memory(
+    model: ModelConfig,
+    config: TrainConfig,
+    plan: Plan,
+    *,
+    base: int | None = None,
+    n_ranks: int = 1,
+    force: bool = False,
+) -> Prediction:
+    """Raises a `ConfigError` if training would not fit, with the largest micro-batch that does.
+
+    Args:
+        model: as for `predict_memory`; so are `config`, `plan` and `n_ranks`.
+        base: None for what the process holds now.
+        force: predict, but do not refuse.
+    """
+    if base is None:
+        base = resident_memory()
+
+    def predicted(micro: int | None = None) -> Prediction:
+        return predict_memory(model, config, plan, base=base, n_ranks=n_ranks, micro=micro)
+
+    found = predicted()
+    cpu = plan.device.type == "cpu"
+    available = available_memory(local_size()) if cpu else free_memory(plan.device)
+    if force or found.peak <= available:
+        return found
+    most = largest_that(lambda n: predicted(n).peak <= available, found.micro)
+    if most:
+        remedy = f"micro_batch_size={most} fits, and leaves the batch size as it is"
+    else:
+        held = found.base + found.training.weights + found.training.gradients
+        alone = held + found.training.moments > available
+        remedy = (
+            ("the model alone does not fit" if alone else "not even one sequence at a time fits")
+            + ": use a smaller one (preset=, d_model=, num_layers=)"
+            + ("" if alone else " or a shorter context_length=")
+        )
+    sequences = f"{found.micro:,} sequence{'s' if found.micro > 1 else ''}"
+    where = "" if cpu else f" on {plan.device}"
+    raise ConfigError(
+        f"training on {sequences} of {model.context_length:,} tokens at a time needs about "
+        f"{size(found.peak)} of memory, and {size(available)} are available{where} "
+        f"({found.parts()})",
+        f"{remedy}; force=True trains anyway",
+    )

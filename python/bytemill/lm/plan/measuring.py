@@ -1,0 +1,213 @@
+"""Real steps on this machine, beside what the formulas say: memory, time, products counted.
+
+Memory is measured in a process of its own: what an earlier model left behind in this one, or the
+allocator's spare room, would count as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from ..._numbers import resident_memory
+from ..._system import allowed_memory
+from ...errors import ConfigError, TrainingError
+from .. import devices
+from ..config import ModelConfig
+from ..data import Windows
+from ..engine import Engine
+from ..model import TransformerLM
+from ..parallel import World
+from ..settings import TrainConfig
+from . import costs
+from .accounting import Hardware
+from .fitting import check_memory, warm_up
+
+__all__ = ["Measured", "counted_flops", "measured_step", "this_machine"]
+
+STEPS = 3
+SMALLER = "a smaller batch_size=, which needs less memory"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A formula beside what was measured.
+
+    Attributes:
+        predicted_memory: the greatest at any one time, by formula.
+        allocated: the same as torch's profiler saw it.
+        resident: how much the process grew, the allocator's spare room included.
+        predicted_flops: of a step, by formula.
+        flops: as torch counts them, on the meta device.
+        seconds: of a step.
+        rate: operations a second of a large product of matrices.
+        kernels: how it was computed.
+    """
+
+    predicted_memory: int
+    allocated: int
+    resident: int
+    predicted_flops: int
+    flops: int
+    seconds: float
+    rate: float
+    kernels: str
+
+    @property
+    def mfu(self) -> float:
+        """The share of the machine's rate that was reached."""
+        return self.predicted_flops / self.seconds / self.rate
+
+
+def this_machine() -> Hardware:
+    """This machine: how fast it multiplies matrices, measured, and its memory."""
+    if torch.cuda.is_available():
+        device, facts = torch.device("cuda"), torch.cuda.get_device_properties(0)
+        name, memory = facts.name, facts.total_memory
+    else:
+        device, name, memory = torch.device("cpu"), _processor(), allowed_memory()
+    kinds = [torch.float32]
+    if devices.has_bfloat16(device)[0]:
+        kinds.append(torch.bfloat16)
+    rates = {
+        str(kind).removeprefix("torch."): devices.matmul_rate(device, kind, 1.0) for kind in kinds
+    }
+    return Hardware(name, rates, memory, device.type)
+
+
+def _processor() -> str:
+    n = torch.get_num_threads()
+    threads = f"{n} thread{'s' if n > 1 else ''}"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return f"{line.partition(':')[2].strip()}, {threads}"
+    return f"{platform.processor() or platform.machine()}, {threads}"
+
+
+def counted_flops(config: ModelConfig, n_sequences: int) -> int:
+    """Operations of a step as torch counts them, on the meta device: nothing is computed.
+
+    The plain way is counted. Of the others torch's counter does not see all: the attention kernel
+    of CPUs and sums into a given matrix (`addmm_`) count as nothing there.
+    """
+    with torch.device("meta"):
+        model = TransformerLM(config).use_kernels("plain")
+        ids = torch.zeros(n_sequences, config.context_length, dtype=torch.long)
+        with FlopCounterMode(display=False) as counter:
+            loss = model(ids, ids)
+            torch.autograd.backward(loss)
+    return int(counter.get_total_flops())
+
+
+def measured_step(config: ModelConfig, train: TrainConfig) -> Measured:
+    """Trains some steps on made-up tokens in another process, and compares."""
+    plan = devices.choose(config, train)
+    try:
+        predicted = check_memory(config, train, plan)
+    except ConfigError as error:
+        raise ConfigError(error.message, f"measure {SMALLER}") from None
+    order = {"model": config.to_json(), "train": train.to_json() | {"kernels": plan.kernels}}
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, json.dumps(order)],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        # Killed for its hunger, it says nothing; else the last line of the trace says why.
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise TrainingError(f"the step could not be measured: {reason}", f"try {SMALLER}")
+    found = json.loads(done.stdout)
+    return Measured(
+        predicted.training.peak,
+        found["allocated"],
+        found["resident"],
+        costs.training_flops(config, train.batch_size),
+        counted_flops(config, train.batch_size),
+        found["seconds"],
+        found["rate"],
+        plan.kernels,
+    )
+
+
+# --- in the other process ------------------------------------------------------------------------
+
+
+def _train(order: Mapping[str, Any]) -> dict[str, float]:
+    config = ModelConfig.from_json(order["model"])
+    train = TrainConfig.from_json(order["train"])
+    if train.threads is not None:
+        torch.set_num_threads(train.threads)
+    plan = devices.choose(config, train)
+    rate = devices.matmul_rate(plan.device, plan.dtype)
+    warm_up(train, plan)
+    before = _resident(plan.device)
+    engine = _engine(config, train, plan)
+    seconds = min(_step(engine, step) for step in range(STEPS))
+    resident = devices.peak_memory(plan.device) - before
+    allocated = resident
+    if plan.device.type == "cpu":
+        allocated = _held(engine) + profiled_peak(lambda: _step(engine, STEPS))
+    return {"allocated": allocated, "resident": resident, "seconds": seconds, "rate": rate}
+
+
+def _engine(config: ModelConfig, train: TrainConfig, plan: devices.Plan) -> Engine:
+    n_tokens = (STEPS + 1) * train.batch_size * config.context_length + 2
+    ids = np.random.default_rng(0).integers(0, config.vocab_size, n_tokens, dtype=np.uint32)
+    windows = Windows(ids, config.context_length)
+    return Engine(config, train, windows, plan, World(0, 1, plan.device))
+
+
+def _step(engine: Engine, step: int) -> float:
+    """Seconds of a step."""
+    began = time.perf_counter()
+    engine.forward_backward(step)
+    engine.update(engine.config.lr)
+    devices.synchronize(engine.plan.device)
+    return time.perf_counter() - began
+
+
+def _held(engine: Engine) -> int:
+    """Bytes of weights and moments."""
+    moments = (s for state in engine.optimizers.state.values() for s in state.values())
+    tensors = [*engine.model.parameters(), *(s for s in moments if isinstance(s, Tensor))]
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def profiled_peak(work: Callable[[], object]) -> int:
+    """The most bytes that torch's allocator of CPU memory gave out during `work`, net."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        work()
+    with tempfile.TemporaryDirectory(prefix="bytemill-") as folder:
+        trace = Path(folder, "trace.json")
+        profiler.export_chrome_trace(str(trace))
+        events = json.loads(trace.read_text())["traceEvents"]
+    changes = [(e["ts"], e["args"]["Bytes"]) for e in events if e.get("name") == "[memory]"]
+    return max(accumulate(n for _, n in sorted(changes, key=lambda change: change[0])), default=0)
+
+
+def _resident(device: torch.device) -> int:
+    """Bytes that the device, or this process, holds now."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    return resident_memory() if device.type == "cpu" else devices.peak_memory(device)
+
+
+if __name__ == "__main__":
+    print(json.dumps(_train(json.loads(sys.argv[1]))))

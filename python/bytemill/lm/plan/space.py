@@ -1,0 +1,164 @@
+"""What a sweep goes through: values, ranges, every combination or random draws. No torch here."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from ...errors import ConfigError
+from ..config import ModelConfig, unknown_key
+from ..settings import MODEL_KEYS, TRAIN_KEYS, TrainConfig
+
+__all__ = ["Range", "name_of", "parse", "trials_of"]
+
+# File systems take no more than 255 bytes for a name.
+LONGEST_NAME = 150
+# Ends of ranges: far beyond any setting, and such that no product of two overflows.
+MOST = 1e150
+
+
+@dataclass(frozen=True)
+class Range:
+    """All numbers from `low` to `high`: their logarithms are drawn evenly if both are above 0.
+
+    Whole numbers if both are of that kind.
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not -MOST < self.low < self.high < MOST:
+            raise ConfigError(
+                f"{self.low}..{self.high} is not a range", "the lower end comes first"
+            )
+
+    def draw(self, share: float) -> float | int:
+        """The number at this share of the way."""
+        if self.low > 0:
+            found: float = self.low * (self.high / self.low) ** share
+        else:
+            found = self.low + share * (self.high - self.low)
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return round(found)
+        # Three digits are enough, and can be read.
+        return float(f"{found:.3g}")
+
+
+def parse(field: str, text: str) -> list[Any] | Range:
+    """The values that a text means: `3e-4`, `1e-4,3e-4`, or `1e-4..1e-2`.
+
+    >>> parse("lr", "1e-4,3e-4"), parse("num_layers", "2..8"), parse("norm", "pre,none")
+    ([0.0001, 0.0003], Range(low=2, high=8), ['pre', 'none'])
+    """
+    kinds = _kinds(field)
+    if kinds == (str,):
+        return [text]  # its commas are its own
+    low, dots, high = text.partition("..")
+    if dots:
+        ends = [_value(field, end, kinds) for end in (low, high)]
+        if not all(isinstance(end, (int, float)) and not isinstance(end, bool) for end in ends):
+            raise ConfigError(f"{field}: {text} is not a range of numbers", "such as 1e-4..1e-2")
+        return Range(*ends)
+    values = [_value(field, part, kinds) for part in text.split(",")]
+    if len(set(values)) != len(values):
+        raise ConfigError(f"{field}: {text} names a value twice", "name each once")
+    return values
+
+
+def trials_of(
+    space: Mapping[str, Sequence[Any] | Range], random: int | None, seed: int
+) -> list[dict[str, Any]]:
+    """The settings of each run: every combination, or so many draws, none twice."""
+    for field, values in space.items():
+        if field not in MODEL_KEYS and field not in TRAIN_KEYS:
+            raise unknown_key(field, (*MODEL_KEYS, *TRAIN_KEYS), "settings")
+        if not isinstance(values, Range) and not len(values):
+            raise ConfigError(f"{field}: no values", "name at least one")
+    if not space:
+        raise ConfigError("nothing varies", "give several values: lr=[1e-4, 1e-3]")
+    if random is None:
+        ranges = [field for field, values in space.items() if isinstance(values, Range)]
+        if ranges:
+            raise ConfigError(
+                f"{ranges[0]} is a range, of which there is no every combination",
+                "random=20 draws from it; or name its values",
+            )
+        lists = [list(values) for values in space.values() if not isinstance(values, Range)]
+        return [dict(zip(space, values)) for values in itertools.product(*lists)]
+    if random < 1:
+        raise ConfigError(f"random={random} cannot be", "use 1 or more")
+    found: list[dict[str, Any]] = []
+    # A small space may have fewer different draws than were asked for.
+    for number in range(20 * random):
+        drawn = {
+            field: values.draw(share)
+            if isinstance(values, Range)
+            else values[min(int(share * len(values)), len(values) - 1)]
+            for field, values in space.items()
+            for share in (_share(seed, number, field),)
+        }
+        if drawn not in found:
+            found.append(drawn)
+        if len(found) == random:
+            break
+    return found
+
+
+def name_of(settings: Mapping[str, Any]) -> str:
+    """The name of a run's directory.
+
+    >>> name_of({"lr": 0.001, "norm": "pre"})
+    'lr=0.001,norm=pre'
+    """
+    name = ",".join(f"{key}={value}" for key, value in settings.items())
+    safe = "".join(c if c.isalnum() or c in "=,._-+" else "_" for c in name)
+    if safe == name and len(name) <= LONGEST_NAME:
+        return name
+    return f"{safe[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _share(seed: int, number: int, field: str) -> float:
+    """Evenly drawn from 0 to 1: by seed, number and field alone, so that more draws, or fields in
+    another order, do not change those that there are."""
+    digest = hashlib.sha256(f"{seed} {number} {field}".encode()).digest()
+    return int.from_bytes(digest[:7], "little") / 2**56
+
+
+def _kinds(field: str) -> tuple[Any, ...]:
+    hints = get_type_hints(ModelConfig) | get_type_hints(TrainConfig)
+    if field not in hints:
+        raise unknown_key(field, hints, "settings")
+    hint = hints[field]
+    if get_origin(hint) in (Union, types.UnionType):
+        return get_args(hint)
+    return (hint,)
+
+
+def _value(field: str, text: str, kinds: tuple[Any, ...]) -> Any:
+    text = text.strip()
+    for kind in kinds:
+        if get_origin(kind) is Literal and text in get_args(kind):
+            return text
+        if kind is type(None) and text.lower() == "none":
+            return None
+        if kind is bool and text.lower() in ("yes", "no", "true", "false"):
+            return text.lower() in ("yes", "true")
+        if kind in (int, float):
+            try:
+                # Not by way of a float, which has only 53 bits.
+                return kind(text)
+            except ValueError:
+                pass
+            with contextlib.suppress(ValueError, OverflowError):
+                if kind is int and float(text).is_integer():
+                    return int(float(text))  # such as 1e6
+    choices = [get_args(kind) for kind in kinds if get_origin(kind) is Literal]
+    hint = f"one of {', '.join(choices[0])}" if choices else None
+    named = {int: "a whole number", float: "a number", bool: "yes or no"}
+    raise ConfigError(f"{field}: {text!r} cannot be", hint or f"it must be {named.get(kinds[0])}")

@@ -1,0 +1,456 @@
+"""Many runs that differ in some settings, and which of them was best.
+
+    sweep/
+      lr=0.001,batch_size=16/   a run, and outcome.json when it is over
+      sweep.json                what was tried, and what came of it
+      best.toml                 the best config, for `bytemill train --config`
+      settings.png curves.png   final loss against each setting; all loss curves
+
+A run that is over is kept, one that was interrupted goes on: everything that must survive is in the
+directory of its run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..._files import write_atomically
+from ..._json import read_object
+from ...engines import Engine, Local, chosen
+from ...errors import (
+    BytemillError,
+    CheckpointError,
+    ConfigError,
+    MissingPackageError,
+    TrainingError,
+)
+from ...progress import ProgressOption, reporter
+from .. import settings
+from ..config import check_seed
+from ..report import StepReport
+from ..run.directory import CONFIG, OUTCOME, clear_run, foreign_in_run, read_config
+from ..run.metrics import METRICS, read_metrics
+from ..run.placing import contents, tidy, writing
+from ..training import train
+from ..watching import Watch
+from .plot import plot_curves, plot_settings
+from .space import Range, name_of, trials_of
+
+__all__ = ["Sweep", "Trial", "sweep"]
+
+SUMMARY = "sweep.json"
+KIND = "bytemill sweep"
+BEST = "best.toml"
+PICTURES = ("settings.png", "curves.png")
+# How a run was computed says nothing about what is best, and may not be so elsewhere.
+NOT_IN_BEST = ("vocab_size", "device", "dtype", "kernels", "compile", "threads", "parallel",
+               "tensorboard", "wandb")  # fmt: skip
+# The loss of single steps jumps; of a run without evaluation, the mean of its last share counts.
+LAST_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run of a sweep.
+
+    Attributes:
+        settings: in which it differs from the others.
+        run: its directory.
+        status: `"done"`, `"diverged"` (stopped early), or `"failed"` (could not start).
+        step: updates done.
+        loss: of its last steps, on what they were trained on.
+        val_loss: held out, at the end; None if nothing was.
+        val_bits_per_byte: likewise.
+        seconds: of its steps.
+        message: why it ended, if not done.
+    """
+
+    settings: dict[str, Any]
+    run: Path
+    status: str
+    step: int = 0
+    loss: float | None = None
+    val_loss: float | None = None
+    val_bits_per_byte: float | None = None
+    seconds: float = 0.0
+    message: str | None = None
+
+    @property
+    def score(self) -> float:
+        """What is compared, the less the better: held-out loss, or that of the last steps."""
+        found = self.loss if self.val_loss is None else self.val_loss
+        if self.status != "done" or found is None or not math.isfinite(found):
+            return math.inf
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"run": self.run.name}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep came to.
+
+    Attributes:
+        out: its directory.
+        fields: the settings that were varied.
+        trials: the best first.
+        notes: what else there is to say.
+    """
+
+    out: Path
+    fields: list[str]
+    trials: list[Trial]
+    notes: list[str]
+
+    @property
+    def best(self) -> Trial | None:
+        """The run with the lowest loss; None if none was finished."""
+        return self.trials[0] if math.isfinite(self.trials[0].score) else None
+
+
+def sweep(
+    tokens: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    space: Mapping[str, Sequence[Any] | Range],
+    *,
+    random: int | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
+    val: str | os.PathLike[str] | None = None,
+    token_dtype: str = "uint16",
+    preset: str | None = None,
+    config: str | os.PathLike[str] | None = None,
+    engine: str | Engine = "local",
+    resume: bool = False,
+    overwrite: bool = False,
+    force: bool = False,
+    progress: ProgressOption = None,
+    **fixed: Any,
+) -> Sweep:
+    """Trains a model for each setting, and finds the best.
+
+    Args:
+        tokens: as for `train`.
+        out: directory for the runs and what came of them.
+        space: for each field of the configs that varies, its values, or a `Range` to draw from.
+        random: so many random draws; None for every combination. They depend on `seed`.
+        tokenizer: as for `train`; so are `val`, `token_dtype`, `preset` and `config`.
+        engine: `"local"` trains one after another here, `"ray"` on a cluster whose machines
+            share the file system; each run there has `threads` processors (1 if not said).
+        resume: keep finished runs, and train the others.
+        overwrite: replace the sweep that is there.
+        force: train settings that are predicted not to fit into memory too.
+        progress: None shows it on a terminal, False not.
+        fixed: fields that are the same for all.
+    """
+    if resume and overwrite:
+        raise ConfigError("resume contradicts overwrite", "give one of them")
+    place = Path(out)
+    found = trials_of(space, random, check_seed(fixed.get("seed", 0)))
+    common: dict[str, Any] = {
+        "tokens": os.path.abspath(tokens),
+        "tokenizer": None if tokenizer is None else os.path.abspath(tokenizer),
+        "val": None if val is None else os.path.abspath(val),
+        "token_dtype": token_dtype,
+        "preset": preset,
+        "config": {} if config is None else settings.read_toml(config),
+    }
+    orders: list[dict[str, Any]] = []
+    for each in found:
+        keys = settings.merged(preset, common["config"], fixed | each)
+        patience = _patience(_steps(keys))
+        run = os.path.abspath(place / name_of(each))
+        orders.append({**common, "run": run, "options": fixed | each, "settings": each,
+                       "patience": patience, "force": force})  # fmt: skip
+    if not Path(tokens).exists():
+        raise FileNotFoundError(2, "No such file or directory", str(tokens))
+    worker = chosen(engine)
+    tidy(place)
+    names = _planned(place, resume, overwrite)
+    with writing(place):
+        if _planned(place, resume, overwrite) != names:
+            raise CheckpointError(
+                f"{place}: another process wrote there since this one was started", "start again"
+            )
+        for name in names:
+            tidy(place / name)
+        if overwrite and names:
+            _clear(place, names)
+            names = []
+        # All that the sweep may have made, so that it can be replaced at any time.
+        names += [name for o in orders if (name := Path(o["run"]).name) not in names]
+        facts = common | {"fixed": fixed, "random": random, "runs": names}
+        return _sweep(place, orders, facts, list(space), worker, progress)
+
+
+def _sweep(
+    place: Path,
+    orders: list[dict[str, Any]],
+    facts: dict[str, Any],
+    fields: list[str],
+    worker: Engine,
+    progress: ProgressOption,
+) -> Sweep:
+    """Trains all runs, in a directory that no other process writes into."""
+    trials: list[Trial] = []
+    fixed = facts["fixed"]
+    is_new = not (place / SUMMARY).exists()
+    before = {"kind": KIND, "trials": []} if is_new else read_object(place / SUMMARY, ConfigError)
+    _write_json(place / SUMMARY, before | {"runs": facts["runs"]})
+
+    def over(trial: Trial) -> None:
+        # After each run: of a sweep that is killed, there is a table of what was done.
+        trials.append(trial)
+        _write_summary(place, facts, trials)
+
+    with reporter(progress) as report:
+        if isinstance(worker, Local):
+            _one_after_another(orders, over, report)
+        else:
+            threads = fixed.get("threads")
+            cpus = threads if type(threads) is int and threads > 0 else 1
+            gpus = int(str(fixed.get("device", "")).startswith("cuda"))
+            for order in orders:
+                order["options"] = {"threads": cpus} | dict(order["options"])
+
+            def done(trial: Trial) -> None:
+                over(trial)
+                report("sweep", len(trials), len(orders))
+
+            worker.each(_trial, orders, done, cpus=cpus, gpus=gpus)
+    if all(trial.status == "failed" for trial in trials):
+        if is_new:
+            _clear(place, facts["runs"])
+        raise ConfigError(f"none of the runs could start: {trials[0].message}")
+    return _finished(place, fields, trials, facts)
+
+
+def _steps(keys: Mapping[str, Any]) -> int:
+    """Updates of a run; of one whose config cannot be, none."""
+    steps = keys.get("steps", settings.TrainConfig.steps)
+    return steps if type(steps) is int and 0 < steps <= settings.MANY else 0
+
+
+def _patience(steps: int) -> int:
+    # A run of a sweep is short, and one that diverges should not take its time.
+    return min(50, max(5, steps // 20))
+
+
+def _planned(place: Path, resume: bool, overwrite: bool) -> list[str]:
+    """The names of the runs of the sweep that is there; raises if it may not be written to."""
+    if not contents(place):
+        return []
+    path = place / SUMMARY
+    if not path.exists():
+        raise ConfigError(
+            f"{place}: the directory is not empty, and not a sweep", "give it one of its own"
+        )
+    found = read_object(path, CheckpointError)
+    names = found.get("runs")
+    if found.get("kind") != KIND or not isinstance(names, list) or not all(map(_is_name, names)):
+        raise CheckpointError(f"{path}: not the table of a sweep of bytemill's")
+    if not (resume or overwrite):
+        raise ConfigError(
+            f"{place}: there is a sweep already",
+            "resume=True resumes it, overwrite=True replaces it",
+        )
+    for name in names if overwrite else []:
+        if not contents(place / name):
+            continue
+        foreign = foreign_in_run(place / name)
+        if foreign is not None:
+            raise ConfigError(
+                f"{foreign}: not a part of a run, and its directory would be replaced",
+                "move it elsewhere, or name another directory",
+            )
+    return names
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and name not in ("", ".", "..") and Path(name).name == name
+
+
+def _clear(place: Path, names: list[str]) -> None:
+    """Removes the files of a sweep, and no others; the table that names its runs last."""
+    for name in names:
+        run = place / name
+        if not run.is_dir():
+            continue
+        with writing(run):
+            if contents(run):
+                clear_run(run)
+        with contextlib.suppress(OSError):  # not empty
+            run.rmdir()
+    for name in (BEST, *PICTURES, SUMMARY):
+        (place / name).unlink(missing_ok=True)
+
+
+def _one_after_another(
+    orders: list[dict[str, Any]], over: Callable[[Trial], None], report: Callable[..., None]
+) -> None:
+    steps = [_steps(settings.merged(o["preset"], o["config"], o["options"])) for o in orders]
+    total, done = sum(steps), 0
+    for order, n_steps in zip(orders, steps):
+        before = done
+        over(_trial(order, lambda step, before=before: report("sweep", before + step, total)))  # type: ignore[misc]
+        done += n_steps
+        report("sweep", done, total)
+
+
+# --- one run -------------------------------------------------------------------------------------
+
+
+def _trial(order: dict[str, Any], told: Callable[[int], None] | None = None) -> Trial:
+    """Trains a run, or goes on with it; tells what came of it. On a cluster, this is a task."""
+    run = Path(order["run"])
+    keys = {k: v for k, v in order.items() if k not in ("run", "settings", "patience", "force")}
+    keys["options"] = {k: v for k, v in keys["options"].items() if k != "threads"}
+    kept = _outcome(run, keys, order["settings"])
+    if kept is not None:
+        return kept
+    watch = Watch(order["patience"])
+
+    def watched(step: StepReport) -> None:
+        problem = watch(step.loss)
+        if problem is not None:
+            raise TrainingError(f"step {step.step}: {problem}")
+        if told is not None:
+            told(step.step)
+
+    quiet = {"sample_every": 0, "tensorboard": False} | order["options"]
+    status, message = "done", None
+    try:
+        train(
+            order["tokens"],
+            run,
+            tokenizer=order["tokenizer"],
+            val=order["val"],
+            token_dtype=order["token_dtype"],
+            preset=order["preset"],
+            config=order["config"],
+            resume=True,
+            force=order["force"],
+            progress=watched,
+            **quiet,
+        )
+    except TrainingError as error:
+        status, message = "diverged", error.message
+    except MissingPackageError:
+        raise
+    except BytemillError as error:
+        # An impossible combination, or one that does not fit, is no reason to skip the others.
+        return Trial(order["settings"], run, "failed", message=error.message)
+    except (MemoryError, RuntimeError) as error:
+        # Neither is one that was predicted to fit and does not: torch has several such errors.
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise
+        return Trial(order["settings"], run, "failed", message="out of memory")
+    trial = Trial(order["settings"], run, status, message=message, **_measures(run))
+    _write_json(run / OUTCOME, {"keys": keys, "trial": trial.to_json()})
+    return trial
+
+
+def _outcome(run: Path, keys: dict[str, Any], varied: dict[str, Any]) -> Trial | None:
+    """What came of a run that is over."""
+    path = run / OUTCOME
+    try:
+        found = read_object(path, CheckpointError)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    before, trial = found.get("keys"), found.get("trial")
+    if not (isinstance(before, dict) and isinstance(before.get("options"), dict)):
+        raise CheckpointError(f"{path}: damaged: it has no keys", "delete it: the run is resumed")
+    now = json.loads(json.dumps(keys))
+    if before != now:
+        old, new = before.pop("options") | before, now.pop("options") | now
+        differ = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+        raise ConfigError(
+            f"{run}: it was trained with another {', '.join(differ)}",
+            "overwrite=True begins anew; or name another directory",
+        )
+    if not isinstance(trial, dict) or not _is_trial(trial):
+        raise CheckpointError(f"{path}: damaged", "delete it: the run is resumed")
+    return Trial(**trial | {"run": run, "settings": varied})
+
+
+def _is_trial(fields: Mapping[str, Any]) -> bool:
+    """Whether these are the fields of a `Trial`, each of its type."""
+    names = {field.name for field in dataclasses.fields(Trial)}
+    numbers = ("loss", "val_loss", "val_bits_per_byte")
+    return (
+        set(fields) == names
+        and fields["status"] in ("done", "diverged", "failed")
+        and type(fields["step"]) is int
+        and all(fields[name] is None or type(fields[name]) in (int, float) for name in numbers)
+        and type(fields["seconds"]) in (int, float)
+        and isinstance(fields["message"], (str, type(None)))
+    )
+
+
+def _measures(run: Path) -> dict[str, Any]:
+    rows = list(read_metrics(run)) if (run / METRICS).exists() else []
+    losses = [row["loss"] for row in rows if "loss" in row]
+    held_out = [row for row in rows if "val_loss" in row]
+    last = losses[-max(1, round(LAST_SHARE * len(losses))) :]
+    return {
+        "step": max((row["step"] for row in rows), default=0),
+        "loss": sum(last) / len(last) if last else None,
+        "val_loss": held_out[-1]["val_loss"] if held_out else None,
+        "val_bits_per_byte": held_out[-1].get("val_bits_per_byte") if held_out else None,
+        "seconds": sum(row.get("seconds", 0.0) for row in rows),
+    }
+
+
+# --- all of them ---------------------------------------------------------------------------------
+
+
+def _finished(place: Path, fields: list[str], trials: list[Trial], facts: dict[str, Any]) -> Sweep:
+    """Writes what came of all runs."""
+    ordered = sorted(trials, key=lambda trial: trial.score)
+    notes: list[str] = []
+    try:
+        plot_settings(ordered, fields, place / PICTURES[0])
+        plot_curves(ordered, place / PICTURES[1])
+    except MissingPackageError as error:
+        notes.append(f"no pictures: {error.hint}")
+    result = Sweep(place, fields, ordered, notes)
+    if result.best is not None:
+        write_atomically(place / BEST, _toml(result.best).encode())
+    else:
+        notes.append("no run was finished: try lower learning rates")
+    _write_summary(place, facts, trials)
+    return result
+
+
+def _write_summary(place: Path, facts: dict[str, Any], trials: list[Trial]) -> None:
+    """Writes the table of the runs that are over, the best first."""
+    ordered = sorted(trials, key=lambda trial: trial.score)
+    best = ordered[0].run.name if ordered and math.isfinite(ordered[0].score) else None
+    summary = {"kind": KIND, "best": best} | facts
+    summary["trials"] = [trial.to_json() for trial in ordered]
+    _write_json(place / SUMMARY, summary)
+
+
+def _write_json(path: Path, fields: Mapping[str, Any]) -> None:
+    write_atomically(path, (json.dumps(fields, indent=2) + "\n").encode())
+
+
+def _toml(best: Trial) -> str:
+    """The config of a run as TOML; what was left open stays open."""
+    stored = read_config(best.run)
+    text = f"# The best of a sweep ({best.run.name}): loss {best.score:.4f}, see {CONFIG} there.\n"
+    for table in ("model", "train"):
+        text += f"\n[{table}]\n"
+        for key, value in stored[table].items():
+            if value is not None and key not in NOT_IN_BEST:
+                # JSON's numbers, strings and booleans are TOML's too.
+                text += f"{key} = {json.dumps(value)}\n"
+    return text

@@ -1,0 +1,487 @@
+"""Checkpoints: tensors as safetensors, everything else as JSON. Nothing is ever unpickled.
+
+Two forms. A *file* (or a binary stream) has all in one: `save_checkpoint`, `load_checkpoint`. A
+*step directory* of a run has the weights apart from the optimizer's state, so that generating reads
+only those: `write_step`, `read_step`. A step directory is written under another name, flushed, and
+renamed, so a kill at any moment leaves what was there before.
+
+A checkpoint is not trusted: its config is held to the names and shapes in the file's header before
+a model is made, its weights must be finite numbers.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, overload
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ... import _files
+from ..._files import naming, regular, replacing, replacing_directory
+from ..._json import parse_object, read_object
+from ...errors import CheckpointError, ConfigError
+from ..config import ModelConfig
+from ..model import TransformerLM
+from ..optim import Optimizers
+from ..sharding import like, whole
+from .placing import contents
+from .tensors import Deferred, check_finite, open_tensors, raw_bytes, write_safetensors
+from .weights import OTHER_CONFIG, check_weights, wrong_shape, wrong_type
+
+__all__ = [
+    "load_checkpoint",
+    "prune_steps",
+    "read_step",
+    "save_checkpoint",
+    "step_directories",
+    "write_step",
+]
+
+Target = str | os.PathLike[str] | IO[bytes]
+AnyOptimizer = Optimizer | Optimizers
+VERSION = 1
+STATE = "state.json"
+WEIGHTS = "model.safetensors"
+MOMENTS = "optimizer.safetensors"
+KIND = "bytemill checkpoint"
+BLOCK = 1 << 22
+
+
+# --- one file ----------------------------------------------------------------------------------
+
+
+def save_checkpoint(
+    model: nn.Module, optimizer: AnyOptimizer | None, iteration: int, out: Target
+) -> None:
+    """Writes weights, optimizer state and iteration to a path or a binary stream.
+
+    A file appears whole or not at all.
+    """
+    tensors = {f"model.{name}": tensor for name, tensor in weights_of(model).items()}
+    facts: dict[str, Any] = {"version": VERSION, "iteration": iteration}
+    config = getattr(model, "config", None)
+    if isinstance(config, ModelConfig):
+        facts["model"] = config.to_json()
+    if optimizer is not None:
+        moments, facts["optimizer"] = optimizer_state(model, optimizer)
+        tensors |= {f"optimizer.{name}": tensor for name, tensor in moments.items()}
+    facts["crc32"] = _checksum_of(tensors)
+    data = safetensors.torch.save(tensors, {"bytemill": json.dumps(facts)})
+    if isinstance(out, (str, os.PathLike)):
+        with replacing(Path(out)) as file:
+            file.write(data)
+    else:
+        out.write(data)
+
+
+@overload
+def load_checkpoint(src: Target) -> TransformerLM: ...
+@overload
+def load_checkpoint(
+    src: Target, model: nn.Module, optimizer: AnyOptimizer | None = None
+) -> int: ...
+def load_checkpoint(
+    src: Target, model: nn.Module | None = None, optimizer: AnyOptimizer | None = None
+) -> int | TransformerLM:
+    """Reads a checkpoint into a model and an optimizer, and gives its iteration.
+
+    Args:
+        src: a file, a binary stream, a step directory, or a run (its last step).
+        model: to be filled; None to make the one that was saved, which is then given back.
+        optimizer: to be filled; None if only the weights are wanted.
+    """
+    name = str(src) if isinstance(src, (str, os.PathLike)) else "the stream"
+    if isinstance(src, (str, os.PathLike)) and Path(src).is_dir():
+        return _load_directory(Path(src), model, optimizer)
+    if isinstance(src, (str, os.PathLike)):
+        data = regular(Path(src), CheckpointError).read_bytes()
+    else:
+        data = src.read()
+    tensors, facts = _parse(data, name)
+    if facts.get("crc32") != _checksum_of(tensors):
+        raise CheckpointError(f"{name}: damaged: the checksum does not match", "use another one")
+    weights = _below("model.", tensors)
+    if model is None:
+        config = model_config(facts, name)
+        check_weights(config, weights, name)
+        return _new_model(config, weights, name)
+    fill_model(model, weights, name)
+    if optimizer is not None:
+        fill_optimizer(
+            model, optimizer, _below("optimizer.", tensors), facts.get("optimizer"), name
+        )
+    return int(facts["iteration"])
+
+
+def _load_directory(
+    directory: Path, model: nn.Module | None, optimizer: AnyOptimizer | None
+) -> int | TransformerLM:
+    if not (directory / STATE).exists():
+        steps = step_directories(directory)
+        if not steps:
+            raise CheckpointError(f"{directory}: no checkpoint in it", "name a run or a step of it")
+        directory = steps[-1]
+    facts = read_step(directory)
+    if model is None:
+        return load_model(directory, facts)
+    fill_model(model, read_tensors(directory, WEIGHTS, facts), str(directory))
+    if optimizer is not None:
+        moments = read_tensors(directory, MOMENTS, facts)
+        fill_optimizer(model, optimizer, moments, facts.get("optimizer"), str(directory))
+    return int(facts["iteration"])
+
+
+def load_model(directory: Path, facts: Mapping[str, Any]) -> TransformerLM:
+    """The model of a step directory, made only if its config and its weights agree."""
+    config = checked_config(directory, facts)
+    return _new_model(config, read_tensors(directory, WEIGHTS, facts), str(directory))
+
+
+def _new_model(config: ModelConfig, weights: dict[str, Tensor], name: str) -> TransformerLM:
+    model = TransformerLM(config)
+    fill_model(model, weights, name)
+    return model
+
+
+def model_config(facts: Mapping[str, Any], name: str) -> ModelConfig:
+    """The config in a file of ours; `name` is the file, for errors."""
+    if "model" not in facts:
+        raise CheckpointError(
+            f"{name}: does not say what model it is of", "make the model, and give it as well"
+        )
+    try:
+        return ModelConfig.from_json(facts["model"])
+    except ConfigError as error:
+        raise CheckpointError(f"{name}: {error.message}", "the file is damaged") from None
+
+
+def checked_config(directory: Path, facts: Mapping[str, Any]) -> ModelConfig:
+    """The config of a step directory, after its weights were compared with it by name and shape.
+
+    Reads only the header of the weights.
+    """
+    config = model_config(facts, str(directory / STATE))
+    path = _present_file(directory, WEIGHTS, facts)
+    with open_tensors(path) as found:
+        check_weights(config, found, str(path))
+    return config
+
+
+def _parse(data: bytes, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    hint = "it must be one of bytemill's"
+    try:
+        tensors = safetensors.torch.load(data)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{name}: not a checkpoint, or damaged: {error}", hint) from None
+    size = int.from_bytes(data[:8], "little")
+    metadata = parse_object(data[8 : 8 + size], name, CheckpointError, hint).get("__metadata__")
+    text = metadata.get("bytemill") if isinstance(metadata, dict) else None
+    if not isinstance(text, str):
+        raise CheckpointError(f"{name}: not a checkpoint of bytemill's", hint)
+    facts = parse_object(text, name, CheckpointError, hint)
+    _check_fields(facts, name)
+    return tensors, facts
+
+
+def _check_fields(facts: Mapping[str, Any], name: str) -> None:
+    """Raises if a field that we read is not of its type."""
+    objects = ("model", "optimizer", "files")
+    wrong = [key for key in objects if not isinstance(facts.get(key, {}), (dict, type(None)))]
+    if type(facts.get("iteration")) is not int or facts["iteration"] < 0:
+        wrong.append("iteration")
+    if not isinstance(facts.get("tokenizer"), (str, type(None))):
+        wrong.append("tokenizer")
+    if wrong:
+        shown = repr(facts.get(wrong[0]))[:60]
+        raise CheckpointError(f"{name}: damaged: {wrong[0]} is {shown}", _OLDER)
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
+
+
+def _checksum_of(tensors: Mapping[str, Tensor]) -> int:
+    crc = 0
+    for name in sorted(tensors):
+        crc = zlib.crc32(name.encode(), crc)
+        crc = zlib.crc32(raw_bytes(tensors[name]), crc)
+    return crc
+
+
+# --- a step directory --------------------------------------------------------------------------
+
+
+def write_step(
+    run: Path,
+    iteration: int,
+    weights: Mapping[str, Tensor] | Mapping[str, Deferred],
+    moments: Mapping[str, Tensor] | None,
+    facts: Mapping[str, Any],
+    tell: Callable[[int], None] = lambda n_bytes: None,
+) -> Path:
+    """Puts a step directory into a run: under another name, flushed, then renamed.
+
+    Weights may be such as are read or made only when they are written; `tell` gets the size of
+    each of those.
+    """
+    final = run / f"step-{iteration:08}"
+    foreign = foreign_in_step(final)
+    if foreign is not None:
+        raise CheckpointError(
+            f"{foreign}: not a part of a checkpoint, which would replace its directory",
+            "move it elsewhere",
+        )
+    with replacing_directory(final) as directory:
+        sums = {}
+        for name, tensors in ((WEIGHTS, weights), (MOMENTS, moments)):
+            if tensors is None:
+                continue
+            with naming(final / name):
+                with open(directory / name, "wb") as file:
+                    write_safetensors(file, tensors, tell)
+                sums[name] = {"bytes": (directory / name).stat().st_size}
+                sums[name]["crc32"] = _file_checksum(directory / name)
+        state = {"kind": KIND, "version": VERSION, "iteration": iteration}
+        text = json.dumps(state | dict(facts) | {"files": sums}, indent=2) + "\n"
+        with naming(final / STATE):
+            (directory / STATE).write_text(text)
+    return final
+
+
+def read_step(directory: Path) -> dict[str, Any]:
+    """What a step directory says of itself."""
+    path = directory / STATE
+    try:
+        facts = read_object(path, CheckpointError, _OLDER)
+    except FileNotFoundError:
+        raise CheckpointError(f"{directory}: no checkpoint here: {STATE} is missing") from None
+    if facts.get("kind") != KIND:
+        raise CheckpointError(f"{path}: not a checkpoint of bytemill's")
+    if facts.get("version") != VERSION:
+        raise CheckpointError(
+            f"{directory}: of version {str(facts.get('version'))[:60]}, and this is for {VERSION}",
+            "use the bytemill that it was made with",
+        )
+    _check_fields(facts, str(path))
+    if STEP.fullmatch(directory.name) and _number(directory) != facts["iteration"]:
+        raise CheckpointError(
+            f"{path}: of step {facts['iteration']}, and its directory is {directory.name}",
+            "give the directory back the name it was written under",
+        )
+    return facts
+
+
+_OLDER = "an earlier step of the run may still be whole: name its directory"
+
+
+def checked_file(directory: Path, name: str, facts: Mapping[str, Any]) -> Path:
+    """A file of a step directory, after its checksum was compared."""
+    path = _present_file(directory, name, facts)
+    if _file_checksum(path) != facts["files"][name].get("crc32"):
+        raise CheckpointError(f"{path}: damaged: its checksum is not what was written", _OLDER)
+    return path
+
+
+def _present_file(directory: Path, name: str, facts: Mapping[str, Any]) -> Path:
+    """A file of a step directory, after its size was compared."""
+    path = directory / name
+    expected = (facts.get("files") or {}).get(name)
+    if expected is None or not path.is_file():
+        raise CheckpointError(f"{path}: missing", _OLDER)
+    if not isinstance(expected, dict) or path.stat().st_size != expected.get("bytes"):
+        raise CheckpointError(f"{path}: damaged: its size is not what was written", _OLDER)
+    return path
+
+
+def read_tensors(directory: Path, name: str, facts: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors of a file in a step directory, after its checksum was compared."""
+    path = checked_file(directory, name, facts)
+    try:
+        return safetensors.torch.load_file(path)
+    except safetensors.SafetensorError as error:
+        raise CheckpointError(f"{path}: damaged: {error}", _OLDER) from None
+
+
+def step_directories(run: Path) -> list[Path]:
+    """The finished steps of a run, in order."""
+    named = [p for p in run.glob("step-*") if STEP.fullmatch(p.name)]
+    return sorted((p for p in named if (p / STATE).exists()), key=_number)
+
+
+STEP = re.compile(r"step-[0-9]{8,}")
+# All that a step directory has of ours.
+NAMES = (STATE, WEIGHTS, MOMENTS)
+
+
+def foreign_in_step(directory: Path) -> Path | None:
+    """A file in a step directory that is not of a checkpoint; None if all are."""
+    found = (path for path in contents(directory) if path.name not in NAMES)
+    return next(found, None)
+
+
+def prune_steps(run: Path, keep: int, also: Path | None = None) -> None:
+    """Removes all but the last `keep` steps, and `also`."""
+    steps = step_directories(run)
+    for old in steps[:-keep] if keep > 0 else []:
+        if also is None or old.name != also.name:
+            remove_step(old)
+
+
+def remove_step(directory: Path) -> None:
+    """Removes a checkpoint; a file in it that is not ours stays."""
+    if directory.is_symlink() or foreign_in_step(directory) is None:
+        _files.remove(directory)
+        return
+    # The first of these makes it a checkpoint: without it, the others mean nothing.
+    for name in NAMES:
+        (directory / name).unlink(missing_ok=True)
+
+
+def _number(directory: Path) -> int:
+    return int(directory.name.removeprefix("step-"))
+
+
+def _file_checksum(path: Path) -> int:
+    crc = 0
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK):
+            crc = zlib.crc32(block, crc)
+    return crc
+
+
+# --- what is in a model and an optimizer -------------------------------------------------------
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Every weight by name, once; of a sharded model, whole (all ranks must ask)."""
+    return {name: _on_cpu(p) for name, p in _named(model)}
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    return whole(tensor).cpu().contiguous()
+
+
+def _named(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    # Wrappers (DDP, the compiler) put their own names before ours.
+    for name, parameter in model.named_parameters():
+        yield name.replace("_orig_mod.", "").removeprefix("module."), parameter
+    for name, buffer in model.named_buffers():
+        owner = model.get_submodule(name.rpartition(".")[0])
+        if name.rpartition(".")[2] not in owner._non_persistent_buffers_set:
+            yield name, buffer
+
+
+def fill_model(model: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
+    """Copies weights into a model; names and shapes must be the same, and all numbers finite.
+
+    Weights that are refused leave the model as it was.
+    """
+    there = dict(_named(model))
+    missing, extra = there.keys() - weights.keys(), weights.keys() - there.keys()
+    if missing or extra:
+        what = f"lacks {sorted(missing)[0]}" if missing else f"has {sorted(extra)[0]} besides"
+        raise CheckpointError(f"{name}: of another model: it {what}", OTHER_CONFIG)
+    for key, target in there.items():
+        found = weights[key]
+        if target.shape != found.shape:
+            raise wrong_shape(name, key, tuple(found.shape), tuple(target.shape))
+        if target.is_floating_point() != found.is_floating_point():
+            raise wrong_type(name, key, found.dtype)
+        # A buffer may be what it likes: masks are often infinite.
+        if isinstance(target, nn.Parameter):
+            check_finite(name, key, found)
+    for key, target in there.items():
+        _copy(target, weights[key])
+
+
+@torch.no_grad()
+def _copy(target: Tensor, source: Tensor) -> None:
+    target.copy_(like(source, target))
+
+
+# What optimizers keep of every parameter that they have updated, torch's and ours.
+NEEDED = {"AdamW": {"step", "exp_avg", "exp_avg_sq"}, "Muon": {"momentum_buffer"}}
+
+
+def optimizer_state(
+    model: nn.Module, optimizer: AnyOptimizer
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The state as tensors by `name/parameter`, and the rest."""
+    names = {id(p): name for name, p in _named(model)}
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, Any] = {}
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            state = optimizer.state.get(p, {})
+            for key, value in state.items():
+                place = f"{key}/{names[id(p)]}"
+                if isinstance(value, Tensor):
+                    # A copy: two parameters may share one tensor of steps.
+                    tensors[place] = _on_cpu(value).clone()
+                else:
+                    numbers[place] = value
+    return tensors, {"numbers": numbers}
+
+
+def fill_optimizer(
+    model: nn.Module,
+    optimizer: AnyOptimizer,
+    tensors: Mapping[str, Tensor],
+    facts: Mapping[str, Any] | None,
+    name: str,
+) -> None:
+    """Puts a saved state into an optimizer of the same model."""
+    if facts is None:
+        raise CheckpointError(f"{name}: has no optimizer state", "it is for inference only")
+    named = dict(_named(model))
+    states: dict[str, dict[str, Any]] = {}
+    numbers = facts.get("numbers", {})
+    if not isinstance(numbers, dict):
+        raise CheckpointError(f"{name}: damaged: optimizer.numbers is {str(numbers)[:60]}", _OLDER)
+    for place, value in [*tensors.items(), *numbers.items()]:
+        key, _, parameter = place.partition("/")
+        if parameter not in named:
+            raise CheckpointError(f"{name}: has state of {parameter}, which the model lacks")
+        _check_state(name, place, value, named[parameter])
+        states.setdefault(parameter, {})[key] = value
+    for parameter, state in states.items():
+        p = named[parameter]
+        owner = optimizer.owner(p) if isinstance(optimizer, Optimizers) else optimizer
+        missing = NEEDED.get(type(owner).__name__, set()) - state.keys()
+        if missing:
+            raise CheckpointError(f"{name}: damaged: no {min(missing)} of {parameter}", _OLDER)
+        for key, value in state.items():
+            if isinstance(value, Tensor) and value.shape == p.shape:
+                state[key] = like(value, p).clone()
+            elif isinstance(value, Tensor) and value.dim() == 0 and p.device.type == "cuda":
+                fused = any(group.get("fused") for group in owner.param_groups)
+                state[key] = value.to(p.device) if fused else value
+        owner.state[p] = state
+
+
+def _check_state(name: str, place: str, value: Any, parameter: Tensor) -> None:
+    """Raises unless a part of an optimizer's state is a number, or as large as its parameter."""
+    if not isinstance(value, Tensor):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise CheckpointError(f"{name}: damaged: {place} is {str(value)[:60]}", _OLDER)
+        return
+    if value.dim() and value.shape != parameter.shape:
+        raise wrong_shape(name, place, tuple(value.shape), tuple(parameter.shape))
+    check_finite(name, place, value)
+
+
+def to_bytes(model: nn.Module, optimizer: AnyOptimizer | None, iteration: int) -> bytes:
+    """`save_checkpoint` into memory."""
+    stream = io.BytesIO()
+    save_checkpoint(model, optimizer, iteration, stream)
+    return stream.getvalue()

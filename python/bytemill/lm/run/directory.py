@@ -1,0 +1,278 @@
+"""A run: a directory with a model's config, tokenizer, checkpoints and metrics.
+
+run/
+  config.json       model, training, tokens, how it was computed
+  tokenizer.json    if it is known
+  step-00000500/    model.safetensors, optimizer.safetensors, state.json
+  best.json         which step evaluated best
+  metrics.jsonl     a line for each step, and for each evaluation
+  events/           the same for TensorBoard
+  .lock             while a process writes here
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..._files import write_atomically, write_together
+from ..._json import read_object
+from ...errors import CheckpointError
+from ..devices import find_device
+from ..model import TransformerLM
+from .checkpoint import (
+    STATE,
+    STEP,
+    foreign_in_step,
+    load_model,
+    model_config,
+    read_step,
+    remove_step,
+    step_directories,
+)
+from .metrics import EVENTS, METRICS
+from .placing import contents
+
+if TYPE_CHECKING:
+    from ...tokenizer import Tokenizer
+
+__all__ = [
+    "OpenRun",
+    "best_step",
+    "clear_run",
+    "find_step",
+    "foreign_in_run",
+    "load",
+    "open_run",
+    "read_config",
+    "tokenizer_fingerprint",
+    "write_best",
+    "write_config",
+]
+
+CONFIG = "config.json"
+BEST = "best.json"
+TOKENIZER = "tokenizer.json"
+OUTCOME = "outcome.json"
+KIND = "bytemill run"
+
+
+def write_config(run: Path, fields: dict[str, Any], tokenizer: Tokenizer | None = None) -> None:
+    """Writes the config of a run and, if given, its tokenizer: both or neither."""
+    text = json.dumps({"kind": KIND, "version": 1} | fields, indent=2) + "\n"
+    files = {} if tokenizer is None else {TOKENIZER: tokenizer.write("huggingface")[0]}
+    write_together(run, files | {CONFIG: text.encode()})
+
+
+def read_config(run: Path) -> dict[str, Any]:
+    """The config of a run."""
+    path = run / CONFIG
+    if not run.is_dir():
+        raise FileNotFoundError(2, "No such file or directory", str(run))
+    try:
+        fields = read_object(path, CheckpointError)
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{run}: not a run: it has no {CONFIG}", "a run is what bytemill train -o makes"
+        ) from None
+    if fields.get("kind") != KIND:
+        raise CheckpointError(f"{path}: not the config of a run of bytemill's")
+    for name in ("model", "train", "tokens", "plan"):
+        if not isinstance(fields.get(name, {}), dict):
+            raise CheckpointError(f"{path}: damaged: {name} is {str(fields[name])[:60]}")
+    start = fields.get("start_from")
+    if start is not None and (not isinstance(start, str) or "\0" in start):
+        raise CheckpointError(f"{path}: damaged: start_from is {start!r:.60}")
+    return fields
+
+
+# --- which files are ours -----------------------------------------------------------------------
+
+
+EVENT_FILE = re.compile(r"events\.out\.tfevents\..+")
+
+
+def foreign_in_run(run: Path) -> Path | None:
+    """A file in a run that none of our commands wrote; None if there is no such file.
+
+    Raises a `CheckpointError` if the directory is not a run.
+    """
+    read_config(run)
+    for path in contents(run):
+        found = _foreign_at(path)
+        if found is not None:
+            return found
+    return None
+
+
+def _foreign_at(path: Path) -> Path | None:
+    if path.name in (CONFIG, TOKENIZER, BEST, METRICS, OUTCOME):
+        return None if path.is_file() else path
+    if STEP.fullmatch(path.name) and path.is_dir():
+        return foreign_in_step(path)
+    if path.name == EVENTS and path.is_dir():
+        return next((p for p in contents(path) if not EVENT_FILE.fullmatch(p.name)), None)
+    return path
+
+
+def clear_run(run: Path) -> None:
+    """Removes the files of a run, and no others; its config last, so that it stays a run till then.
+
+    Its writer must hold the lock.
+    """
+    read_config(run)
+    _unlink(run / OUTCOME)
+    # The newest step first, and metrics after them: what is left half-way is a run that has come
+    # less far, and may be resumed as such.
+    for path in reversed(contents(run)):
+        if STEP.fullmatch(path.name) and path.is_dir():
+            remove_step(path)
+    events = run / EVENTS
+    if events.is_dir() and not events.is_symlink():
+        _unlink(*(path for path in contents(events) if EVENT_FILE.fullmatch(path.name)))
+        with contextlib.suppress(OSError):  # not empty
+            events.rmdir()
+    _unlink(run / BEST, run / METRICS, run / TOKENIZER, run / CONFIG)
+
+
+def _unlink(*paths: Path) -> None:
+    for path in paths:
+        if path.is_file() or path.is_symlink():
+            path.unlink()
+
+
+# --- steps --------------------------------------------------------------------------------------
+
+
+def write_best(run: Path, step: int, loss: float) -> None:
+    """Remembers which step evaluated best."""
+    write_atomically(run / BEST, json.dumps({"step": step, "loss": loss}).encode() + b"\n")
+
+
+def best_step(run: Path) -> tuple[Path, float] | None:
+    """The step that evaluated best, and its loss; None if there is none."""
+    hint = "delete it: the last step is taken then"
+    try:
+        fields = read_object(run / BEST, CheckpointError, hint)
+    except FileNotFoundError:
+        return None
+    step, loss = fields.get("step"), fields.get("loss")
+    if type(step) is not int or step < 0 or not isinstance(loss, (int, float)):
+        raise CheckpointError(f"{run / BEST}: damaged: step {step!r:.40}, loss {loss!r:.40}", hint)
+    place = run / f"step-{step:08}"
+    # The step that was best may have been removed since.
+    return (place, float(loss)) if (place / STATE).is_file() else None
+
+
+def find_step(run: Path, which: str | int = "best") -> Path:
+    """The checkpoint of a run: `"best"` (else the last), `"last"`, or a number of steps."""
+    steps = step_directories(run)
+    if not steps:
+        raise CheckpointError(f"{run}: no checkpoint yet", "continue its training with resume=True")
+    if which == "last":
+        return steps[-1]
+    if which == "best":
+        best = best_step(run)
+        return best[0] if best is not None else steps[-1]
+    place = run / f"step-{int(which):08}"
+    if place not in steps:
+        there = ", ".join(str(int(p.name.removeprefix("step-"))) for p in steps)
+        raise CheckpointError(f"{run}: no checkpoint of step {which}", f"there are {there}")
+    return place
+
+
+class OpenRun(NamedTuple):
+    """A checkpoint of a run that was found, before anything large is read."""
+
+    step: Path
+    facts: dict[str, Any]
+    tokenizer: Tokenizer | None
+
+
+def open_run(
+    run: str | os.PathLike[str],
+    step: str | int = "best",
+    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+) -> OpenRun:
+    """Finds a checkpoint, as `load` does, and the tokenizer that belongs to it."""
+    from ...tokenizer import Tokenizer
+
+    place = Path(run)
+    if not (place / CONFIG).exists() and (place / STATE).exists():
+        place, chosen = place.parent, place
+        config = read_config(place)
+    else:
+        config = read_config(place)
+        chosen = find_step(place, step)
+    facts = read_step(chosen)
+    check_same_model(place, config, chosen, facts)
+    path = place / TOKENIZER
+    if tokenizer is None and path.exists():
+        tokenizer = path
+    name = "the tokenizer" if isinstance(tokenizer, Tokenizer) else str(tokenizer)
+    if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
+        tokenizer = Tokenizer.load(tokenizer)
+    if tokenizer is not None:
+        trained = facts.get("tokenizer") or tokenizer_fingerprint(config.get("tokens", {}))
+        if trained not in (None, tokenizer.fingerprint):
+            raise CheckpointError(
+                f"{name}: not the tokenizer that the model was trained with: its fingerprint is "
+                f"{tokenizer.fingerprint[:12]}…, not {str(trained)[:12]}…",
+                "use the tokenizer that the tokens were made with",
+            )
+        n_ids = model_config(facts, str(chosen)).vocab_size
+        if tokenizer.max_id >= n_ids:
+            raise CheckpointError(
+                f"{name}: has ids up to {tokenizer.max_id}, and the model ids below {n_ids}",
+                "use the tokenizer that the tokens were made with",
+            )
+    return OpenRun(chosen, facts, tokenizer)
+
+
+def check_same_model(run: Path, config: dict[str, Any], step: Path, facts: dict[str, Any]) -> None:
+    """Raises unless the config of a run and one of its checkpoints are of the same model."""
+    ours, theirs = config.get("model"), facts.get("model")
+    if ours == theirs or ours is None or theirs is None:
+        return
+    name = next(n for n in (*theirs, *ours) if ours.get(n) != theirs.get(n))
+    raise CheckpointError(
+        f"{run / CONFIG} and {step / STATE} disagree: "
+        f"{name} is {ours.get(name)!r:.60} and {theirs.get(name)!r:.60}",
+        "one of the files was changed or is of another run",
+    )
+
+
+def tokenizer_fingerprint(tokens: Mapping[str, Any]) -> str | None:
+    """The fingerprint of the tokenizer of tokens, as the config of a run describes them."""
+    found = tokens.get("tokenizer") or tokens.get("fingerprint")
+    return None if found is None else str(found)
+
+
+def load(
+    run: str | os.PathLike[str],
+    *,
+    step: str | int = "best",
+    device: str | None = None,
+    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+) -> tuple[TransformerLM, Tokenizer | None]:
+    """The model of a run, ready to generate, and its tokenizer.
+
+    Args:
+        run: the directory, or one step in it.
+        step: `"best"` by evaluation (else the last), `"last"`, or a number.
+        device: where to put it: `cpu`, `cuda`, `cuda:1`, `mps`; `"auto"` for a GPU, or the CPU.
+            None for the CPU.
+        tokenizer: the one the model was trained with, for a run that has none.
+    """
+    place = None if device is None else find_device(device)
+    chosen, facts, found = open_run(run, step, tokenizer)
+    model = load_model(chosen, facts)
+    if place is not None:
+        model.to(place)
+    model.eval()
+    return model, found

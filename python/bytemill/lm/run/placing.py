@@ -1,0 +1,160 @@
+"""Who may write into a directory: one process at a time, and only over files of ours.
+
+A run and a sweep are written file by file, by the process that holds their `.lock`. An export and
+an import are made beside their place and then exchanged with it, so everything there must be ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ..._files import (
+    COMMIT,
+    is_temporary,
+    replacing_directory,
+    settle,
+    sweep_directory,
+    writer_lock,
+)
+from ...errors import CheckpointError, ConfigError
+
+__all__ = [
+    "check_place",
+    "contents",
+    "is_leftover",
+    "replacing_place",
+    "tidy",
+    "writing",
+]
+
+LOCK = ".lock"
+
+
+# --- what killed processes leave ----------------------------------------------------------------
+
+
+def contents(directory: Path) -> list[Path]:
+    """What is in a directory, except what a killed process of ours left before it wrote anything.
+
+    A directory that does not exist is empty; what is no directory is a `NotADirectoryError`.
+    """
+    try:
+        return sorted(path for path in directory.iterdir() if not is_leftover(path))
+    except FileNotFoundError:
+        return []
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether that is a lock, a temporary or a commit of ours."""
+    if path.name == LOCK:
+        return _is_our_lock(path)
+    return path.name == COMMIT or is_temporary(path.name)
+
+
+def _is_our_lock(path: Path) -> bool:
+    """Whether a lock file holds what ours hold: the number of a process, or nothing yet."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    try:
+        with open(path, "rb") as file:
+            text = file.read(33)
+    except PermissionError:
+        return os.name == "nt"  # locked by its writer
+    except FileNotFoundError:
+        return True  # its writer has just finished
+    return len(text) <= 32 and (not text or text.isdigit())
+
+
+# --- one writer at a time -----------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def writing(directory: Path) -> Iterator[None]:
+    """Keeps other writers out of a directory, makes it if need be, and cleans up after dead ones.
+
+    If nothing was put into a new directory, it goes again.
+    """
+    is_new = not directory.exists()
+    if not is_new and not directory.is_dir():
+        raise NotADirectoryError(20, "Not a directory", str(directory))
+    directory.mkdir(parents=True, exist_ok=True)
+    _check_lock(directory)
+    try:
+        with writer_lock(directory / LOCK, directory, CheckpointError):
+            # In this order: a commit names temporaries that it still needs.
+            settle(directory)
+            sweep_directory(directory)
+            yield
+    finally:
+        if is_new:
+            with contextlib.suppress(OSError):
+                directory.rmdir()
+
+
+def tidy(directory: Path) -> None:
+    """Completes or removes what killed writers left; raises if a living one is at work there."""
+    if directory.is_dir() and any(map(is_leftover, directory.iterdir())):
+        with writing(directory):
+            pass
+
+
+def _check_lock(directory: Path) -> None:
+    lock = directory / LOCK
+    if os.path.lexists(lock) and not _is_our_lock(lock):
+        raise ConfigError(
+            f"{lock}: this file was not written by bytemill, which would need its name",
+            "name another directory",
+        )
+
+
+# --- directories that are exchanged -------------------------------------------------------------
+
+
+def check_place(
+    target: Path, overwrite: bool, foreign: Callable[[Path], Path | None], what: str
+) -> None:
+    """Raises if `target` may not be put in place.
+
+    Args:
+        target: the directory to be.
+        overwrite: whether an earlier one of the same kind may be replaced.
+        foreign: a file of a directory that was not written by us; None if all were.
+        what: the word for that kind.
+    """
+    if not contents(target):
+        return
+    if not overwrite:
+        raise FileExistsError(17, "File exists", str(target))
+    found = foreign(target)
+    if found is not None:
+        raise ConfigError(
+            f"{found}: not a part of {what}, and all of {target} would be replaced",
+            "move it elsewhere, or name another directory",
+        )
+
+
+@contextlib.contextmanager
+def replacing_place(
+    target: Path, overwrite: bool, foreign: Callable[[Path], Path | None], what: str
+) -> Iterator[Path]:
+    """A new directory that takes the place of `target` on success, while no other may write there.
+
+    Takes the arguments of `check_place`.
+    """
+    place = Path(os.path.realpath(target))
+    check_place(place, overwrite, foreign, what)
+    with contextlib.ExitStack() as locks:
+        if os.name == "nt":
+            # A directory with an open file in it cannot be renamed: the lock is beside it.
+            tidy(place)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            lock = place.with_name(f".{place.name}{LOCK}")
+            locks.enter_context(writer_lock(lock, place, CheckpointError))
+        else:
+            locks.enter_context(writing(place))
+        check_place(place, overwrite, foreign, what)
+        with replacing_directory(place) as directory:
+            yield directory

@@ -1,0 +1,258 @@
+"""The directory that tokens are written into, and how unfinished work becomes tokens.
+
+    tokens/.lock                   held while a process writes
+    tokens/.partial/               all that is unfinished
+    tokens/.partial/plan.json      what is being written
+    tokens/.partial/parts-…/       a record of every part that is done, see `encoding`
+    tokens/.partial/manifest.json  all files are complete: only the moving is left
+    tokens/.partial/replaced.json  the manifest of the tokens that are being replaced
+    tokens/manifest.json           finished
+
+The old content of a directory that is overwritten is untouched until the new is complete. Then the
+old manifest is put aside, the new files are moved over the old, the other files that the old
+manifest names are deleted, and the new manifest comes last. Each step can be repeated, so a process
+that is killed on the way leaves a directory without a manifest, in which the next one continues. A
+file that no manifest of ours names is never replaced or deleted.
+
+A *record* is a JSON value with its CRC-32, written whole or not at all; a damaged or edited one is
+refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from .. import _files
+from ..errors import ConfigError, TokensError
+from . import manifest as manifests
+from .plan import Plan, check_same
+
+__all__ = ["Existing", "TokenDirectory", "read_record", "write_record", "writing"]
+
+Existing: TypeAlias = Literal["refuse", "resume", "overwrite"]
+
+LOCK = ".lock"
+PLAN = "plan.json"
+REPLACED = "replaced.json"
+HINT_ANEW = "begin anew: overwrite=True"
+# A task of a cluster may still write for a moment after it was told to stop.
+REMOVE_ATTEMPTS = 40
+REMOVE_WAIT = 0.05
+
+
+@contextlib.contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """Creates a directory of tokens, if it does not exist, and locks it for this process."""
+    made = False
+    try:
+        out.mkdir()
+        made = True
+    except FileExistsError:
+        if not out.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(out)) from None
+    try:
+        with _files.writer_lock(out / LOCK, out, TokensError):
+            yield
+    finally:
+        # If nothing was written, nothing is left.
+        if made:
+            with contextlib.suppress(OSError):
+                out.rmdir()
+
+
+# --- records ------------------------------------------------------------------------------------
+
+
+def write_record(path: Path, value: Any) -> None:
+    text = json.dumps(value).encode()
+    _files.write_atomically(path, b'["%08x", %s]\n' % (zlib.crc32(text), text))
+
+
+def read_record(path: Path) -> Any:
+    """The value of a record; None if there is none."""
+    try:
+        data = _files.regular(path, TokensError).read_bytes()
+    except FileNotFoundError:
+        return None
+    found = re.fullmatch(rb'\["([0-9a-f]{8})", (.*)\]\n', data)
+    if found is None or zlib.crc32(found[2]) != int(found[1], 16):
+        raise TokensError(f"{path}: damaged: the checksum does not match", HINT_ANEW)
+    return json.loads(found[2])
+
+
+# --- the directory ------------------------------------------------------------------------------
+
+
+class TokenDirectory:
+    """A directory that this process has locked.
+
+    Attributes:
+        path: the directory.
+        partial: where unfinished files are.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.partial = path, path / manifests.PARTIAL
+
+    def begin(self, plan: Plan, existing: Existing) -> bool:
+        """Starts, resumes or refuses the work; False if its result is there already."""
+        complete = (self.partial / manifests.NAME).exists()
+        begun = None if complete else read_record(self.partial / PLAN)
+        if not complete and begun is None:
+            # Left by a process that was killed before it began, or after it had finished.
+            self._remove_partial()
+            return self._begin_anew(plan, existing)
+        if existing == "refuse":
+            raise ConfigError(
+                f"{self.path}: an interrupted run left its files here",
+                "resume=True continues with them, overwrite=True begins anew",
+            )
+        if existing == "overwrite":
+            if complete:
+                self._publish()  # some of the files may have been moved already
+            else:
+                self._remove_partial()
+            return self._begin_anew(plan, existing)
+        if complete:
+            manifest = manifests.read_manifest(self.partial)
+            check_same(self.path, Plan.of(manifest), plan)
+            self._publish()
+            return False
+        check_same(self.path, Plan.of(begun or {}), plan)
+        return True
+
+    def _begin_anew(self, plan: Plan, existing: Existing) -> bool:
+        names = self._names()
+        if names:
+            finished = manifests.NAME in names
+            if existing == "resume" and finished:
+                manifest = manifests.read_manifest(self.path)
+                check_same(self.path, Plan.of(manifest), plan)
+                return False
+            if existing != "overwrite":
+                raise FileExistsError(f"{self.path}: exists already (overwrite=True replaces it)")
+            self._refuse_foreign(names, finished)
+        self.partial.mkdir()
+        write_record(self.partial / PLAN, plan.fields())
+        return True
+
+    def _refuse_foreign(self, names: list[str], finished: bool) -> None:
+        ours: set[str] = set()
+        if finished:
+            try:
+                ours = manifests.named_files(self.path / manifests.NAME)
+            except TokensError:
+                raise _not_ours(self.path, manifests.NAME) from None
+            ours.add(manifests.NAME)
+        for name in names:
+            # Beside tokens, a file whose name they never have may stay.
+            if name not in ours and (not finished or manifests.is_possible(name)):
+                raise _not_ours(self.path, name)
+
+    def _names(self) -> list[str]:
+        """The names in the directory but for those of unfinished work and temporary files."""
+        hidden = (LOCK, manifests.PARTIAL)
+        return [
+            name
+            for name in os.listdir(self.path)
+            if name not in hidden and not (name.startswith(".") and name.endswith(_files.SUFFIX))
+        ]
+
+    def _remove_partial(self) -> None:
+        names = os.listdir(self.partial) if self.partial.is_dir() else []
+        for name in names:
+            if not _is_work(name):
+                raise _not_ours(self.partial, name)
+        for attempt in range(REMOVE_ATTEMPTS + 1):
+            try:
+                _files.remove_tree(self.partial)
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY or attempt == REMOVE_ATTEMPTS:
+                    raise
+                time.sleep(REMOVE_WAIT)
+
+    # --- resuming -------------------------------------------------------------------------------
+
+    def records(self, kind: str, plan: Plan) -> Path:
+        """The directory of the records of parts. Work of another kind is removed."""
+        folder = self.partial / f"{kind}-{plan.id}"
+        if not folder.is_dir():
+            for path in self.partial.iterdir():
+                if path.name != PLAN:
+                    _files.remove_tree(path) if path.is_dir() else path.unlink()
+            folder.mkdir()
+        return folder
+
+    # --- finishing ------------------------------------------------------------------------------
+
+    def commit(self, manifest: Mapping[str, Any], tokenizer_file: bytes | None) -> None:
+        """Moves complete and synced files to their place, and writes the manifest last."""
+        if tokenizer_file is not None:
+            _files.write_atomically(self.partial / manifests.TOKENIZER, tokenizer_file)
+        path = self.partial / manifests.NAME
+        data = manifests.to_json(manifest)
+        manifests.parse(data, path)
+        _files.write_atomically(path, data)
+        self._publish()
+
+    def _publish(self) -> None:
+        new = manifests.read_manifest(self.partial)
+        # With neither plan nor manifest, the rest of the work is known to be of no use.
+        (self.partial / PLAN).unlink(missing_ok=True)
+        _files.sync(self.partial)
+        replaced = self.partial / REPLACED
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(self.path / manifests.NAME, replaced)
+        _files.sync(self.path)
+        old = manifests.named_files(replaced) if replaced.exists() else set()
+        for name, size in manifests.files(new):
+            try:
+                os.replace(self.partial / name, self.path / name)
+            except FileNotFoundError:
+                # Moved by a process that was killed after that?
+                if not _has_size(self.path / name, size):
+                    raise
+            old.discard(name)
+        for name in old:
+            (self.path / name).unlink(missing_ok=True)
+        _files.sync(self.path)
+        os.replace(self.partial / manifests.NAME, self.path / manifests.NAME)
+        _files.sync(self.path)
+        self._remove_partial()
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except FileNotFoundError:
+        return False
+
+
+def _is_work(name: str) -> bool:
+    """Whether a name may be that of unfinished work."""
+    return (
+        name in (manifests.NAME, REPLACED, PLAN)
+        or name.startswith(("parts-", "shards-"))
+        or manifests.is_possible(name)
+        or manifests.is_possible(name.removesuffix(".json") + ".npy")
+        or _files.is_temporary(name)
+        or name.endswith(".tmp")
+    )
+
+
+def _not_ours(place: Path, name: str) -> ConfigError:
+    return ConfigError(
+        f"{place}: holds other files than tokens, such as {name}, which will not be overwritten",
+        "name a directory that is new, empty or of tokens, or move the file away",
+    )

@@ -1,0 +1,422 @@
+"""A corpus → tokens on disk: plan → parts → shards → manifest.
+
+One machine is a cluster of one: the corpus is divided into units, each unit is encoded, and its
+record in `.partial` says so. An interrupted job resumes after the last recorded unit.
+
+    neither shuffled nor on a cluster   units in order, straight into shards: a record says how far
+                                        the open shards are, and the next unit continues them
+    otherwise                           every unit into parts; once the sizes of all are known,
+                                        parts into shards, in any order
+
+Both ways give the same bytes. The loops over text and ids are in Rust; the engine decides which
+processes run them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+import zlib
+from array import array
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from .. import _native
+from .._numbers import estimated_text
+from ..corpus.argument import CorpusLike, has_stdin, refuse_no_text, resolve
+from ..engines import Engine, chosen
+from ..engines.recipes import Recipe, bucket_bits, recipes
+from ..engines.units import Unit, units
+from ..errors import ConfigError, TokenizerError, TokensError
+from ..progress import ProgressOption, Report, reporter
+from . import manifest as manifests
+from . import parts
+from .directory import Existing, TokenDirectory, read_record, write_record, writing
+from .parts import PartKey, Workshop
+from .plan import Plan, make_plan
+from .view import Tokens
+
+if TYPE_CHECKING:
+    from ..tokenizer import Tokenizer
+
+__all__ = ["SHARD_TOKENS", "TokenFormat", "encode_files", "end_of_text"]
+
+SHARD_TOKENS = 100_000_000
+# What the vocabularies of others call it.
+END_OF_TEXTS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>")
+TokenFormat = Literal["shards", "npy", "bin", "megatron"]
+
+
+def encode_files(
+    tokenizer: Tokenizer,
+    corpus: CorpusLike,
+    out: str | os.PathLike[str],
+    *,
+    shard_tokens: int = SHARD_TOKENS,
+    append_eot: bool = True,
+    eot: str | None = None,
+    dtype: Any = None,
+    format: TokenFormat = "shards",
+    val_fraction: float | None = None,
+    shuffle: bool = False,
+    seed: int = 0,
+    threads: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    engine: str | Engine = "local",
+    progress: ProgressOption = None,
+) -> Tokens:
+    """See `Tokenizer.encode_files`."""
+    resolved = resolve(corpus)
+    if resume and overwrite:
+        raise ConfigError("resume=True contradicts overwrite=True", "give one of them")
+    if resume and resolved.texts is not None:
+        raise ConfigError("an iterator cannot be read again", "resume with files or a dataset")
+    if resume and has_stdin(resolved):
+        raise ConfigError("stdin cannot be read again", "resume with files")
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads must be ≥ 1, got {threads}", "use 1 or more")
+    entries = resolved.entries()
+    _check_place(Path(out), [entry.path for entry in entries if entry.path is not None])
+    # The size of records that Python objects give is not known yet.
+    known = all(entry.size or entry.reader is None for entry in entries)
+    refuse_no_text(sum(entry.size for entry in entries) if known else 1, corpus)
+    plan = make_plan(
+        tokenizer,
+        resolved,
+        entries,
+        format=format,
+        dtype=_dtype_name(dtype),
+        shard_tokens=_whole("shard_tokens", shard_tokens),
+        end_of_text=end_of_text(tokenizer, eot, append_eot),
+        append_eot=append_eot,
+        val_fraction=val_fraction,
+        shuffle=shuffle,
+        seed=_whole("seed", seed),
+    )
+    existing: Existing = "resume" if resume else "overwrite" if overwrite else "refuse"
+    executor = chosen(engine)
+    work = units(resolved, entries, executor.unit_size, here=executor.is_local)
+    tokenizer_file = _tokenizer_file(tokenizer)
+    with writing(Path(out)), reporter(progress) as report:
+        directory = TokenDirectory(Path(out))
+        if directory.begin(plan, existing):
+            job = _Job(tokenizer, plan, directory, work, executor, threads, known, report)
+            splits, text_bytes, skipped = job.run()
+            file = tokenizer_file and {
+                "file": manifests.TOKENIZER,
+                "bytes": len(tokenizer_file),
+                "crc32": f"{zlib.crc32(tokenizer_file):08x}",
+            }
+            manifest = manifests.new_manifest(plan, text_bytes, skipped, file or None, splits)
+            directory.commit(manifest, tokenizer_file)
+    return Tokens(out, "all" if val_fraction is None else "train")
+
+
+class _Job:
+    """Encodes units into the shards of a directory.
+
+    Args:
+        known: whether the sizes of all sources are.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        plan: Plan,
+        directory: TokenDirectory,
+        work: list[Unit],
+        engine: Engine,
+        threads: int | None,
+        known: bool,
+        report: Report,
+    ) -> None:
+        self._tokenizer, self._plan, self._directory = tokenizer, plan, directory
+        self._units, self._engine, self._report = work, engine, report
+        self._directly = engine.is_local and not plan.shuffle
+        folder = directory.records("shards" if self._directly else "parts", plan)
+        self._workshop = Workshop(
+            directory.partial.absolute(),
+            folder.absolute(),
+            plan,
+            threads if engine.is_local else 1,
+            engine.block_size,
+        )
+        self._splits: list[dict[str, Any]] = [
+            {"shards": [], "appended": array("Q")} for _ in plan.splits
+        ]
+        self._skipped: Counter[str] = Counter()
+        # Units that are encoded, their bytes of text, and bytes of files; bytes of all files.
+        self._done = self._text = self._read = 0
+        self._total = sum(unit.size for unit in work) if known else 0
+
+    def run(self) -> tuple[list[dict[str, Any]], int, Counter[str]]:
+        """Gives the shards of each split, the bytes of text, and skipped records."""
+        if self._directly:
+            self._write_shards()
+        else:
+            self._assemble(self._encode_parts())
+        return self._splits, self._text, self._skipped
+
+    # --- straight into shards -------------------------------------------------------------------
+
+    def _write_shards(self) -> None:
+        open_shards: list[Any] = []
+        done = 0
+        for unit in self._units:
+            record = read_record(self._unit_record(unit))
+            if record is None:
+                break
+            parts.check_unit(record, unit, self._unit_record(unit))
+            self._check_files(record)
+            self._add(record, unit)
+            open_shards = record["open"]
+            done += 1
+        # Files are flushed and the record is written while the next unit is encoded.
+        with ThreadPoolExecutor(1, "bytemill-record") as recorder:
+            recorded: Future[None] | None = None
+            for unit in self._units[done:]:
+                written = json.loads(
+                    _native.encode_range(
+                        self._tokenizer,
+                        unit.inputs(),
+                        json.dumps(unit.sources),
+                        self._plan,
+                        self._workshop.partial,
+                        open=json.dumps(open_shards),
+                        is_last=unit is self._units[-1],
+                        threads=self._workshop.threads,
+                        block_size=self._workshop.block_size,
+                        progress=self._watch,
+                    )
+                )
+                if recorded is not None:
+                    recorded.result()
+                recorded = recorder.submit(self._record, unit, written)
+                open_shards = written["open"]
+                self._add(written, unit)
+            if recorded is not None:
+                recorded.result()
+
+    def _unit_record(self, unit: Unit) -> Path:
+        return self._workshop.folder / f"{unit.number:06}.json"
+
+    def _record(self, unit: Unit, written: dict[str, Any]) -> None:
+        parts.sync_shards(self._workshop, written)
+        # The manifest follows the last unit at once.
+        if unit is not self._units[-1]:
+            write_record(self._unit_record(unit), written | {"unit": unit.name()})
+
+    def _check_files(self, record: Mapping[str, Any]) -> None:
+        """Shards that are complete must still be so."""
+        for name, size in manifests.shard_files(record):
+            path = self._directory.partial / name
+            found = path.stat().st_size
+            if found != size:
+                raise TokensError(
+                    f"{path}: {found} bytes, not {size}", "begin anew: overwrite=True"
+                )
+
+    def _add(self, written: Mapping[str, Any], unit: Unit) -> None:
+        for split, made in zip(self._splits, written["splits"]):
+            split["shards"] += made["shards"]
+            split["appended"].extend(made["appended"])
+        self._advance(written, unit)
+
+    # --- by way of parts ------------------------------------------------------------------------
+
+    def _encode_parts(self) -> list[list[tuple[int, int]]]:
+        """Encodes every unit; gives ids and documents of its parts."""
+        shares: list[list[tuple[int, int]]] = [[] for _ in self._units]
+
+        def finish(result: tuple[int, dict[str, Any]]) -> None:
+            number, facts = result
+            shares[number] = facts["shares"]
+            self._advance(facts, self._units[number])
+
+        watch = self._watch if self._engine.is_local else None
+        shared = (self._workshop, self._tokenizer, watch)
+        self._engine.each(parts.encode_part, self._units, finish, shared=shared)
+        return shares
+
+    def _assemble(self, of_units: list[list[tuple[int, int]]]) -> None:
+        """Makes the shards; `of_units` has the ids and documents of each part."""
+        shares = [share for parts in of_units for share in parts]
+        before = accumulate((documents for _, documents in shares), initial=0)
+        places = [(unit, i) for unit, parts in enumerate(of_units) for i in range(len(parts))]
+        keys = [PartKey(unit, i, n) for (unit, i), n in zip(places, before)]
+        bits = bucket_bits(sum(tokens for tokens, _ in shares)) if self._plan.shuffle else None
+        of_splits = self._deal(keys, shares, bits)
+        room = self._plan.shard_tokens
+        work = [r for n, split in enumerate(of_splits) for r in recipes(n, split, room)]
+        # In the order of the parts, so that one after the other is not needed any more.
+        work.sort(key=lambda recipe: recipe.last)
+        made = self._make_shards(work, keys, bits)
+        for recipe in sorted(made, key=lambda recipe: (recipe.split, recipe.number)):
+            self._splits[recipe.split]["shards"] += made[recipe]["shards"]
+            self._splits[recipe.split]["appended"].extend(made[recipe]["appended"])
+
+    def _deal(
+        self, keys: list[PartKey], shares: list[tuple[int, int]], bits: int | None
+    ) -> list[list[tuple[int, int]]]:
+        """Ids and documents of each split in every part or, if shuffled, bucket."""
+        if bits is None and len(self._splits) == 1:
+            return [shares]
+        n_places = len(keys) if bits is None else 1 << bits
+        sums = [[(0, 0)] * n_places for _ in self._splits]
+        numbers = {key: number for number, key in enumerate(keys)}
+        count = self._counter("shuffle", sum(tokens for tokens, _ in shares))
+
+        def finish(result: tuple[PartKey, list[list[tuple[int, int]]]]) -> None:
+            key, dealt = result
+            for split, of_split in enumerate(dealt):
+                for bucket, (tokens, documents) in enumerate(of_split):
+                    place = numbers[key] if bits is None else bucket
+                    old = sums[split][place]
+                    sums[split][place] = (old[0] + tokens, old[1] + documents)
+            count.finish(shares[numbers[key]][0])
+
+        shared = (self._workshop, bits or 0, count.watch)
+        self._engine.each(parts.deal_part, keys, finish, shared=shared)
+        return sums
+
+    def _make_shards(
+        self, work: list[Recipe], keys: list[PartKey], bits: int | None
+    ) -> dict[Recipe, dict[str, Any]]:
+        made: dict[Recipe, dict[str, Any]] = {}
+        # How many shards each part is still needed for; shuffled, all are needed to the end.
+        needed: Counter[PartKey] = Counter()
+        for recipe in work if bits is None else ():
+            needed.update(recipe.parts(keys))
+        count = self._counter("write", sum(recipe.tokens for recipe in work))
+
+        def finish(result: tuple[Recipe, dict[str, Any]]) -> None:
+            recipe, record = result
+            made[recipe] = record
+            count.finish(recipe.tokens)
+            for key in recipe.parts(keys) if bits is None else ():
+                needed[key] -= 1
+                if needed[key] == 0:
+                    parts.remove_part(self._workshop, key)
+
+        shared = (self._workshop, keys, bits, count.watch)
+        self._engine.each(parts.assemble_shard, work, finish, shared=shared)
+        return made
+
+    # --- progress -------------------------------------------------------------------------------
+
+    def _advance(self, facts: Mapping[str, Any], unit: Unit) -> None:
+        """Notes that a unit is encoded."""
+        self._text += facts["text_bytes"]
+        self._read += unit.size
+        self._done += 1
+        self._skipped.update(facts["skipped"])
+        self._watch("encode", 0, None)
+
+    def _watch(self, phase: str, n: int, of: int | None) -> None:
+        """Reports progress, also within the unit that is being encoded in this process."""
+        within = self._units[self._done].size * n / of if of else 0
+        text, read = self._text + n, self._read + within
+        estimate = estimated_text(text, read, self._total) if self._total else None
+        self._report("encode", text, estimate)
+
+    def _counter(self, phase: str, tokens: int) -> _ByteCount:
+        """The progress of a phase that processes `tokens` ids."""
+        return _ByteCount(self._report, phase, self._plan.width, tokens, self._engine.is_local)
+
+
+class _ByteCount:
+    """The progress of a phase in bytes of ids.
+
+    Attributes:
+        watch: reports progress within a call in this process; None if calls are elsewhere.
+    """
+
+    def __init__(self, report: Report, phase: str, width: int, tokens: int, here: bool) -> None:
+        self._report, self._phase, self._width = report, phase, width
+        self._done, self._total = 0, tokens * width
+        self.watch = self._within if here else None
+
+    def finish(self, tokens: int) -> None:
+        """Notes that `tokens` more ids are done."""
+        self._done += tokens * self._width
+        self._report(self._phase, self._done, self._total)
+
+    def _within(self, phase: str, n: int, of: int | None) -> None:
+        self._report(self._phase, min(self._done + n, self._total), self._total)
+
+
+def _tokenizer_file(tokenizer: _native.Core) -> bytes | None:
+    """The tokenizer as it goes into the directory; None if its format cannot hold it."""
+    try:
+        return tokenizer.write("huggingface")[0]
+    except TokenizerError as error:
+        warnings.warn(
+            f"the tokens will not carry their tokenizer, which tokenizer.json cannot hold: "
+            f"{error.message}",
+            UserWarning,
+            stacklevel=4,
+        )
+        return None
+
+
+def end_of_text(tokenizer: _native.Core, eot: str | None, append_eot: bool) -> str | None:
+    """The special token that ends documents."""
+    known = tokenizer.special_tokens
+    if eot is not None:
+        if eot not in known:
+            raise ConfigError(
+                f"eot={eot!r} is not a special token of the tokenizer",
+                f"its special tokens are {', '.join(map(repr, known)) or 'none at all'}",
+            )
+        return eot
+    usual = [text for text in END_OF_TEXTS if text in known] or list(known)
+    if len(usual) == 1 or usual[:1] == [END_OF_TEXTS[0]]:
+        return usual[0]
+    if not append_eot:
+        return None
+    if not usual:
+        raise ConfigError(
+            "the tokenizer has no special token to end documents with",
+            "append_eot=False appends none",
+        )
+    raise ConfigError(
+        f"which special token ends documents? The tokenizer has {', '.join(map(repr, usual))}",
+        "name it with eot=, or append none with append_eot=False",
+    )
+
+
+def _check_place(out: Path, paths: list[str]) -> None:
+    if out.suffix in (".npy", ".bin", ".idx", ".json"):
+        raise ConfigError(
+            f"{out}: tokens go into a directory, and this looks like a file",
+            "name a directory; the files in it get names of their own",
+        )
+    inside = os.path.join(os.path.realpath(out), "")
+    for path in paths:
+        if os.path.realpath(path).startswith(inside):
+            raise ConfigError(
+                f"{path}: this source lies in the directory that tokens go into",
+                "name another directory",
+            )
+
+
+def _dtype_name(dtype: Any) -> str | None:
+    if dtype is None:
+        return None
+    if isinstance(dtype, str):
+        return dtype
+    import numpy as np
+
+    return str(np.dtype(dtype).name)
+
+
+def _whole(name: str, value: int) -> int:
+    if not 0 <= value < 2**64:
+        raise ConfigError(f"{name} must be from 0 to 2**64 - 1, got {str(value)[:40]}")
+    return value

@@ -1,0 +1,309 @@
+"""Parts of tokens, and the shards that are made of them: what an engine runs, here or elsewhere.
+
+    .partial/parts-ID/000012.json           the record of unit 12: it is encoded
+    .partial/parts-ID/000012-00000.npy      a part of it: ids; with .docs.npy, as in a shard
+    .partial/parts-ID/000012-00000.dealt-0  the same for shuffling, a file for each split
+    .partial/parts-ID/000012-00000.json     the record of that
+    .partial/shard-00000.npy                as it will be
+    .partial/shard-00000.json               the record of that
+
+Each of these functions may be called again, by any process, at any time: work with a record is not
+repeated, and files appear whole or not at all. ID is that of the plan: a task that does not stop at
+once when asked must not interfere with other work that begins in the same place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import uuid
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import _files, _native
+from ..errors import ConfigError, TokensError
+from .directory import read_record, write_record
+from .plan import Plan
+
+if TYPE_CHECKING:
+    from ..engines.recipes import Recipe
+    from ..engines.units import Unit
+    from ..progress import Report
+    from ..tokenizer import Tokenizer
+
+__all__ = [
+    "Part",
+    "PartKey",
+    "ShardSource",
+    "Workshop",
+    "assemble_shard",
+    "check_unit",
+    "deal_part",
+    "encode_part",
+    "remove_part",
+    "sync_shards",
+]
+
+# Ids of a part at most: dealing a part holds 48 bytes for each of its documents in memory.
+PART_TOKENS = 1 << 27
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where and how parts and shards are made; the same for all tasks of a job.
+
+    Attributes:
+        partial: the directory of unfinished files, as an absolute path.
+        folder: the directory of parts in it.
+        threads: of a task; None for all processors.
+        block_size: bytes of text that are encoded at a time; None for the usual.
+    """
+
+    partial: Path
+    folder: Path
+    plan: Plan
+    threads: int | None = 1
+    block_size: int | None = None
+
+    def check(self) -> None:
+        """Raises an error if the work was given up: then other work may be done there."""
+        if not self.folder.is_dir():
+            raise TokensError(f"{self.partial}: this work was given up")
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A directory for files until they are whole; a lost worker may have one of its own."""
+        folder = self.folder / f"{uuid.uuid4().hex}.tmp"
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class PartKey:
+    """A part: the `index`-th of a unit; `before` documents of the corpus end before it."""
+
+    unit: int
+    index: int
+    before: int
+
+    @property
+    def stem(self) -> str:
+        return f"{self.unit:06}-{self.index:05}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part as Rust reads it.
+
+    Attributes:
+        appended: the numbers of its documents whose end-of-text is not in the source.
+        before: documents of the corpus that end before it.
+    """
+
+    ids: str
+    docs: str
+    tokens: int
+    documents: int
+    appended: list[int]
+    before: int
+
+
+@dataclass(frozen=True)
+class ShardSource:
+    """What a shard is made of, as Rust reads it: parts, or buckets of dealt parts."""
+
+    split: int
+    number: int
+    before: tuple[int, int]
+    parts: list[Part]
+    dealt: list[str]
+    buckets: tuple[int, int, int] | None
+
+
+def _once(workshop: Workshop, record: Path, make: Callable[[], Any]) -> Any:
+    """The value of a record; if there is none, it is made."""
+    found = read_record(record)
+    if found is not None:
+        return found
+    workshop.check()
+    try:
+        made = make()
+        write_record(record, made)
+        return made
+    except Exception:
+        # Another worker, thought lost, may have been faster.
+        with contextlib.suppress(TokensError):
+            found = read_record(record)
+        if found is None:
+            raise
+        return found
+
+
+def encode_part(
+    workshop: Workshop, tokenizer: Tokenizer, progress: Report | None, unit: Unit
+) -> tuple[int, dict[str, Any]]:
+    """Encodes a unit into parts; gives its number, and ids and documents of each part, bytes of
+    text, and skipped records."""
+    record = workshop.folder / f"{unit.number:06}.json"
+
+    def make() -> dict[str, Any]:
+        plan = _PartPlan.make(workshop.plan, f"{unit.number:06}")
+        with workshop.scratch() as scratch:
+            written = _native.encode_range(
+                tokenizer, unit.inputs(), json.dumps(unit.sources), plan, scratch,
+                threads=workshop.threads, block_size=workshop.block_size, progress=progress,
+            )  # fmt: skip
+            made: dict[str, Any] = json.loads(written)
+            _move(scratch, workshop.folder)
+        return made | {"unit": unit.name()}
+
+    found = _once(workshop, record, make)
+    check_unit(found, unit, record)
+    shares = [(shard["tokens"], shard["documents"]) for shard in found["splits"][0]["shards"]]
+    facts = {"shares": shares, "text_bytes": found["text_bytes"], "skipped": found["skipped"]}
+    return unit.number, facts
+
+
+@dataclass(frozen=True)
+class _PartPlan(Plan):
+    """The plan of the parts of a unit: splits and shards are decided when all parts are known."""
+
+    stem: str
+
+    @classmethod
+    def make(cls, plan: Plan, stem: str) -> _PartPlan:
+        fields = vars(plan) | {"format": "npy", "shard_tokens": PART_TOKENS}
+        return cls(**fields | {"val_fraction": None, "shuffle": False, "stem": stem})
+
+    @property
+    def stems(self) -> list[str]:
+        return [self.stem]
+
+
+def check_unit(record: dict[str, Any], unit: Unit, path: Path) -> None:
+    """Refuses a record of another unit."""
+    if record["unit"] != unit.name():
+        raise ConfigError(
+            f"{path}: the tokens of another part of the corpus, or made otherwise",
+            "resume with the same unit_size, or begin anew: overwrite=True",
+        )
+
+
+def _move(scratch: Path, folder: Path) -> None:
+    """Puts whole files into their place."""
+    for path in scratch.iterdir():
+        _files.sync(path)
+        os.replace(path, folder / path.name)
+    _files.sync(folder)
+
+
+def _part(workshop: Workshop, key: PartKey) -> Part:
+    [split] = read_record(workshop.folder / f"{key.unit:06}.json")["splits"]
+    shard = split["shards"][key.index]
+    # Its documents among those of the unit.
+    first = sum(other["documents"] for other in split["shards"][: key.index])
+    last = first + shard["documents"]
+    numbers = split["appended"]
+    numbers = numbers[bisect_left(numbers, first) : bisect_left(numbers, last)]
+    return Part(
+        ids=str(workshop.folder / shard["file"]),
+        docs=str(workshop.folder / shard["docs"]["file"]),
+        tokens=shard["tokens"],
+        documents=shard["documents"],
+        appended=[number - first for number in numbers],
+        before=key.before,
+    )
+
+
+def remove_part(workshop: Workshop, key: PartKey) -> None:
+    """Removes the ids of a part; its record stays, for work that is resumed."""
+    for name in (".npy", ".docs.npy"):
+        (workshop.folder / (key.stem + name)).unlink(missing_ok=True)
+
+
+def deal_part(
+    workshop: Workshop, bits: int, progress: Report | None, key: PartKey
+) -> tuple[PartKey, list[list[tuple[int, int]]]]:
+    """Ids and documents of each split in each bucket of a part, which is dealt if documents are
+    shuffled."""
+    record = workshop.folder / f"{key.stem}.json"
+    asked = {"before": key.before, "bits": bits}
+
+    def make() -> dict[str, Any]:
+        plan = workshop.plan
+        with workshop.scratch() as scratch:
+            outputs = [
+                str(scratch / f"{key.stem}.dealt-{split}")
+                for split in range(len(plan.splits) if plan.shuffle else 0)
+            ]
+            part = _part(workshop, key)
+            shares = _native.deal_part(plan, part, outputs, bits, progress)
+            _move(scratch, workshop.folder)
+        return asked | {"shares": shares}
+
+    found = _once(workshop, record, make)
+    if {name: found[name] for name in asked} != asked:
+        raise TokensError(f"{record}: of other work", "begin anew: overwrite=True")
+    if workshop.plan.shuffle:
+        remove_part(workshop, key)
+    return key, found["shares"]
+
+
+def assemble_shard(
+    workshop: Workshop,
+    keys: list[PartKey],
+    bits: int | None,
+    progress: Report | None,
+    recipe: Recipe,
+) -> tuple[Recipe, dict[str, Any]]:
+    """Makes a shard of parts; gives the record of its files."""
+    plan = workshop.plan
+    names = plan.files(recipe.split, recipe.number)
+    record = workshop.partial / names["docs"].replace(".docs.npy", ".json")
+
+    def make() -> dict[str, Any]:
+        source = ShardSource(
+            recipe.split,
+            recipe.number,
+            recipe.before,
+            parts=[_part(workshop, key) for key in recipe.parts(keys)] if bits is None else [],
+            dealt=[
+                str(workshop.folder / f"{key.stem}.dealt-{recipe.split}")
+                for key in (keys if bits is not None else [])
+            ],
+            buckets=None if bits is None else (bits, recipe.first, recipe.last),
+        )
+        with workshop.scratch() as scratch:
+            made: dict[str, Any] = json.loads(
+                _native.assemble_shard(plan, source, scratch, progress)
+            )
+            _move(scratch, workshop.partial)
+        return made
+
+    return recipe, _once(workshop, record, make)
+
+
+def sync_shards(workshop: Workshop, written: dict[str, Any]) -> None:
+    """Flushes the shards that were written or continued to disk."""
+    plan = workshop.plan
+    for split, made in enumerate(written["splits"]):
+        names = [
+            file["file"]
+            for shard in made["shards"]
+            for file in (shard, shard["docs"], shard.get("index"))
+            if file is not None
+        ]
+        for still_open in written["open"][split : split + 1]:
+            files = plan.files(split, still_open["number"])
+            names += [files["ids"], files["docs"]]
+        for name in names:
+            _files.sync(workshop.partial / name)
+    _files.sync(workshop.partial)
