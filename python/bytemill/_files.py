@@ -241,7 +241,7 @@ def _remove_if_dead(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a directory with all in it; an error names it, and not a file inside without its place."""
+    """Removes a directory; an error names it, where `rmtree` names a file without its place."""
     try:
         shutil.rmtree(path)
     except OSError as error:
