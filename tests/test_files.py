@@ -149,3 +149,21 @@ def test_a_lock_of_another_program_stays(tmp_path: Path, content: str) -> None:
     with _files.writer_lock(lock, tmp_path, TokensError):
         assert lock.read_text() == str(os.getpid())
     assert names(tmp_path) == []
+
+
+@POSIX
+def test_a_pipe_in_place_of_a_lock_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".lock")
+    with (
+        pytest.raises(TokensError, match="not a lock"),
+        _files.writer_lock(tmp_path / ".lock", tmp_path, TokensError),
+    ):
+        pass
+    assert names(tmp_path) == [".lock"]
+
+
+@POSIX
+def test_a_directory_that_cannot_be_removed_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as failure:
+        _files.remove_tree(tmp_path / "gone")
+    assert failure.value.filename == str(tmp_path / "gone")

@@ -84,8 +84,12 @@ def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[
     without locks, keeping writers apart is up to the user.
     """
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        # A pipe in its place opens at once, and is refused, instead of waiting for its other end.
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+        handle = os.open(path, flags, 0o666)
         try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise _not_a_lock(path, error)
             if not _try_lock(handle):
                 holder = os.read(handle, 32).decode("ascii", "replace").strip()
                 raise error(
@@ -93,9 +97,7 @@ def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[
                     "wait until it has finished, or choose another output",
                 )
             if not re.fullmatch(rb"\d*", os.read(handle, 64)):
-                raise error(
-                    f"{path}: not a lock of bytemill's", "move it, or choose another output"
-                )
+                raise _not_a_lock(path, error)
             os.lseek(handle, 0, os.SEEK_SET)
             # The previous holder may have removed the file between our open and our lock.
             if _is_at(handle, path):
@@ -117,6 +119,10 @@ def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[
             if _is_at(handle, path):
                 os.unlink(path)
         os.close(handle)
+
+
+def _not_a_lock(path: Path, error: type[BytemillError]) -> BytemillError:
+    return error(f"{path}: not a lock of bytemill's", "move it, or choose another output")
 
 
 def _try_lock(handle: int) -> bool:
@@ -232,7 +238,7 @@ def is_temporary(name: str, of: str | None = None) -> bool:
 def _remove_if_dead(path: Path) -> None:
     with contextlib.suppress(OSError):
         # Windows refuses to open a directory and to remove an open file, which protects both.
-        handle = os.open(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         try:
             if _try_lock(handle):
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()

@@ -238,6 +238,10 @@ def test_edited_records_are_refused(
                 path.write_bytes(data[:at] + changed + data[at + 1 :])
                 with pytest.raises(bytemill.TokensError, match="damaged"):
                     encode(paths, out, resume=True, **options)
+            # Nor is another record in its place.
+            path.write_bytes(records[path == records[0]].read_bytes())
+            with pytest.raises(bytemill.TokensError, match="damaged"):
+                encode(paths, out, resume=True, **options)
             path.write_bytes(data)
         encode(paths, out, resume=True, **options).verify(TOKENIZER, paths)
 

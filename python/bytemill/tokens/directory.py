@@ -74,7 +74,12 @@ def writing(out: Path) -> Iterator[None]:
 
 def write_record(path: Path, value: Any) -> None:
     text = json.dumps(value).encode()
-    _files.write_atomically(path, b'["%08x", %s]\n' % (zlib.crc32(text), text))
+    _files.write_atomically(path, b'["%08x", %s]\n' % (_checksum(path, text), text))
+
+
+def _checksum(path: Path, text: bytes) -> int:
+    """Of the name too: a record in another's place is damage."""
+    return zlib.crc32(path.name.encode() + text)
 
 
 def read_record(path: Path) -> Any:
@@ -84,7 +89,7 @@ def read_record(path: Path) -> Any:
     except FileNotFoundError:
         return None
     found = re.fullmatch(rb'\["([0-9a-f]{8})", (.*)\]\n', data)
-    if found is None or zlib.crc32(found[2]) != int(found[1], 16):
+    if found is None or _checksum(path, found[2]) != int(found[1], 16):
         raise TokensError(f"{path}: damaged: the checksum does not match", HINT_ANEW)
     return json.loads(found[2])
 
