@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from bytemill import Tokenizer
-from bytemill.lm import ModelConfig, TransformerLM
+from bytemill.lm import ModelConfig, TransformerLM, fast, naive
 from bytemill.lm.run.checkpoint import weights_of, write_step
 from bytemill.lm.run.directory import write_config
 
@@ -41,6 +41,13 @@ def model(seed: int = 0, dtype: Any = None, **changes: Any) -> TransformerLM:
             if parameter.dim() == 1:
                 parameter.uniform_(0.5, 1.5)
     return made
+
+
+def with_kernels(model: TransformerLM, kernels: str) -> TransformerLM:
+    """The model made to compute this way: `plain`, `torch` or `fused`."""
+    if kernels == "plain":
+        return naive.attach(model)
+    return fast.attach(model) if kernels == "fused" else fast.detach(model)
 
 
 def run(place: Path, tokenizer: Tokenizer | None = None, **changes: Any) -> TransformerLM:

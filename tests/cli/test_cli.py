@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import bytemill
-from bytemill.lm.settings import MODEL_KEYS, TRAIN_KEYS
+from bytemill.lm.presets import MODEL_KEYS, TRAIN_KEYS
 from command_line import COMMANDS, ok, run
 
 TEXT = "def f(x):\n\treturn 'naïve' # 日本 <|endoftext|> 12345\n".encode() + b"\xff\xfe\xe2\x82"

@@ -18,11 +18,11 @@ from torch.utils.checkpoint import CheckpointFunction
 import bytemill
 import small_lm
 from bytemill import lm
-from bytemill.lm import devices, settings
+from bytemill.lm import devices, fast, naive, presets
 from bytemill.lm.data import Windows
-from bytemill.lm.engine import Engine
 from bytemill.lm.parallel import World
 from bytemill.lm.plan import accounting, costs, measuring
+from bytemill.lm.trainer import Trainer
 from command_line import ok, run
 
 SHAPES: list[dict[str, Any]] = [
@@ -34,7 +34,7 @@ SHAPES: list[dict[str, Any]] = [
 
 
 def gpt2(size: str, **changes: Any) -> lm.ModelConfig:
-    keys = {k: v for k, v in lm.PRESETS[f"gpt2-{size}"].items() if k in settings.MODEL_KEYS}
+    keys = {k: v for k, v in lm.PRESETS[f"gpt2-{size}"].items() if k in presets.MODEL_KEYS}
     return lm.ModelConfig(**{"vocab_size": 50257} | keys | changes)
 
 
@@ -103,10 +103,15 @@ def kept_by_autograd(
     config: lm.ModelConfig, kernels: str, dtype: Any = None, recompute: bool = False
 ) -> int:
     """Bytes of all tensors, other than ids and weights, that forward keeps; shared memory once."""
-    model = lm.TransformerLM(config).use_kernels(kernels)
+    model = small_lm.with_kernels(lm.TransformerLM(config), kernels)
+    if kernels == "torch":
+        fast.attach(model, blocks=False)  # as a run does: the head in chunks
     batch = small_lm.ids(3, config.context_length, below=config.vocab_size)
     model(batch)  # tables of rotation are made at first use, and stay
-    own = [*model.parameters(), *model.buffers()]
+    tables = naive.rotary_tables(
+        config.rope_theta, config.d_head, config.context_length, torch.device("cpu")
+    )
+    own = [*model.parameters(), *model.buffers(), *tables]
     mine = {tensor.untyped_storage().data_ptr() for tensor in own}
     kept: dict[int, Any] = {}
 
@@ -177,15 +182,15 @@ def test_recomputed_blocks_keep_their_input() -> None:
 def test_the_peak_is_that_of_the_allocator(changes: dict[str, Any]) -> None:
     # (In float32: processors that have bfloat16 would take that.)
     keys = {"context_length": 64, "batch_size": 8, "compile": "off", "dtype": "float32"} | changes
-    config, train = settings.resolve({"vocab_size": 2000} | settings.merged("tiny", None, keys), 1)
+    config, train = presets.resolve({"vocab_size": 2000} | presets.merged("tiny", None, keys), 1)
     plan = devices.choose(config, train)
     if train.dtype == "bfloat16" and not devices.has_bfloat16(torch.device("cpu"))[0]:
         pytest.skip("the processor has no bfloat16: other code computes it")
     ids = np.random.default_rng(0).integers(0, config.vocab_size, 9000).astype(np.uint16)
     windows = Windows(ids, config.context_length)
-    engine = Engine(config, train, windows, plan, World(0, 1, plan.device))
-    measuring._step(engine, 0)
-    found = measuring._held(engine) + measuring.profiled_peak(lambda: measuring._step(engine, 1))
+    trainer = Trainer(config, train, windows, plan, World(0, 1, plan.device))
+    measuring._step(trainer, 0)
+    found = measuring._held(trainer) + measuring.profiled_peak(lambda: measuring._step(trainer, 1))
     micro = train.micro_batch_size or train.batch_size
     memory = costs.training_memory(
         config, micro, kernels=plan.kernels, dtype=train.dtype, optimizer=train.optimizer,
@@ -198,10 +203,10 @@ def test_the_peak_is_that_of_the_allocator(changes: dict[str, Any]) -> None:
 # --- what follows from it ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", settings.PRESETS)
+@pytest.mark.parametrize("name", presets.PRESETS)
 def test_a_preset_is_accounted_for_by_name(name: str) -> None:
     found = lm.account(name)
-    keys = settings.PRESETS[name]
+    keys = presets.PRESETS[name]
     assert found.config.d_model == keys["d_model"]
     assert found.config.vocab_size == (50257 if name.startswith("gpt2") else 10000)
     with pytest.raises(bytemill.ConfigError, match="did you mean"):
@@ -302,8 +307,8 @@ def test_the_chart(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_a_real_step() -> None:
     given = {"vocab_size": 2000, "batch_size": 8, "threads": 1, "dtype": "float32"}
-    keys = settings.merged("tiny", None, given)
-    found = lm.measured_step(*settings.resolve(keys, 1))
+    keys = presets.merged("tiny", None, given)
+    found = lm.measured_step(*presets.resolve(keys, 1))
     assert found.flops == found.predicted_flops
     assert found.allocated == pytest.approx(found.predicted_memory, rel=0.02)
     # The allocator has spare room, and used some before: of a size that varies.

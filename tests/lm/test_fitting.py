@@ -14,7 +14,7 @@ import bytemill
 import small_lm
 from bytemill import lm
 from bytemill._numbers import resident_memory
-from bytemill.lm import devices, engine, settings, training
+from bytemill.lm import devices, presets, trainer
 from bytemill.lm.plan import fitting
 from command_line import ok, run, start
 
@@ -34,7 +34,7 @@ def plan(device: str = "cpu", **changes: Any) -> devices.Plan:
 
 
 def resolved(preset: str, **changes: Any) -> tuple[lm.ModelConfig, lm.TrainConfig]:
-    return settings.resolve(settings.merged(preset, None, changes), 50257)
+    return presets.resolve(presets.merged(preset, None, changes), 50257)
 
 
 def test_gpt2_xl_with_a_batch_of_100000_is_refused_before_it_is_allocated(
@@ -44,7 +44,7 @@ def test_gpt2_xl_with_a_batch_of_100000_is_refused_before_it_is_allocated(
         raise AssertionError("the model was made")
 
     monkeypatch.setattr(fitting, "available_memory", lambda _: 23 * GB)
-    monkeypatch.setattr(training, "Engine", allocated)
+    monkeypatch.setattr(trainer.Setup, "trainer", allocated)
     before = resident_memory()
     options = ["train", ids, "-o", tmp_path / "run", "--vocab-size", 50257, "--threads", 1]
     failed = run(*options, "--preset", "gpt2-xl", "--batch-size", 100000)
@@ -126,14 +126,14 @@ def test_a_large_batch_is_not_gone_through_before_the_first_step(
     ids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    original = engine.Windows.batch
+    original = trainer.Windows.batch
 
     def counted(self: Any, step: int, batch_size: int, *rest: Any) -> Any:
         sizes.append(len(rest[1]))
         return original(self, step, batch_size, *rest)
 
-    monkeypatch.setattr(engine.Windows, "batch", counted)
-    lm.train(ids, tmp_path / "run", preset="tiny", vocab_size=97, batch_size=64,
+    monkeypatch.setattr(trainer.Windows, "batch", counted)
+    lm.train(ids, tmp_path / "run", model="tiny", vocab_size=97, batch_size=64,
              micro_batch_size=4, steps=1, threads=1, progress=False, eval_every=0)  # fmt: skip
     # Of the warm-up, of two trials, and of the step.
     assert sizes == [1, 4, 4, *[4] * 16]

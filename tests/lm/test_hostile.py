@@ -22,13 +22,13 @@ from safetensors.torch import load_file, save_file
 import bytemill
 import small_lm
 from bytemill import _json, lm
-from bytemill.lm import model, settings
+from bytemill.lm import model, presets
 from bytemill.lm.plan import costs
 from bytemill.lm.run import checkpoint, metrics, weights
 from command_line import run as command
 
 SMALL: dict[str, Any] = {
-    "preset": "tiny", "vocab_size": 97, "context_length": 16, "d_model": 32, "num_layers": 1,
+    "model": "tiny", "vocab_size": 97, "context_length": 16, "d_model": 32, "num_layers": 1,
     "batch_size": 8, "steps": 2, "eval_every": 1, "checkpoint_every": 2, "threads": 1,
     "progress": False, "tensorboard": False,
 }  # fmt: skip
@@ -127,12 +127,12 @@ def test_json_files_are_regular_and_small(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*settings.MODEL_KEYS, "iteration", "files", "model", "kind", "version", "optimizer"]
+    "name", [*presets.MODEL_KEYS, "iteration", "files", "model", "kind", "version", "optimizer"]
 )
 def test_a_hostile_state(name: str, run: Path, ids: Path) -> None:
     path = run / "step-00000002" / "state.json"
     original = path.read_text()
-    keys = ["model", name] if name in settings.MODEL_KEYS else [name]
+    keys = ["model", name] if name in presets.MODEL_KEYS else [name]
     for text in VALUES:
         path.write_text(original)
         put(path, keys, text)
@@ -147,21 +147,21 @@ def test_a_hostile_state(name: str, run: Path, ids: Path) -> None:
                 assert lm.ModelConfig.from_json(fields).vocab_size == 97, (name, text)
 
 
-@pytest.mark.parametrize("name", [*settings.MODEL_KEYS, *settings.TRAIN_KEYS, "tokens", "plan",
+@pytest.mark.parametrize("name", [*presets.MODEL_KEYS, *presets.TRAIN_KEYS, "tokens", "plan",
                                   "start_from", "model", "train", "kind"])  # fmt: skip
 def test_a_hostile_config(name: str, run: Path, ids: Path) -> None:
     path = run / "config.json"
     original = path.read_text()
-    table = "model" if name in settings.MODEL_KEYS else "train"
-    keys = [table, name] if name in settings.MODEL_KEYS + settings.TRAIN_KEYS else [name]
+    table = "model" if name in presets.MODEL_KEYS else "train"
+    keys = [table, name] if name in presets.MODEL_KEYS + presets.TRAIN_KEYS else [name]
     for text in VALUES:
         path.write_text(original)
         put(path, keys, text)
         with pytest.MonkeyPatch.context() as patch:
             # Whatever would be computed is not at issue here.
             patch.setattr("bytemill.lm.training._Session.go", lambda self, new: None)
-            patch.setattr("bytemill.lm.training.warm_up", lambda *_: None)
-            patch.setattr("bytemill.lm.training.check_memory", lambda *_, **__: None)
+            patch.setattr("bytemill.lm.trainer._warm_up", lambda *_: None)
+            patch.setattr("bytemill.lm.trainer.check_memory", lambda *_, **__: None)
             patch.setattr("bytemill.lm.training._Session.__init__", lambda *_: None)
             with contextlib.suppress(bytemill.CheckpointError, bytemill.TokensError):
                 lm.train(ids, run, resume=True, **QUIET)
@@ -361,7 +361,7 @@ def test_a_hostile_checkpoint_file(tmp_path: Path) -> None:
 # --- TOML and options -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*settings.MODEL_KEYS, *settings.TRAIN_KEYS, "preset"])
+@pytest.mark.parametrize("name", [*presets.MODEL_KEYS, *presets.TRAIN_KEYS, "preset"])
 def test_hostile_toml(name: str, ids: Path, tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     for text in ("inf", "-inf", "nan", "1e400", "[]", "{}", "true", "-1", "9" * 60, "9" * 5000,

@@ -88,7 +88,7 @@ def as_llama(model: lm.TransformerLM) -> Any:
 @pytest.mark.parametrize("changes", [{}, {"num_kv_heads": 2}, {"tie_embeddings": True}])
 @pytest.mark.parametrize("kernels", ["plain", "torch", "fused"])
 def test_logits_and_gradients_are_llamas(changes: dict[str, Any], kernels: Any) -> None:
-    model = small_lm.model(rope_theta=1000.0, **changes).use_kernels(kernels)
+    model = small_lm.with_kernels(small_lm.model(rope_theta=1000.0, **changes), kernels)
     llama = as_llama(model)
     ids = small_lm.ids(3, 33)
     theirs = llama(ids[:, :-1]).logits
@@ -134,7 +134,7 @@ def test_three_ways_to_compute_agree(changes: dict[str, Any]) -> None:
     ids, targets = ids.flatten(0, 1), targets.flatten(0, 1)
     results = {}
     for kernels in ("plain", "torch", "fused"):
-        model.use_kernels(kernels)
+        small_lm.with_kernels(model, kernels)
         loss = model.loss(ids, targets)
         results[kernels] = model(ids).detach(), loss.detach(), gradients(model, loss)
     for kernels in ("torch", "fused"):
@@ -149,9 +149,12 @@ def test_three_ways_to_compute_agree(changes: dict[str, Any]) -> None:
 
 @ablations
 def test_gradients_are_finite_differences(changes: dict[str, Any]) -> None:
-    model = small_lm.model(
-        dtype=torch.float64, d_model=16, num_heads=4, d_ff=24, vocab_size=11, **changes
-    ).use_kernels("plain")
+    model = small_lm.with_kernels(
+        small_lm.model(
+            dtype=torch.float64, d_model=16, num_heads=4, d_ff=24, vocab_size=11, **changes
+        ),
+        "plain",
+    )
     ids, targets = small_lm.ids(2, 5, below=11), small_lm.ids(2, 5, below=11, seed=3)
     found = gradients(model, model.loss(ids, targets))
     draws = torch.Generator().manual_seed(5)
@@ -195,7 +198,7 @@ def test_a_block_makes_its_own_positions() -> None:
 
 def test_too_long() -> None:
     for kernels in ("plain", "torch", "fused"):
-        model = small_lm.model().use_kernels(kernels)
+        model = small_lm.with_kernels(small_lm.model(), kernels)
         with pytest.raises(bytemill.ConfigError, match="33 ids, but context_length=32"):
             model(small_lm.ids(1, 33))
 
@@ -217,7 +220,7 @@ def test_the_number_of_parameters() -> None:
 
 @pytest.mark.parametrize("kernels", ["plain", "torch", "fused"])
 def test_one_batch_is_learnt_by_heart(kernels: Any) -> None:
-    model = small_lm.model().use_kernels(kernels)
+    model = small_lm.with_kernels(small_lm.model(), kernels)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
     ids = small_lm.ids(4, 17)
     for _ in range(60):
@@ -273,7 +276,7 @@ def test_the_fused_way_keeps_less() -> None:
     """Bytes that autograd holds between forward and backward."""
 
     def kept(kernels: Any) -> int:
-        model = small_lm.model(d_model=64).use_kernels(kernels)
+        model = small_lm.with_kernels(small_lm.model(d_model=64), kernels)
         weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
         seen: dict[int, int] = {}
 

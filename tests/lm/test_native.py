@@ -16,7 +16,8 @@ torch = pytest.importorskip("torch")
 import bytemill
 import small_lm
 from bytemill import lm
-from bytemill.lm.fast import decode, native
+from bytemill.lm import generate
+from bytemill.lm.fast import decode
 
 SHAPES = {
     "plain": {},
@@ -51,9 +52,9 @@ def all_logits(step: Any, ids: Any) -> Any:
 def test_logits_are_those_of_the_modules(changes: dict[str, Any], n_samples: int) -> None:
     model = small_lm.model(**changes)
     ids = small_lm.ids(n_samples, 20)
-    assert isinstance(decode.new_step(model, n_samples, 20), native.NativeStep)
-    found = all_logits(native.NativeStep(model, n_samples, 20), ids)
-    expected = all_logits(decode.ModuleStep(model, n_samples, 20), ids)
+    assert isinstance(generate.new_step(model, n_samples, 20), decode.NativeStep)
+    found = all_logits(decode.NativeStep(model, n_samples, 20), ids)
+    expected = all_logits(generate.CachedStep(model, n_samples, 20), ids)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -78,7 +79,7 @@ def test_threads_change_no_bit() -> None:
     try:
         for n in (1, 2, 3):
             torch.set_num_threads(n)
-            step = native.NativeStep(model, 2, 20)
+            step = decode.NativeStep(model, 2, 20)
             torch.set_num_threads(1)  # so that only the step itself differs
             found.append(all_logits(step, ids))
     finally:
@@ -89,7 +90,7 @@ def test_threads_change_no_bit() -> None:
 
 def test_samples_beside_it_change_no_bit() -> None:
     model, ids = small_lm.model(), small_lm.ids(5, 20)
-    steps = native.NativeStep(model, 5, 20), native.NativeStep(model, 1, 20)
+    steps = decode.NativeStep(model, 5, 20), decode.NativeStep(model, 1, 20)
     with torch.inference_mode():
         for step in steps:
             step.read(ids[:1, :3])
@@ -102,7 +103,7 @@ def test_weights_are_those_of_the_moment() -> None:
     model = small_lm.model()
     options = {"max_tokens": 20, "temperature": 0}
     before = model.generate([1, 2], **options)
-    step = native.NativeStep(model, 1, 8)
+    step = decode.NativeStep(model, 1, 8)
     ids = small_lm.ids(1, 8)
     with torch.inference_mode():
         step.read(ids[:, :3])
@@ -126,28 +127,28 @@ def test_weights_are_those_of_the_moment() -> None:
 
 
 def taken_by(model: lm.TransformerLM) -> type:
-    return type(decode.new_step(model, 1, 8))
+    return type(generate.new_step(model, 1, 8))
 
 
 def test_what_it_does_not_take() -> None:
-    assert taken_by(small_lm.model()) is native.NativeStep
-    assert taken_by(small_lm.model().double()) is decode.ModuleStep
-    assert taken_by(small_lm.model().bfloat16()) is decode.ModuleStep
-    assert taken_by(small_lm.model().to("meta")) is not native.NativeStep
+    assert taken_by(small_lm.model()) is decode.NativeStep
+    assert taken_by(small_lm.model().double()) is generate.CachedStep
+    assert taken_by(small_lm.model().bfloat16()) is generate.CachedStep
+    assert taken_by(small_lm.model().to("meta")) is not decode.NativeStep
     for changes in ({"norm": "post"}, {"feed_forward": "silu"}, {"qk_norm": True}):
-        assert taken_by(small_lm.model(**changes)) is decode.ModuleStep
+        assert taken_by(small_lm.model(**changes)) is generate.CachedStep
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert taken_by(small_lm.model()) is not native.NativeStep
+        assert taken_by(small_lm.model()) is not decode.NativeStep
     turned = small_lm.model()
     weight = turned.layers[0].attention.output.weight
     weight.data = weight.data.t().contiguous().t()
-    assert taken_by(turned) is decode.TorchStep
+    assert taken_by(turned) is generate.CachedStep
     options = {"max_tokens": 20, "seed": 1}
     assert turned.generate([1], **options) == turned.generate([1], use_cache=False, **options)
 
 
 def test_a_full_cache() -> None:
-    step = native.NativeStep(small_lm.model(), 1, 4)
+    step = decode.NativeStep(small_lm.model(), 1, 4)
     with torch.inference_mode():
         step.read(torch.tensor([[1, 2, 3]]))
         step.step(torch.tensor([4]))
@@ -159,7 +160,7 @@ def test_a_full_cache() -> None:
 
 
 def test_arrays_that_do_not_fit() -> None:
-    step = native.NativeStep(small_lm.model(), 1, 4)
+    step = decode.NativeStep(small_lm.model(), 1, 4)
     arrays = step.arrays()
     for name, wrong in (
         ("head", arrays["head"][1:]),
@@ -168,13 +169,13 @@ def test_arrays_that_do_not_fit() -> None:
         ("layers", arrays["layers"][1:]),
     ):
         with pytest.raises(bytemill.ConfigError):
-            native.LMDecoder(**(arrays | {name: wrong})).step([1], 0)
+            decode.LMDecoder(**(arrays | {name: wrong})).step([1], 0)
     with pytest.raises(TypeError):
-        native.LMDecoder(**(arrays | {"head": arrays["head"].astype("float64")}))
+        decode.LMDecoder(**(arrays | {"head": arrays["head"].astype("float64")}))
     frozen = arrays["cache"].copy()
     frozen.flags.writeable = False
     with pytest.raises(TypeError, match=r"read-?only|writeable"):
-        native.LMDecoder(**(arrays | {"cache": frozen}))
+        decode.LMDecoder(**(arrays | {"cache": frozen}))
 
 
 def n_threads() -> int:
@@ -187,7 +188,7 @@ def test_no_thread_is_left(two_threads: None) -> None:
     model.generate([1], 4)  # torch's own threads
     gc.collect()
     before = n_threads()
-    step = native.NativeStep(model, 1, 4)
+    step = decode.NativeStep(model, 1, 4)
     assert n_threads() == before + 1
     del step
     gc.collect()
@@ -222,7 +223,7 @@ def go_on(step: Any, ids: Any, queue: Any) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_goes_on_after_a_fork(two_threads: None) -> None:
-    step = native.NativeStep(small_lm.model(**SHAPES["large"]), 1, 8)
+    step = decode.NativeStep(small_lm.model(**SHAPES["large"]), 1, 8)
     with torch.inference_mode():
         step.read(torch.tensor([[1, 2]]))
         step.step(torch.tensor([3]))

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 import bytemill
 import small_lm
 from bytemill import lm
-from bytemill.lm import optim, schedule
+from bytemill.lm import optim
 
 
 def weights() -> list[Any]:
@@ -149,7 +149,7 @@ def test_cosine(step: int, warmup: int, length: int) -> None:
 @pytest.mark.parametrize("name", ["cosine", "wsd", "constant"])
 def test_the_schedules_of_a_run(name: Any) -> None:
     rates = [
-        schedule.learning_rate(name, step, max_lr=1.0, min_lr=0.1, warmup=5, decay=10, total=50)
+        optim.learning_rate(name, step, max_lr=1.0, min_lr=0.1, warmup=5, decay=10, total=50)
         for step in range(50)
     ]
     assert rates[0] == pytest.approx(0.2)
@@ -163,7 +163,7 @@ def test_the_schedules_of_a_run(name: Any) -> None:
     if name == "wsd":
         assert rates[5:40] == [1.0] * 35
     with pytest.raises(bytemill.ConfigError, match="unknown"):
-        schedule.learning_rate(
+        optim.learning_rate(
             "cosin",
             0,
             max_lr=1.0,

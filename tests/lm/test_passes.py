@@ -14,7 +14,7 @@ from torch import Tensor
 import bytemill
 from bytemill._native import Passes
 from bytemill.lm import naive
-from bytemill.lm.fast import fused
+from bytemill.lm.fast import sublayers
 
 LEVELS = Passes.levels()
 
@@ -36,7 +36,7 @@ def passes(request: Any) -> Passes:
 
 
 def arrays(*tensors: Tensor) -> tuple[Any, ...]:
-    return tuple(map(fused.array, tensors))
+    return tuple(map(sublayers.array, tensors))
 
 
 @pytest.mark.parametrize(("n", "d"), [(1, 1), (3, 7), (5, 16), (100, 192), (2, 40_000), (700, 33)])
@@ -54,7 +54,7 @@ def test_norm(passes: Passes, n: int, d: int, with_residual: bool) -> None:
     passes.norm(*arrays(x, weight), None, *arrays(again, scales))
     assert torch.equal(again, out)
     weight_grad = torch.full((d,), torch.nan)
-    past = None if residual is None else fused.array(residual)
+    past = None if residual is None else sublayers.array(residual)
     passes.norm_back(*arrays(x, weight, scales), past, *arrays(grad, weight_grad))
     assert wide_x.grad is not None
     assert wide_weight.grad is not None
@@ -89,10 +89,10 @@ def test_cross_entropy(passes: Passes, n: int, width: int, spread: float) -> Non
     losses = naive.cross_entropy(wide, targets)
     losses.backward()
     before = logits.clone()
-    assert passes.cross_entropy(fused.array(before), targets.numpy(), None) / n == pytest.approx(
-        float(losses.detach()), rel=1e-5, abs=1e-6
-    )
-    found = passes.cross_entropy(fused.array(logits), targets.numpy(), 1 / n)
+    assert passes.cross_entropy(
+        sublayers.array(before), targets.numpy(), None
+    ) / n == pytest.approx(float(losses.detach()), rel=1e-5, abs=1e-6)
+    found = passes.cross_entropy(sublayers.array(logits), targets.numpy(), 1 / n)
     assert found / n == pytest.approx(float(losses.detach()), rel=1e-5, abs=1e-6)
     assert wide.grad is not None
     close(logits, wide.grad)
@@ -160,7 +160,7 @@ def test_threads_do_not_change_a_bit() -> None:
         x, scales, logits = query.reshape(-1, 96), torch.ones(210), numbers(210, 5_000)
         grad = grads[0].reshape(-1, 96).clone()
         passes.norm_back(*arrays(x, x[0], scales), None, *arrays(grad, weight_grad))
-        loss = passes.cross_entropy(fused.array(logits), np.arange(210), 1.0)
+        loss = passes.cross_entropy(sublayers.array(logits), np.arange(210), 1.0)
         results.append([out, logs, *grads, grad, weight_grad, logits, torch.tensor(loss)])
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other))
@@ -168,7 +168,7 @@ def test_threads_do_not_change_a_bit() -> None:
 
 def test_torchs_own_threads_are_found() -> None:
     info = torch.__config__.parallel_info()
-    library = fused._openmp()
+    library = sublayers._openmp()
     if "ATen parallel backend: OpenMP" in info and torch.get_num_threads() > 1:
         assert library is None or "omp" in library
     # A library that is not there is not loaded, and does no harm.
@@ -180,7 +180,7 @@ def test_torchs_own_threads_are_found() -> None:
 
 def test_what_is_no_number_stays_none(passes: Passes) -> None:
     row = torch.tensor([[1.0, torch.nan, 2.0]])
-    assert np.isnan(passes.cross_entropy(fused.array(row), np.array([0]), 1.0))
+    assert np.isnan(passes.cross_entropy(sublayers.array(row), np.array([0]), 1.0))
     assert torch.isnan(row).all()
     out, scales = torch.empty(2, 2), torch.empty(2)
     passes.norm(

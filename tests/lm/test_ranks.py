@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 import bytemill
 import small_lm
 from bytemill import lm
-from bytemill.lm import engine, parallel
+from bytemill.lm import parallel, trainer
 from bytemill.lm.run import metrics, placing
 
 pytestmark = [
@@ -119,10 +119,10 @@ SCRIPT = """
     from bytemill import lm
 
     from bytemill import BytemillError
-    from bytemill.lm.engine import Engine
+    from bytemill.lm.trainer import Trainer
 
     if sys.argv[3] == "dies":
-        real = Engine.update
+        real = Trainer.update
         calls = 0
         def update(self, lr):
             global calls
@@ -130,9 +130,9 @@ SCRIPT = """
             if calls == 3:
                 os._exit(7)
             return real(self, lr)
-        Engine.update = update
+        Trainer.update = update
     try:
-        lm.train(sys.argv[1], sys.argv[2], preset="tiny", vocab_size=97, context_length=16,
+        lm.train(sys.argv[1], sys.argv[2], model="tiny", vocab_size=97, context_length=16,
                  d_model=32, batch_size=int(sys.argv[4]), steps=10**6, threads=1, progress=False,
                  tensorboard=False, eval_every=0)
     except BytemillError as error:
@@ -191,11 +191,11 @@ def test_ranks_that_differ(ids: Path, tmp_path: Path) -> None:
 def test_a_batch_that_does_not_divide() -> None:
     config = lm.TrainConfig(batch_size=6)
     rows = [
-        engine.rows_of(config, parallel.World(rank, 3, torch.device("cpu"))) for rank in range(3)
+        trainer.rows_of(config, parallel.World(rank, 3, torch.device("cpu"))) for rank in range(3)
     ]
     assert rows == [range(2), range(2, 4), range(4, 6)]
     with pytest.raises(bytemill.ConfigError, match="batch_size=6 does not divide among 4 ranks"):
-        engine.rows_of(config, parallel.World(0, 4, torch.device("cpu")))
+        trainer.rows_of(config, parallel.World(0, 4, torch.device("cpu")))
 
 
 def test_environments_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:

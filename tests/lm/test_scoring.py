@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 import bytemill
 from bytemill import lm
-from bytemill.lm import scoring, suspicions
+from bytemill.lm import evaluation, evaluation_checks
 from command_line import ok, run
 
 END = "<|endoftext|>"
@@ -41,7 +41,7 @@ def here(tokenizer: bytemill.Tokenizer, tmp_path_factory: pytest.TempPathFactory
         [place / "val.txt"], place / "wrong", progress=False
     )
     lm.train(
-        place / "train", place / "run", preset="tiny", context_length=16, d_model=32,
+        place / "train", place / "run", model="tiny", context_length=16, d_model=32,
         num_layers=1, batch_size=8, steps=40, threads=1, progress=False, tensorboard=False,
     )  # fmt: skip
     return place
@@ -108,7 +108,7 @@ def test_documents_by_themselves(here: Path, stride: int | None) -> None:
 @pytest.mark.parametrize(("context", "stride"), [(8, 8), (8, 3), (8, 1), (1, 1)])
 def test_every_id_is_scored_once(n_ids: int, context: int, stride: int) -> None:
     scored: list[int] = []
-    for start, first, end in scoring.spans(n_ids, context, stride):
+    for start, first, end in evaluation.spans(n_ids, context, stride):
         assert end - 1 - start <= context
         # As much context as there can be; the first window has less for its first ids.
         assert end - 1 - start == min(context, n_ids - 1)
@@ -171,9 +171,9 @@ def test_what_an_imported_model_was_trained_on_is_not_known(here: Path) -> None:
     [(9.3, "above ln(10,000) = 9.21"), (9.1, "nearly"), (0.01, "below 0.1"), (math.nan, "nan")],
 )
 def test_losses_that_tell_of_a_mistake(loss: float, words: str) -> None:
-    (warning,) = suspicions.of_loss(loss, 10000)
+    (warning,) = evaluation_checks.of_loss(loss, 10000)
     assert words in warning
-    assert suspicions.of_loss(4.0, 10000) == []
+    assert evaluation_checks.of_loss(4.0, 10000) == []
 
 
 def test_another_dtype_shows(here: Path) -> None:

@@ -17,7 +17,7 @@ import bytemill
 import small_lm
 from bytemill import lm
 from bytemill._numbers import resident_memory
-from bytemill.lm import settings
+from bytemill.lm import presets
 from bytemill.lm.plan import fitting, plot, rate_test, space
 from bytemill.lm.plan import sweeping as search
 from bytemill.lm.run import metrics
@@ -26,7 +26,7 @@ from ray_cluster import ray_cluster
 
 TOP = Path(__file__).parents[2]
 SMALL: dict[str, Any] = {
-    "preset": "tiny", "vocab_size": 97, "context_length": 16, "d_model": 32, "num_layers": 1,
+    "model": "tiny", "vocab_size": 97, "context_length": 16, "d_model": 32, "num_layers": 1,
     "batch_size": 8, "steps": 16, "eval_every": 8, "threads": 1, "progress": False,
 }  # fmt: skip
 FLAGS = ["--preset", "tiny", "--vocab-size", 97, "--context-length", 16, "--d-model", 32,
@@ -300,7 +300,7 @@ def test_the_command(ids: Path, tmp_path: Path) -> None:
     assert {"lr", "batch_size", "loss", "held", "out", "steps"} <= set(lines[0].split())
     assert len(lines) == 5
     assert "next    bytemill train" in found.said
-    config = settings.read_toml(out / "best.toml")
+    config = presets.read_toml(out / "best.toml")
     assert config["lr"] == 1e-2
     again = ok("sweep", ids, "-o", out, *FLAGS, "--lr", "1e-3,1e-2", "--batch-size", "4,8",
                "--resume", "--json")  # fmt: skip

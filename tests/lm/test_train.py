@@ -20,12 +20,12 @@ torch = pytest.importorskip("torch")
 import bytemill
 import small_lm
 from bytemill import lm
-from bytemill.lm import devices, evaluation, settings
+from bytemill.lm import devices, evaluation, presets
 from bytemill.lm.plan import costs
 from bytemill.lm.run import checkpoint, metrics
 
 SMALL: dict[str, Any] = {
-    "preset": "tiny", "vocab_size": 97, "context_length": 16, "d_model": 32, "num_layers": 1,
+    "model": "tiny", "vocab_size": 97, "context_length": 16, "d_model": 32, "num_layers": 1,
     "batch_size": 8, "steps": 20, "eval_every": 10, "checkpoint_every": 10, "threads": 1,
     "progress": False, "tensorboard": False,
 }  # fmt: skip
@@ -138,7 +138,7 @@ KILLED = """
         real(path)
 
     _files.sync = sync
-    lm.train(ids, run, preset="tiny", vocab_size=97, context_length=16, d_model=32, num_layers=1,
+    lm.train(ids, run, model="tiny", vocab_size=97, context_length=16, d_model=32, num_layers=1,
              batch_size=8, steps=steps, eval_every=0, checkpoint_every=10, keep=1, threads=1,
              tensorboard=False, progress=report, resume=True)
 """
@@ -249,12 +249,12 @@ def test_bits_per_byte(tmp_path: Path, tokenizer: bytemill.Tokenizer) -> None:
 def test_the_file_goes_over_the_preset_and_options_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "train.toml"
     file.write_text('preset = "tiny"\nlr = 0.5\n[model]\nd_model = 96\n[train]\nsteps = 7\n')
-    keys = settings.merged(None, settings.read_toml(file), {"steps": 9})
-    model, train = settings.resolve(keys, 300)
+    keys = presets.merged(None, presets.read_toml(file), {"steps": 9})
+    model, train = presets.resolve(keys, 300)
     assert (model.d_model, model.num_layers, model.vocab_size) == (96, 2, 300)
     assert (train.lr, train.steps, train.batch_size) == (0.5, 9, 16)
-    keys = settings.merged("laptop", settings.read_toml(file), {})
-    assert settings.resolve(keys, 300)[0].num_layers == 4
+    keys = presets.merged("laptop", presets.read_toml(file), {})
+    assert presets.resolve(keys, 300)[0].num_layers == 4
 
 
 @pytest.mark.parametrize(
@@ -287,13 +287,13 @@ def test_configs_that_are_refused(text: str, message: str, tmp_path: Path) -> No
     file = tmp_path / "train.toml"
     file.write_text(text)
     with pytest.raises(bytemill.ConfigError) as caught:
-        settings.resolve(settings.merged(None, settings.read_toml(file), {}), 300)
+        presets.resolve(presets.merged(None, presets.read_toml(file), {}), 300)
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("name", settings.PRESETS)
+@pytest.mark.parametrize("name", presets.PRESETS)
 def test_every_preset_makes_sense(name: str) -> None:
-    model, train = settings.resolve(settings.merged(name, None, {}), 50257)
+    model, train = presets.resolve(presets.merged(name, None, {}), 50257)
     assert train.warmup_steps < train.steps
     assert train.last_lr < train.lr
     with torch.device("meta"):
@@ -310,7 +310,7 @@ def test_the_count_of_parameters_and_products(changes: dict[str, Any]) -> None:
 
     config = small_lm.config(**changes)
     with torch.device("meta"):
-        model = lm.TransformerLM(config).use_kernels("plain")
+        model = small_lm.with_kernels(lm.TransformerLM(config), "plain")
         with FlopCounterMode(display=False) as counter:
             model(torch.zeros(1, 32, dtype=torch.long))
     assert model.n_parameters == costs.n_parameters(config)
@@ -408,7 +408,7 @@ def test_tokens_and_tokenizers_must_match(
 
 
 def test_splits_are_used(tmp_path: Path, tokenizer: bytemill.Tokenizer) -> None:
-    from bytemill.lm.sources import open_sources
+    from bytemill.lm.data import open_sources
 
     for number in range(40):
         (tmp_path / f"{number}.txt").write_text(f"text number {number} of many\n" * 20)
@@ -434,7 +434,7 @@ def test_the_tokenizer_in_the_tokens_is_the_runs(
     tmp_path: Path, tokenizer: bytemill.Tokenizer
 ) -> None:
     """Issue 13, 2."""
-    from bytemill.lm.sources import open_sources
+    from bytemill.lm.data import open_sources
 
     (tmp_path / "text.txt").write_text("some text, and some more of it\n" * 50)
     tokenizer.encode_files(tmp_path / "text.txt", tmp_path / "tokens", format="bin")

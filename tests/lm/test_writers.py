@@ -31,7 +31,7 @@ from bytemill.lm.run import directory as runs
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="signals and locks of POSIX")
 SMALL: dict[str, Any] = {
-    "preset": "tiny", "vocab_size": 97, "context_length": 16, "d_model": 32, "num_layers": 1,
+    "model": "tiny", "vocab_size": 97, "context_length": 16, "d_model": 32, "num_layers": 1,
     "batch_size": 8, "steps": 4, "eval_every": 2, "checkpoint_every": 2, "threads": 1,
     "progress": False, "tensorboard": False,
 }  # fmt: skip

@@ -11,15 +11,15 @@ import click
 
 from .. import _numbers, lm
 from ..errors import ConfigError
-from ..lm.config import ModelConfig, unknown_key
+from ..lm.config import ModelConfig, TrainConfig
+from ..lm.config_checks import unknown_key
 from ..lm.plan.plot import picture_path, plot_shares
-from ..lm.settings import (
+from ..lm.presets import (
     DEFAULT_PRESET,
     GPT2_IDS,
     MODEL_KEYS,
     OTHER_IDS,
     PRESETS,
-    TrainConfig,
     preset_model,
     read_toml,
 )

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
-from ..lm.config import ModelConfig
-from ..lm.settings import DEFAULT_PRESET, PRESETS, TrainConfig
+from ..lm.config import ModelConfig, TrainConfig
+from ..lm.presets import DEFAULT_PRESET, PRESETS
 from .options import Count
 
 __all__ = ["config_options", "listed_options", "model_options"]

@@ -22,7 +22,7 @@ from .._files import naming
 from .._system import address_space
 from ..corpus.names import redacted
 from ..errors import BytemillError
-from ..lm.config import ABSENT, SYNONYMS
+from ..lm.config_checks import ABSENT, SYNONYMS
 from . import hints
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -13,7 +13,7 @@ from .. import _numbers, lm
 from .._files import write_atomically
 from ..errors import MissingPackageError
 from ..lm.plan.space import Range, parse
-from ..lm.settings import DEFAULT_PRESET, PRESETS
+from ..lm.presets import DEFAULT_PRESET, PRESETS
 from . import options, streams
 from .fields import listed_options
 
@@ -84,6 +84,7 @@ def sweep(
     common = {name: given.pop(name)
               for name in ("tokenizer", "val", "token_dtype", "preset", "config",
                            "force")}  # fmt: skip
+    common["model"] = common.pop("preset")
     common["progress"] = options.progress(quiet, as_json)
     engine = options.engine_of(given)
     values = {name: parse(name, text) for name, text in given.items() if text is not None}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import _numbers
-from ..lm.settings import DEFAULT_PRESET, PRESETS
+from ..lm.presets import DEFAULT_PRESET, PRESETS
 from . import options, streams
 from .fields import config_options
 
@@ -108,7 +108,7 @@ def train(
         tokenizer=tokenizer,
         val=val,
         token_dtype=token_dtype,
-        preset=preset,
+        model=preset,
         config=config,
         start_from=start_from,
         resume=resume,

@@ -15,15 +15,22 @@ from typing import TYPE_CHECKING, Any
 from ..errors import MissingPackageError
 
 if TYPE_CHECKING:
-    from .config import ModelConfig
+    from .config import ModelConfig, TrainConfig
     from .data import Windows, get_batch, open_tokens
-    from .evaluation import Evaluation
+    from .evaluation import Evaluation, Scores, evaluate
     from .exchange.exporting import Export, export_run
     from .exchange.importing import Import, import_run
-    from .fast.decode import STEPS, DecodeStep
+    from .fast import attach
     from .fast.head import linear_cross_entropy
-    from .generate import Piece, generate_ids, generate_text, stream_text
-    from .layers import (
+    from .generate import (
+        DecodeStep,
+        GeneratedText,
+        Sampling,
+        generate_ids,
+        generate_text,
+        stream_text,
+    )
+    from .model import (
         CausalSelfAttention,
         Embedding,
         Linear,
@@ -31,43 +38,57 @@ if TYPE_CHECKING:
         RotaryEmbedding,
         SiLUFeedForward,
         SwiGLU,
+        TransformerBlock,
+        TransformerLM,
     )
-    from .model import TransformerBlock, TransformerLM
     from .naive import cross_entropy, perplexity, scaled_dot_product_attention, silu, softmax
-    from .optim import SGD, AdamW, Muon, clip_gradients
+    from .optim import (
+        Muon,
+        clip_gradients,
+        constant_schedule,
+        cosine_schedule,
+        wsd_schedule,
+    )
     from .plan.accounting import Account, Hardware, account
     from .plan.measuring import Measured, measured_step, this_machine
     from .plan.rate_test import RateTest, find_lr
     from .plan.space import Range
     from .plan.sweeping import Sweep, Trial, sweep
+    from .presets import PRESETS
     from .report import StepReport
     from .run.checkpoint import load_checkpoint, save_checkpoint
     from .run.directory import load, read_config
-    from .sampling import Sampling
-    from .schedule import constant_schedule, cosine_schedule, wsd_schedule
-    from .scoring import Scores, evaluate
-    from .settings import PRESETS, TrainConfig
     from .training import TrainResult, train
 
 _HOMES = {
     "plan.accounting": ("Account", "Hardware", "account"),
     "run.checkpoint": ("load_checkpoint", "save_checkpoint"),
-    "config": ("ModelConfig",),
+    "config": ("ModelConfig", "TrainConfig"),
     "data": ("Windows", "get_batch", "open_tokens"),
-    "fast.decode": ("STEPS", "DecodeStep"),
-    "evaluation": ("Evaluation",),
+    "fast": ("attach",),
+    "evaluation": ("Evaluation", "Scores", "evaluate"),
     "exchange.exporting": ("Export", "export_run"),
     "naive": (
+        "SGD",
+        "AdamW",
         "cross_entropy",
         "perplexity",
         "scaled_dot_product_attention",
         "silu",
         "softmax",
     ),
-    "generate": ("Piece", "generate_ids", "generate_text", "stream_text"),
+    "generate": (
+        "DecodeStep",
+        "GeneratedText",
+        "Sampling",
+        "generate_ids",
+        "generate_text",
+        "stream_text",
+    ),
     "fast.head": ("linear_cross_entropy",),
     "exchange.importing": ("Import", "import_run"),
-    "layers": (
+    "plan.measuring": ("Measured", "measured_step", "this_machine"),
+    "model": (
         "CausalSelfAttention",
         "Embedding",
         "Linear",
@@ -75,18 +96,21 @@ _HOMES = {
         "RotaryEmbedding",
         "SiLUFeedForward",
         "SwiGLU",
+        "TransformerBlock",
+        "TransformerLM",
     ),
-    "plan.measuring": ("Measured", "measured_step", "this_machine"),
-    "model": ("TransformerBlock", "TransformerLM"),
-    "optim": ("SGD", "AdamW", "Muon", "clip_gradients"),
+    "optim": (
+        "Muon",
+        "clip_gradients",
+        "constant_schedule",
+        "cosine_schedule",
+        "wsd_schedule",
+    ),
     "plan.rate_test": ("RateTest", "find_lr"),
     "report": ("StepReport",),
     "run.directory": ("load", "read_config"),
-    "sampling": ("Sampling",),
-    "schedule": ("constant_schedule", "cosine_schedule", "wsd_schedule"),
     "plan.sweeping": ("Sweep", "Trial", "sweep"),
-    "scoring": ("Scores", "evaluate"),
-    "settings": ("PRESETS", "TrainConfig"),
+    "presets": ("PRESETS",),
     "plan.space": ("Range",),
     "training": ("TrainResult", "train"),
 }
@@ -95,7 +119,6 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "PRESETS",
     "SGD",
-    "STEPS",
     "Account",
     "AdamW",
     "CausalSelfAttention",
@@ -103,13 +126,13 @@ __all__ = [
     "Embedding",
     "Evaluation",
     "Export",
+    "GeneratedText",
     "Hardware",
     "Import",
     "Linear",
     "Measured",
     "ModelConfig",
     "Muon",
-    "Piece",
     "RMSNorm",
     "Range",
     "RateTest",
@@ -127,6 +150,7 @@ __all__ = [
     "Trial",
     "Windows",
     "account",
+    "attach",
     "clip_gradients",
     "constant_schedule",
     "cosine_schedule",

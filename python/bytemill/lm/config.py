@@ -1,18 +1,21 @@
-"""What a model is, as plain data: no torch is needed to read, check or write it."""
+"""What a model is and how it is trained, as plain data, which needs no torch."""
+
+# `_field` is dataclasses.field with a description.
+# ruff: noqa: RUF009
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import json
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
 from ..errors import ConfigError
+from .config_checks import check_ranges, check_seed, check_types, from_mapping
 
-__all__ = ["ModelConfig", "check_seed", "default_d_ff", "from_mapping", "unknown_key"]
+__all__ = ["ModelConfig", "TrainConfig", "check_device_name", "default_d_ff"]
 
 Norm = Literal["pre", "post", "none"]
 Positions = Literal["rope", "none"]
@@ -20,12 +23,13 @@ FeedForward = Literal["swiglu", "silu"]
 
 # Beyond what anyone trains, and small enough that no sum or product of sizes overflows anywhere.
 MAX_SIZE = 2**24
+# Of counts in a run: far beyond any use, and products of two still fit into 64 bits.
+MAX_COUNT = 2**31
 MAX_LAYERS = 10**5
 MAX_VOCAB_SIZE = 2**31
 MAX_PARAMETERS = 10**13
 # Numbers in the tables of rotary angles that any model may have; a large one may have more.
 MIN_ROTARY_TABLES = 2**25
-MAX_SEED = 2**64 - 1
 
 
 def default_d_ff(d_model: int, feed_forward: FeedForward = "swiglu") -> int:
@@ -168,157 +172,6 @@ class ModelConfig:
         return config
 
 
-# --- any config -------------------------------------------------------------------------------
-
-
-def from_mapping(cls: type[Any], fields: Mapping[str, Any], where: str) -> Any:
-    """An instance of a config class; unknown and missing keys are refused, with a suggestion."""
-    if not isinstance(fields, Mapping):
-        raise ConfigError(f"{where}: must be keys and values, got {_shown(fields)}")
-    known = [field.name for field in dataclasses.fields(cls)]
-    for key in fields:
-        if key not in known:
-            raise unknown_key(key, known, where)
-    missing = [
-        field.name
-        for field in dataclasses.fields(cls)
-        if field.default is dataclasses.MISSING and field.name not in fields
-    ]
-    if missing:
-        raise ConfigError(f"{where}: {', '.join(missing)} not given", "say so in file or options")
-    return cls(**fields)
-
-
-# What other programs (nanoGPT, transformers, litgpt) call the fields of our configs.
-OTHER_NAMES = {
-    "batch_size": "batch",
-    "beta1": "adam_beta1",
-    "beta2": "adam_beta2",
-    "checkpoint_every": "save_every save_interval save_steps",
-    "clip": "grad_clip gradient_clipping max_grad_norm",
-    "context_length": "block_size context max_position_embeddings max_seq_len max_seq_length n_ctx "
-    "n_positions seq_len seq_length sequence_length",
-    "d_ff": "ffn_dim intermediate_size n_inner",
-    "d_model": "dim embed_dim embedding_dim hidden_size n_embd",
-    "dtype": "precision torch_dtype",
-    "eps": "adam_epsilon epsilon",
-    "eval_every": "eval_interval eval_steps",
-    "lr": "learning_rate max_lr",
-    "micro_batch_size": "device_batch_size gradient_accumulation_steps micro_batch "
-    "per_device_train_batch_size",
-    "norm_eps": "layer_norm_eps rms_norm_eps",
-    "num_heads": "heads n_head n_heads num_attention_heads",
-    "num_kv_heads": "n_kv_head n_kv_heads num_key_value_heads",
-    "num_layers": "depth layers n_layer n_layers num_hidden_layers",
-    "rope_theta": "rope_base",
-    "schedule": "lr_schedule lr_scheduler lr_scheduler_type",
-    "steps": "iterations iters max_iters max_steps num_steps train_steps",
-    "tie_embeddings": "tie_word_embeddings weight_tying",
-    "vocab_size": "n_vocab",
-    "warmup": "num_warmup_steps warmup_iters warmup_steps",
-    "weight_decay": "wd",
-}
-SYNONYMS = {name: field for field, names in OTHER_NAMES.items() for name in names.split()}
-# Options of other programs that have no counterpart here: what to do instead.
-IN_STEPS = "a run is counted in steps of batch_size × context_length tokens each: set steps"
-ABSENT = {
-    "dropout": "the models have no dropout; weight_decay regularizes them",
-    "epochs": IN_STEPS,
-    "num_epochs": IN_STEPS,
-    "num_train_epochs": IN_STEPS,
-}
-
-
-def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigError:
-    """The error for an unknown key, with the known one that was most likely meant.
-
-    >>> unknown_key("learning-rate", ["lr", "steps"], "options").hint
-    'did you mean lr?'
-    """
-    names, key = sorted(known), str(key)[:80]
-    plain = key.lower().replace("-", "_")
-    near = difflib.get_close_matches(plain, names, n=1)
-    if SYNONYMS.get(plain) in names:
-        near = [SYNONYMS[plain]]
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
-    # Not among presets or tables, which have names of their own.
-    if "lr" in names:
-        hint = ABSENT.get(plain, hint)
-    return ConfigError(f"{where}: unknown key {key!r}", hint)
-
-
-def check_types(config: Any) -> None:
-    """Raises a `ConfigError` where a field is not of its declared type, or not a finite number.
-
-    A whole number is taken for a float; nothing else is converted.
-    """
-    hints = get_type_hints(type(config))
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        hint = hints[field.name]
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if whole and _accepts(float, hint) and abs(value) < 2**53:
-            object.__setattr__(config, field.name, float(value))
-            continue
-        if not _fits(value, hint):
-            raise ConfigError(f"{field.name} must be {_described(hint)}, got {_shown(value)}")
-
-
-def check_ranges(config: Any, ranges: Mapping[str, tuple[int, int]]) -> None:
-    """Raises a `ConfigError` where a field is below or above its range; None is in every range."""
-    for name, (least, most) in ranges.items():
-        value = getattr(config, name)
-        if value is not None and not value >= least:
-            raise ConfigError(f"{name} must be ≥ {least}, got {_shown(value)}")
-        if value is not None and value > most:
-            raise ConfigError(f"{name} must be ≤ {most}, got {_shown(value)}")
-
-
-def check_seed(seed: object) -> int:
-    """The seed, if it is one: a whole number of 64 bits, from 0 on."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
-        raise ConfigError(f"seed must be from 0 to 2**64 - 1, got {_shown(seed)}")
-    return seed
-
-
-def _shown(value: object) -> str:
-    """A value for a message: short, whatever it is."""
-    if isinstance(value, int) and value.bit_length() > 256:
-        return f"a number of {value.bit_length()} bits"
-    try:
-        text = json.dumps(value, default=repr)
-    except (ValueError, RecursionError):
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 80 else text[:77] + "…"
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    if get_origin(hint) is Literal:
-        return value in get_args(hint)
-    if get_args(hint):  # a union
-        return any(_fits(value, part) for part in get_args(hint))
-    if isinstance(value, bool):
-        return hint is bool
-    if isinstance(value, float) and not math.isfinite(value):
-        return False
-    return isinstance(value, hint)
-
-
-def _accepts(kind: type, hint: Any) -> bool:
-    if get_origin(hint) is Literal:
-        return False
-    return hint is kind or any(part is kind for part in get_args(hint))
-
-
-def _described(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return f"one of {', '.join(map(repr, get_args(hint)))}"
-    if get_args(hint):
-        return " or ".join(_described(part) for part in get_args(hint) if part is not type(None))
-    names = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text"}
-    return names.get(hint, getattr(hint, "__name__", str(hint)))
-
-
 def _divisors(n: int) -> list[int]:
     small = [k for k in range(1, math.isqrt(n) + 1) if n % k == 0]
     return sorted({*small, *(n // k for k in small)})
@@ -327,3 +180,151 @@ def _divisors(n: int) -> list[int]:
 def _listed(numbers: list[int], near: int) -> str:
     closest = sorted(sorted(numbers, key=lambda n: abs(n - near))[:4])
     return ", ".join(map(str, closest))
+
+
+# --- training -----------------------------------------------------------------------------------
+
+Dtype = Literal["auto", "float32", "bfloat16"]
+Compile = Literal["auto", "off", "body"]
+Kernels = Literal["plain", "torch", "fused"]
+KernelOption = Literal["auto", "plain", "torch", "fused"]
+Schedule = Literal["cosine", "constant", "wsd"]
+OptimizerName = Literal["adamw", "muon", "sgd"]
+Parallel = Literal["ddp", "fsdp"]
+
+
+def _field(default: Any, text: str) -> Any:
+    """A field whose description is also the help of its option."""
+    return dataclasses.field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How a model is trained; the descriptions are those of `bytemill train --help`."""
+
+    steps: int = _field(1000, "Updates in all.")
+    batch_size: int = _field(32, "Sequences of an update, of all ranks together.")
+    micro_batch_size: int | None = _field(
+        None, "Sequences at a time on a rank; gradients of the others are added up. [default: all]"
+    )
+    optimizer: OptimizerName = _field("adamw", "AdamW, Muon for matrices with AdamW, or SGD.")
+    lr: float = _field(3e-3, "Highest learning rate (of AdamW or SGD).")
+    min_lr: float | None = _field(None, "Last learning rate.  [default: a tenth of --lr]")
+    muon_lr: float = _field(0.02, "Highest learning rate of Muon.")
+    embedding_lr: float | None = _field(
+        None,
+        "Highest learning rate of an embedding that is not the head too.  "
+        "[default: 30 times --lr beside Muon, else --lr]",
+    )
+    schedule: Schedule = _field("cosine", "How the learning rate goes after warming up.")
+    warmup: int | None = _field(None, "Steps of warming up.  [default: 5 % of the steps]")
+    decay: int | None = _field(None, "Decay steps of wsd.  [default: half of the steps]")
+    weight_decay: float = _field(0.1, "Weight decay of matrices; vectors have none.")
+    beta1: float = _field(0.9, "AdamW's first-moment decay.")
+    beta2: float = _field(0.95, "AdamW's second-moment decay.")
+    eps: float = _field(1e-8, "What keeps AdamW from dividing by zero.")
+    clip: float = _field(1.0, "Largest norm of all gradients together; 0 for any.")
+    seed: int = _field(0, "What weights, order and samples depend on.")
+    val_fraction: float = _field(
+        0.02, "Share of tokens, at the end, to hold out where there is no validation split."
+    )
+    eval_every: int | None = _field(
+        None, "Steps between evaluations; 0 for none.  [default: a tenth of the steps]"
+    )
+    eval_windows: int = _field(128, "Windows of the held-out tokens to evaluate on.")
+    sample_every: int | None = _field(
+        None, "Steps between samples; 0 for none.  [default: as --eval-every]"
+    )
+    sample_prompt: str = _field("", "What samples begin with.")
+    sample_tokens: int = _field(48, "Tokens of a sample.")
+    checkpoint_every: int | None = _field(
+        None, "Steps between checkpoints.  [default: a tenth of the steps]"
+    )
+    keep: int = _field(2, "Checkpoints to keep, besides the best.")
+    device: str = _field(
+        "auto", "Where to compute: auto (a GPU if there is one), cpu, cuda, cuda:1, mps."
+    )
+    dtype: Dtype = _field("auto", "Matmul dtype; weights stay float32.")
+    kernels: KernelOption = _field("auto", "Which way to compute.")
+    compile: Compile = _field("auto", "Compile nothing, or the body.")
+    threads: int | None = _field(None, "Threads of a rank.  [default: torch's choice]")
+    parallel: Parallel = _field("ddp", "Under torchrun: copies of the model, or shards.")
+    tensorboard: bool = _field(True, "Write event files, where tensorboard is installed.")
+    wandb: bool = _field(False, "Log to Weights & Biases, offline, where wandb is installed.")
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        check_seed(self.seed)
+        least = {
+            "steps": 1, "batch_size": 1, "micro_batch_size": 1, "warmup": 0, "decay": 0,
+            "weight_decay": 0, "eps": 0, "clip": 0, "eval_every": 0, "eval_windows": 1,
+            "sample_every": 0, "sample_tokens": 1, "checkpoint_every": 1, "keep": 1, "threads": 1,
+            "min_lr": 0,
+        }  # fmt: skip
+        check_ranges(self, {name: (n, MAX_COUNT) for name, n in least.items()})
+        for name in ("lr", "muon_lr", "embedding_lr"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} must be > 0, got {value}")
+        for name in ("beta1", "beta2", "val_fraction"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be ≥ 0 and < 1, got {getattr(self, name)}")
+        check_device_name(self.device)
+        if self.embedding_lr is not None and self.optimizer == "sgd":
+            raise ConfigError(
+                "embedding_lr is not for sgd, which has one rate for all", "leave it out"
+            )
+        if self.warmup is not None and self.warmup > self.steps:
+            raise ConfigError(
+                f"warmup={self.warmup} is longer than the run of {self.steps} steps",
+                "warm up for some 5 % of the steps",
+            )
+
+    # --- what was left open -------------------------------------------------------------------
+
+    @property
+    def warmup_steps(self) -> int:
+        return round(0.05 * self.steps) if self.warmup is None else self.warmup
+
+    @property
+    def decay_steps(self) -> int:
+        if self.decay is not None:
+            return self.decay
+        return (self.steps - self.warmup_steps) // 2
+
+    @property
+    def last_lr(self) -> float:
+        if self.min_lr is not None:
+            return self.min_lr
+        return 0.0 if self.schedule == "wsd" else self.lr / 10
+
+    @property
+    def eval_steps(self) -> int:
+        return max(1, self.steps // 10) if self.eval_every is None else self.eval_every
+
+    @property
+    def sample_steps(self) -> int:
+        return self.eval_steps if self.sample_every is None else self.sample_every
+
+    @property
+    def checkpoint_steps(self) -> int:
+        return max(1, self.steps // 10) if self.checkpoint_every is None else self.checkpoint_every
+
+    def to_json(self) -> dict[str, Any]:
+        """Every field, for a file."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> TrainConfig:
+        """The config of `to_json`; unknown fields are refused."""
+        config: TrainConfig = from_mapping(cls, fields, "the run's config")
+        return config
+
+
+def check_device_name(name: str) -> None:
+    """Raises unless it is the name of a device, of this machine or another."""
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name, re.ASCII):
+        raise ConfigError(
+            f"device must be auto, cpu, cuda, cuda:N or mps, got {name!r}",
+            "auto takes a GPU if there is one",
+        )

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..tokenizer import Tokenizer
+from . import fast
 from .config import ModelConfig
 from .data import Windows, open_tokens
 from .generate import generate_text
@@ -68,7 +69,7 @@ def run_model(
         checkpoint_every=max(1, steps // 2),
         tensorboard=False,
         progress=progress,
-        preset="tiny",
+        model="tiny",
         **SHAPE,
         **TRAINING,
     )
@@ -82,7 +83,7 @@ def run_model(
 def _steps_within(seconds: float, tokens: Path, vocab_size: int) -> int:
     """How many steps take about so long here, by trying three."""
     config = ModelConfig(vocab_size=vocab_size, **SHAPE)
-    model = TransformerLM(config).use_kernels("fused")
+    model = fast.attach(TransformerLM(config))
     windows = Windows(open_tokens(tokens), config.context_length)
     took = []
     for step in range(3):

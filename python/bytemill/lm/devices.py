@@ -13,12 +13,10 @@ import torch
 
 from .._numbers import resident_memory
 from ..errors import ConfigError
-from .config import ModelConfig
-from .layers import Kernels
+from . import fast, naive
+from .config import Kernels, ModelConfig, TrainConfig, check_device_name
 from .model import TransformerLM
 from .plan import costs
-from .plan.costs import can_fuse
-from .settings import TrainConfig, check_device_name
 
 __all__ = ["Plan", "choose", "find_device", "free_memory", "matmul_rate", "peak_memory"]
 
@@ -51,6 +49,12 @@ class Plan:
             "kernels": self.kernels,
             "compile": self.compile,
         }
+
+    def attach(self, model: TransformerLM) -> TransformerLM:
+        """Makes a model compute this way, and returns it."""
+        if self.kernels == "plain":
+            return naive.attach(model)
+        return fast.attach(model, blocks=self.kernels == "fused" and self.compile == "off")
 
     def autocast(self) -> Any:
         """The context that products are made in."""
@@ -157,36 +161,10 @@ def _kernels(
 ) -> tuple[Kernels, str]:
     if train.kernels != "auto":
         return train.kernels, "as requested"
-    if device.type != "cpu" or dtype != torch.float32:
-        return "torch", "torch's own kernels are the best here"
-    if not can_fuse(model):
-        return "torch", "the fused sublayers do not know this kind of model"
-    problem = _try_fused()
-    if problem is not None:
-        return "torch", f"the fused sublayers fail here ({problem})"
+    reason = fast.why_not(model, device, dtype)
+    if reason is not None:
+        return "torch", reason
     return "fused", "whole sublayers at a time: less memory, fewer passes over it"
-
-
-def _try_fused() -> str | None:
-    """Why the fused sublayers cannot be used with this torch; None if they can."""
-    state = torch.random.get_rng_state()
-    try:
-        config = ModelConfig(64, 16, 32, 1, 2, d_ff=64)
-        model = TransformerLM(config)
-        ids = torch.arange(16).reshape(1, -1)
-        found = []
-        ways: tuple[Kernels, ...] = ("torch", "fused")
-        for kernels in ways:
-            model.zero_grad()
-            loss = model.use_kernels(kernels).loss(ids, ids)
-            torch.autograd.backward(loss)
-            found.append((loss.detach(), model.embedding.weight.grad))
-        close = all(torch.allclose(a, b, 1e-3, 1e-5) for a, b in zip(*found))
-        return None if close else "another result"
-    except (RuntimeError, AttributeError, TypeError) as error:
-        return type(error).__name__
-    finally:
-        torch.random.set_rng_state(state)
 
 
 def _compile(

@@ -1,24 +1,55 @@
-"""How good a model is on tokens that it was not trained on."""
+"""How well a model predicts tokens that it was not trained on.
+
+While training, on windows that are always the same (`Evaluator`); afterwards, each token once,
+with as much context as requested (`evaluate`):
+
+ids      0 1 2 3 4 5 6 7 8 9     context 4, stride 2
+window   0 1 2 3 → 1 2 3 4       the first scores all that it predicts,
+             2 3 4 5 → 5 6       the others only what is new
+                 4 5 6 7 → 7 8
+                   5 6 7 8 → 9   the last has a whole context too
+"""
 
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from .data import TokenArray, fixed_windows, take_windows
+from ..errors import ConfigError, TokensError
+from ..progress import ProgressOption, Report, reporter
+from ..tokenizer import Tokenizer
+from ..tokens.encode import end_of_text
+from . import devices, evaluation_checks
+from .config import TrainConfig
+from .data import (
+    TokenArray,
+    TokenSlice,
+    check_ids,
+    fixed_windows,
+    open_tokens,
+    splits_of,
+    take_windows,
+)
+from .devices import find_device
+from .model import TransformerLM
 from .naive import perplexity
 from .parallel import World
+from .run.directory import load, read_config
 
-if TYPE_CHECKING:
-    from ..tokenizer import Tokenizer
+__all__ = ["Document", "Evaluation", "Evaluator", "Scores", "evaluate", "spans", "token_lengths"]
 
-__all__ = ["Evaluation", "Evaluator", "token_lengths"]
+# Rows whose logits are made at a time.
+ROWS = 1024
 
 
 @dataclass(frozen=True)
@@ -28,9 +59,9 @@ class Evaluation:
     Attributes:
         loss: mean cross-entropy of a token, in nats.
         perplexity: exp of that.
-        bits_per_byte: bits to tell the text, per byte of it; comparable across tokenizers. None
+        bits_per_byte: bits that encode the text, per byte of it; comparable across tokenizers. None
             without a tokenizer.
-        n_tokens: how many tokens were foretold.
+        n_tokens: how many tokens were predicted.
     """
 
     loss: float
@@ -96,3 +127,281 @@ class Evaluator:
         loss = nats / self.n_tokens
         bits = None if not self.n_bytes else nats / math.log(2) / self.n_bytes
         return Evaluation(loss, perplexity(loss), bits, self.n_tokens)
+
+
+# --- after training -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Document:
+    """The measures of a document.
+
+    Attributes:
+        number: its place among the documents, from 0.
+        evaluation: of this document alone.
+        n_bytes: of the text that was predicted; None without a tokenizer.
+    """
+
+    number: int
+    evaluation: Evaluation
+    n_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What an evaluation came to.
+
+    Attributes:
+        evaluation: of all tokens together.
+        tokens: which tokens these were.
+        context_length: the most context that a token had.
+        stride: tokens that a window scores.
+        documents: one by one, if asked for.
+        warnings: what looks like a mistake, in words.
+    """
+
+    evaluation: Evaluation
+    tokens: str
+    context_length: int
+    stride: int
+    documents: list[Document] | None
+    warnings: list[str]
+
+
+def evaluate(
+    run: str | os.PathLike[str],
+    tokens: str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    step: str | int = "best",
+    stride: int | None = None,
+    per_document: bool = False,
+    batch_size: int = 16,
+    token_dtype: str = "uint16",
+    device: str | None = None,
+    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+    check: bool = True,
+    progress: ProgressOption = None,
+) -> Scores:
+    """Evaluates the model of a run on tokens.
+
+    Args:
+        run: its directory.
+        tokens: a directory of tokens, a `.npy`, or raw ids.
+        split: of a directory with several; None for `val` if there is one. Of the very tokens
+            that the run was trained on, None means what the run held out, and `"all"` all.
+        step: which checkpoint: `"best"`, `"last"`, or a number.
+        stride: tokens that a window scores; the fewer, the more context each has, and the longer
+            it takes. None for half the context.
+        per_document: each document by itself, behind nothing but an end-of-text.
+        batch_size: windows at a time.
+        token_dtype: of raw ids.
+        device: where to compute: `cpu`, `cuda`, `cuda:1`, `mps`; None for a GPU, or the CPU.
+        tokenizer: the one the model was trained with, for a run that has none.
+        check: look for documents that the run was trained on; reads its tokens.
+        progress: None shows it on a terminal, False not.
+    """
+    # In float32, whatever the machine could do: a model's figures are the same everywhere.
+    train = TrainConfig(device=device or "auto", dtype="float32")
+    find_device(train.device)
+    model, tokenizer = load(run, step=step, tokenizer=tokenizer)
+    config = model.config
+    stride = max(1, config.context_length // 2) if stride is None else stride
+    if not 1 <= stride <= config.context_length:
+        raise ConfigError(
+            f"stride={stride} cannot be", f"use 1 to {config.context_length}, the model's context"
+        )
+    if batch_size < 1:
+        raise ConfigError(f"batch_size={batch_size} cannot be", "use 1 or more")
+    facts = read_config(Path(run))
+    ids, name = _chosen(facts, Path(tokens), split, token_dtype)
+    evaluation_checks.check_tokenizer(facts, tokenizer, ids, str(tokens))
+    plan = devices.choose(config, train)
+    plan.attach(model.to(plan.device))
+    lengths = None if tokenizer is None else token_lengths(tokenizer, config.vocab_size)
+    end = _end_id(tokenizer)
+    scorer = _Scorer(model, plan, lengths, stride, batch_size)
+    with reporter(progress) as report:
+        if per_document:
+            ends = evaluation_checks.document_ends(ids, end)
+            parts = scorer.documents(ids, ends, end, report)
+        else:
+            parts = scorer.whole(ids, report)
+        overlap = evaluation_checks.overlap(facts, ids, end, tokenizer, report) if check else None
+    total = sum(parts, _Sums())
+    if total.n_tokens == 0:
+        raise TokensError(f"{tokens}: too few tokens to predict any", "at least two are needed")
+    found = total.evaluation(lengths is not None)
+    return Scores(
+        evaluation=found,
+        tokens=name,
+        context_length=config.context_length,
+        stride=stride,
+        documents=[
+            Document(n, part.evaluation(lengths is not None), part.n_bytes if tokenizer else None)
+            for n, part in enumerate(parts)
+            if part.n_tokens
+        ]
+        if per_document
+        else None,
+        warnings=evaluation_checks.of_loss(found.loss, config.vocab_size) + (overlap or []),
+    )
+
+
+def spans(n_ids: int, context_length: int, stride: int) -> Iterator[tuple[int, int, int]]:
+    """Windows over `n_ids`: (where it begins, the first id that it scores, where it ends).
+
+    >>> list(spans(10, 4, 2))
+    [(0, 1, 5), (2, 5, 7), (4, 7, 9), (5, 9, 10)]
+    """
+    first, end = 1, min(context_length + 1, n_ids)
+    while first < n_ids:
+        yield max(0, end - 1 - context_length), first, end
+        first, end = end, min(end + stride, n_ids)
+
+
+def _chosen(
+    facts: dict[str, Any], place: Path, split: str | None, dtype: str
+) -> tuple[TokenArray, str]:
+    """The tokens that are meant, and words for them."""
+    names = splits_of(place) if place.is_dir() else []
+    if split is None and "val" in names:
+        split = "val"
+    if split not in (None, "all") or len(names) > 1:
+        return open_tokens(place, split, dtype), f"{place}, split {split}"
+    found: Any = open_tokens(place, None, dtype)
+    trained = facts.get("tokens", {})
+    held_out = int(trained.get("held_out") or 0)
+    same = os.path.abspath(place) == trained.get("path") and trained.get("val") is None
+    if same and split is None and held_out and len(found) == trained["tokens"] + held_out:
+        part = TokenSlice(found, trained["tokens"], len(found))
+        return part, f"{place}, the last {held_out:,} tokens, which the run held out"
+    return found, str(place)
+
+
+def _end_id(tokenizer: Tokenizer | None) -> int | None:
+    if tokenizer is None:
+        return None
+    end = end_of_text(tokenizer, None, append_eot=False)
+    return None if end is None else tokenizer.special_tokens[end]
+
+
+# --- scoring -------------------------------------------------------------------------------------
+
+
+class _Sums(NamedTuple):
+    nats: float = 0.0
+    n_tokens: int = 0
+    n_bytes: int = 0
+
+    def __add__(self, other: Any) -> _Sums:
+        return _Sums(*(a + b for a, b in zip(self, other)))
+
+    def evaluation(self, with_bytes: bool) -> Evaluation:
+        loss = self.nats / self.n_tokens
+        bits = self.nats / math.log(2) / self.n_bytes if with_bytes and self.n_bytes else None
+        return Evaluation(loss, perplexity(loss), bits, self.n_tokens)
+
+
+class _Window(NamedTuple):
+    owner: int
+    start: int  # of its ids in all of them
+    ids: npt.NDArray[np.int64]
+    n_scored: int
+
+
+class _Scorer:
+    """Puts windows into batches, and adds up what each owner of windows gets."""
+
+    def __init__(
+        self,
+        model: TransformerLM,
+        plan: devices.Plan,
+        lengths: npt.NDArray[np.int64] | None,
+        stride: int,
+        batch_size: int,
+    ) -> None:
+        self.model, self.plan, self.lengths = model, plan, lengths
+        self.stride, self.batch_size = stride, batch_size
+
+    def whole(self, ids: TokenArray, report: Report) -> list[_Sums]:
+        windows = (
+            _Window(0, start, np.asarray(ids[start:end]).astype(np.int64), end - first)
+            for start, first, end in self._spans(len(ids))
+        )
+        return self._scored(windows, 1, len(ids) - 1, report)
+
+    def documents(
+        self, ids: TokenArray, ends: npt.NDArray[np.int64], end_id: int | None, report: Report
+    ) -> list[_Sums]:
+        def windows() -> Iterator[_Window]:
+            begin = 0
+            for owner, end in enumerate(ends.tolist()):
+                document, at = np.asarray(ids[begin:end]).astype(np.int64), begin
+                begin = end
+                if end_id is not None:
+                    document, at = np.concatenate([[end_id], document]), at - 1
+                for start, first, stop in self._spans(len(document)):
+                    yield _Window(owner, at + start, document[start:stop], stop - first)
+
+        return self._scored(windows(), len(ends), len(ids), report)
+
+    def _spans(self, n_ids: int) -> Iterator[tuple[int, int, int]]:
+        return spans(n_ids, self.model.config.context_length, self.stride)
+
+    def _scored(
+        self, windows: Iterator[_Window], n_owners: int, total: int, report: Report
+    ) -> list[_Sums]:
+        sums = [_Sums()] * n_owners
+        done = 0
+        batch: list[_Window] = []
+        for window in windows:
+            batch.append(window)
+            if len(batch) == self.batch_size:
+                done += self._score(batch, sums)
+                report("evaluate", done, total)
+                batch = []
+        if batch:
+            done += self._score(batch, sums)
+            report("evaluate", done, total)
+        return sums
+
+    def _score(self, batch: list[_Window], sums: list[_Sums]) -> int:
+        """Adds the scores of a batch to those of its owners; how many tokens it scored."""
+        # Shorter windows are filled up behind: nothing before looks there.
+        width = max(len(window.ids) for window in batch)
+        ids = np.zeros((len(batch), width), np.int64)
+        scored = np.zeros((len(batch), width - 1), bool)
+        for row, window in enumerate(batch):
+            n = len(window.ids)
+            ids[row, :n] = window.ids
+            scored[row, n - 1 - window.n_scored : n - 1] = True
+        starts = np.array([window.start for window in batch])
+        check_ids(ids, starts, self.model.config.vocab_size)
+        nats = self._nats(torch.from_numpy(ids).to(self.plan.device), torch.from_numpy(scored))
+        targets = ids[:, 1:][scored]
+        n_bytes = np.zeros(len(targets)) if self.lengths is None else self.lengths[targets]
+        places = np.cumsum([0, *(window.n_scored for window in batch)])
+        for window, start, stop in zip(batch, places, places[1:]):
+            sums[window.owner] += _Sums(
+                float(nats[start:stop].sum()), int(stop - start), int(n_bytes[start:stop].sum())
+            )
+        return len(targets)
+
+    @torch.inference_mode()
+    def _nats(self, ids: torch.Tensor, scored: torch.Tensor) -> npt.NDArray[np.float64]:
+        """The loss of each scored token, in order."""
+        with self.plan.autocast():
+            # Only rows that count go through the head.
+            rows = self.model.hidden(ids[:, :-1])[scored.to(ids.device)]
+            targets = ids[:, 1:][scored.to(ids.device)]
+            parts = [
+                F.cross_entropy(
+                    F.linear(rows[i : i + ROWS], self.model.head_weight).float(),
+                    targets[i : i + ROWS],
+                    reduction="none",
+                )
+                for i in range(0, len(rows), ROWS)
+            ]
+        found: npt.NDArray[np.float64] = torch.cat(parts).double().cpu().numpy()
+        return found

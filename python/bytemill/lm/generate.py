@@ -1,28 +1,257 @@
-"""Generation: ids behind ids, and text behind text.
+"""Generation: logits → the next id, ids that continue ids, text that continues text.
 
-When a context is full, its later half is read anew and generation goes on behind it; with a cache
-or without, the ids are the same.
+Sampling applies repetition penalty, temperature, top-k, top-p and min-p, in this order, and draws
+from what is left. Draws depend on the seed and the number of the sample alone, so a sample does not
+depend on how many others are generated beside it. When the context is full, its later half is read
+again and generation continues after it; with a cache or without, the ids are the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import ConfigError
 from ..tokens.encode import end_of_text
-from .fast.decode import DecodeStep, new_step
-from .model import TransformerLM
-from .sampling import Sampler, Sampling
+from .config_checks import check_seed
+from .model import KVCache, LayerCache, TransformerLM
 
 if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
 
-__all__ = ["Piece", "generate_ids", "generate_text", "id_steps", "prompt_ids", "stream_text"]
+__all__ = [
+    "CachedStep",
+    "DecodeStep",
+    "GeneratedText",
+    "Sampler",
+    "Sampling",
+    "generate_ids",
+    "generate_text",
+    "id_steps",
+    "new_step",
+    "prompt_ids",
+    "stream_text",
+]
+
+
+# --- logits → the next id -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How ids are chosen.
+
+    Attributes:
+        temperature: what logits are divided by; 0 takes the likeliest id.
+        top_k: only the k likeliest.
+        top_p: only the likeliest that together have this probability.
+        min_p: only those at least this share of the likeliest's probability.
+        repetition_penalty: above 1, ids that occurred are made less likely.
+        seed: of the draws; None for other ones each time.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.seed is not None:
+            check_seed(self.seed)
+        if not self.temperature >= 0:
+            raise ConfigError(f"temperature must be ≥ 0, got {self.temperature}")
+        if self.top_k is not None and self.top_k < 1:
+            raise ConfigError(f"top_k must be ≥ 1, got {self.top_k}", "leave it out for all ids")
+        for name in ("top_p", "min_p"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ConfigError(f"{name} must be between 0 and 1, got {value}")
+        if not self.repetition_penalty > 0:
+            raise ConfigError(
+                f"repetition_penalty must be > 0, got {self.repetition_penalty}", "1 is no penalty"
+            )
+
+
+class Sampler:
+    """Chooses ids for a batch of samples, step after step.
+
+    Args:
+        sampling: how.
+        n_samples: B.
+        max_tokens: how many steps there may be.
+    """
+
+    def __init__(
+        self, sampling: Sampling, n_samples: int, max_tokens: int, device: torch.device
+    ) -> None:
+        self.sampling = sampling
+        self._seen: Tensor | None = None
+        self._number = 0
+        seed = sampling.seed
+        if seed is None:
+            seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
+        # All draws at once: none has to be made, or moved to a device, between two steps.
+        draws = [np.random.default_rng([seed, n]).random(max_tokens) for n in range(n_samples)]
+        self._draws = torch.tensor(np.array(draws), dtype=torch.float32, device=device)
+
+    def observe(self, ids: Tensor, vocab_size: int) -> None:
+        """Ids (B, T) that count as having occurred."""
+        if self.sampling.repetition_penalty == 1.0:
+            return
+        if self._seen is None:
+            self._seen = torch.zeros(
+                len(self._draws), vocab_size, dtype=torch.bool, device=ids.device
+            )
+        self._seen.scatter_(1, ids, True)
+
+    def choose(self, logits: Tensor) -> Tensor:
+        """The next ids, (B,), of logits (B, V)."""
+        sampling = self.sampling
+        logits = logits.float()
+        if self._seen is not None:
+            penalty = sampling.repetition_penalty
+            less = torch.where(logits > 0, logits / penalty, logits * penalty)
+            logits = torch.where(self._seen, less, logits)
+        if sampling.temperature == 0 or sampling.top_k == 1:
+            chosen = logits.argmax(-1)
+        else:
+            chosen = self._draw(logits)
+        self.observe(chosen.unsqueeze(-1), logits.shape[-1])
+        self._number += 1
+        return chosen
+
+    def _draw(self, logits: Tensor) -> Tensor:
+        sampling = self.sampling
+        if sampling.temperature != 1.0:
+            logits = logits / sampling.temperature
+        places = None
+        if sampling.top_k is not None and sampling.top_k < logits.shape[-1]:
+            logits, places = logits.topk(sampling.top_k, sorted=True)
+        shares = torch.softmax(logits, -1)
+        if sampling.top_p is not None and sampling.top_p < 1:
+            if places is None and shares.device.type == "cpu":
+                shares = self._cut_by_value(shares, sampling.top_p)
+            else:
+                if places is None:
+                    shares, places = shares.sort(-1, descending=True)
+                # Kept is what begins before top_p is reached, so at least the likeliest.
+                before = shares.cumsum(-1) - shares
+                shares = shares.masked_fill(before >= max(sampling.top_p, 1e-9), 0.0)
+        if sampling.min_p:
+            shares = shares.masked_fill(
+                shares < sampling.min_p * shares.amax(-1, keepdim=True), 0.0
+            )
+        sums = shares.cumsum(-1)
+        drawn = self._draws[:, self._number, None] * sums[:, -1:]
+        # The first place whose sum exceeds the draw; a share of zero is never that place.
+        index = torch.searchsorted(sums, drawn, right=True)
+        n = shares.shape[-1]
+        # Rounding may push a draw to the very end, past the last place that is left. On a GPU,
+        # asking whether it did takes longer than what follows.
+        if index.device.type != "cpu" or int(index.max()) == n:
+            last = (shares > 0).long().mul_(torch.arange(n, device=shares.device))
+            index = torch.minimum(index, last.amax(-1, keepdim=True))
+        if places is not None:
+            index = places.gather(-1, index)
+        return index.squeeze(-1)
+
+    def _cut_by_value(self, shares: Tensor, top_p: float) -> Tensor:
+        """Without those below the least share that `top_p` needs; of equal ones, all stay.
+
+        Only values are sorted, by numpy, which takes a tenth of the time of torch's sort with
+        places; and row by row, which for a single one is quicker.
+        """
+        kept = torch.empty_like(shares)
+        for row, left in zip(shares.numpy(), kept.numpy()):
+            falling = np.sort(row)[::-1]
+            needed = np.count_nonzero(falling.cumsum() - falling < max(top_p, 1e-9))
+            # Times true or false, which is quicker than a fill by mask.
+            np.multiply(row, row >= falling[needed - 1], out=left)
+        return kept
+
+
+# --- ids → logits of the next -------------------------------------------------------------------
+
+
+class DecodeStep(Protocol):
+    """Reads ids and predicts the next."""
+
+    def read(self, ids: Tensor) -> Tensor:
+        """Forgets all, reads ids (B, T) or, for all samples, (1, T); logits (B, V) of the next."""
+
+    def step(self, ids: Tensor) -> Tensor:
+        """Reads one id of every sample, (B,); logits (B, V) of the next."""
+
+
+class CachedStep:
+    """The model's own forward pass with a cache of keys and values.
+
+    Args:
+        model: the model.
+        n_samples: B.
+        capacity: the most ids that can be read.
+    """
+
+    def __init__(self, model: TransformerLM, n_samples: int, capacity: int) -> None:
+        self.model, self.n_samples = model, n_samples
+        self.cache = model.new_cache(n_samples, capacity)
+
+    def read(self, ids: Tensor) -> Tensor:
+        n_rows, n = ids.shape
+        cache = self.cache if n_rows == self.n_samples else _first_sample(self.cache)
+        cache.set_length(0)
+        hidden = self.model.hidden(ids, cache)
+        if cache is not self.cache:
+            # All samples begin alike: read once, then copied.
+            memory = self.cache.memory
+            memory[:, :, 1:, :, :n] = memory[:, :, :1, :, :n]
+            self.cache.set_length(n)
+        return self.model.logits(hidden[:, -1]).expand(self.n_samples, -1)
+
+    def step(self, ids: Tensor) -> Tensor:
+        hidden = self.model.hidden(ids.unsqueeze(-1), self.cache)
+        return self.model.logits(hidden[:, -1])
+
+
+def _first_sample(cache: KVCache) -> KVCache:
+    """A cache over the memory of the first sample, empty."""
+    view = object.__new__(KVCache)
+    view.memory, view.capacity = cache.memory[:, :, :1], cache.capacity
+    view.layers = [LayerCache(layer.keys[:1], layer.values[:1]) for layer in cache.layers]
+    return view
+
+
+class _UncachedStep:
+    """Reads everything again for each id: slow, and simple enough to check the others against."""
+
+    def __init__(self, model: TransformerLM, n_samples: int, capacity: int) -> None:
+        self.model, self.n_samples = model, n_samples
+        self.ids = torch.empty(n_samples, 0, dtype=torch.long)
+
+    def read(self, ids: Tensor) -> Tensor:
+        self.ids = ids.expand(self.n_samples, -1)
+        return self.model(self.ids)[:, -1]  # type: ignore[no-any-return]
+
+    def step(self, ids: Tensor) -> Tensor:
+        return self.read(torch.cat((self.ids, ids.unsqueeze(-1)), -1))
+
+
+def new_step(model: TransformerLM, n_samples: int, capacity: int) -> DecodeStep:
+    """The fastest step for this model."""
+    from .fast.decode import NativeStep, can_run  # which needs this module
+
+    made = NativeStep if can_run(model) else CachedStep
+    return made(model, n_samples, capacity)
+
+
+# --- ids that continue ids ----------------------------------------------------------------------
 
 
 def generate_ids(
@@ -35,7 +264,7 @@ def generate_ids(
     use_cache: bool = True,
     **sampling: Any,
 ) -> list[list[int]]:
-    """Goes on behind `ids`; gives the new ids of each sample.
+    """Continues `ids`; returns the new ids of each sample.
 
     Args:
         model: the model.
@@ -43,7 +272,7 @@ def generate_ids(
         max_tokens: the most ids of a sample.
         n_samples: how many samples, made side by side.
         stop_ids: a sample ends before any of these.
-        use_cache: False reads everything anew for each id, to check against.
+        use_cache: False reads everything again for each id, to check against.
         sampling: the fields of [`Sampling`][bytemill.lm.Sampling]: `temperature`, `top_k`,
             `top_p`, `min_p`, `repetition_penalty`, `seed`.
     """
@@ -80,7 +309,7 @@ def id_steps(
     history[:, :n_read] = prompt
     sampler = Sampler(sampling, n_samples, max_tokens, model.device)
     sampler.observe(history[:, :n_read], model.config.vocab_size)
-    make = new_step if use_cache else _Rereading
+    make = new_step if use_cache else _UncachedStep
     with torch.inference_mode():
         step: DecodeStep = make(model, n_samples, min(context, n_read + max_tokens))
         logits = step.read(prompt.unsqueeze(0))
@@ -101,10 +330,10 @@ def id_steps(
 def _check_prompt(model: TransformerLM, prompt: Tensor, max_tokens: int, n_samples: int) -> None:
     for name, value in (("max_tokens", max_tokens), ("n_samples", n_samples)):
         if value < 1:
-            raise ConfigError(f"{name}={value} cannot be", "use 1 or more")
+            raise ConfigError(f"{name} must be ≥ 1, got {value}")
     config = model.config
     if len(prompt) == 0:
-        raise ConfigError("the prompt is empty", "begin with some text")
+        raise ConfigError("the prompt is empty", "give some text")
     if len(prompt) > config.context_length:
         raise ConfigError(
             f"the prompt has {len(prompt)} tokens, and the model reads {config.context_length}",
@@ -119,26 +348,11 @@ def _check_prompt(model: TransformerLM, prompt: Tensor, max_tokens: int, n_sampl
         )
 
 
-class _Rereading:
-    """The step without a cache: what is slow and surely right."""
-
-    def __init__(self, model: TransformerLM, n_samples: int, capacity: int) -> None:
-        self.model, self.n_samples = model, n_samples
-        self.ids = torch.empty(n_samples, 0, dtype=torch.long)
-
-    def read(self, ids: Tensor) -> Tensor:
-        self.ids = ids.expand(self.n_samples, -1)
-        return self.model(self.ids)[:, -1]  # type: ignore[no-any-return]
-
-    def step(self, ids: Tensor) -> Tensor:
-        return self.read(torch.cat((self.ids, ids.unsqueeze(-1)), -1))
-
-
-# --- text --------------------------------------------------------------------------------------
+# --- text that continues text -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Piece:
+class GeneratedText:
     """Some text of a sample.
 
     Attributes:
@@ -154,13 +368,13 @@ class Piece:
 
 
 def prompt_ids(tokenizer: Tokenizer, prompt: str, special: Any = "none") -> list[int]:
-    """The ids of a prompt; of an empty one, the end-of-text, behind which a text begins."""
+    """The ids of a prompt; of an empty one, the end-of-text, after which a text begins."""
     ids = tokenizer.encode(prompt, special)
     if not ids:
         end = end_of_text(tokenizer, None, append_eot=False)
         if end is None:
             raise ConfigError(
-                "the prompt is empty, and the tokenizer has no end-of-text to begin behind",
+                "the prompt is empty, and the tokenizer has no end-of-text to begin with",
                 "begin with some text",
             )
         ids = [tokenizer.special_tokens[end]]
@@ -178,13 +392,13 @@ def stream_text(
     special: Any = "none",
     use_cache: bool = True,
     **sampling: Any,
-) -> Iterator[Piece]:
-    """Text behind a prompt, as it comes. Samples end at the end-of-text.
+) -> Iterator[GeneratedText]:
+    """Continues a prompt, and yields text as it is generated. Samples end at the end-of-text.
 
     Args:
         model: the model.
         tokenizer: its tokenizer.
-        prompt: the text to go on from; if empty, a new text begins.
+        prompt: the text to continue; if empty, a new text begins.
         max_tokens: the most tokens of a sample.
         n_samples: how many samples, made side by side.
         stop: a sample ends before any of these texts.
@@ -193,7 +407,7 @@ def stream_text(
         sampling: the fields of [`Sampling`][bytemill.lm.Sampling].
     """
     if any(not text for text in stop):
-        raise ConfigError("an empty stop string would stop before it begins", "leave it out")
+        raise ConfigError("stop strings must not be empty", "leave it out")
     end = end_of_text(tokenizer, None, append_eot=False)
     end_id = None if end is None else tokenizer.special_tokens[end]
     texts = [_Text(tokenizer, tuple(stop)) for _ in range(n_samples)]
@@ -209,19 +423,19 @@ def stream_text(
     for new in steps:
         for number in list(open_):
             if new[number] == end_id:
-                yield Piece(number, texts[number].finish(), "end")
+                yield GeneratedText(number, texts[number].finish(), "end")
                 open_.remove(number)
                 continue
             text, stopped = texts[number].push(new[number])
             if stopped:
                 open_.remove(number)
-                yield Piece(number, text, "stop")
+                yield GeneratedText(number, text, "stop")
             elif text:
-                yield Piece(number, text)
+                yield GeneratedText(number, text)
         if not open_:
             return
     for number in open_:
-        yield Piece(number, texts[number].finish(), "length")
+        yield GeneratedText(number, texts[number].finish(), "length")
 
 
 def generate_text(

@@ -1,14 +1,15 @@
-"""The language model: ids → logits, or the loss.
+"""The model: ids → logits. One forward pass, from top to bottom, with torch's kernels.
 
     ids ─► embedding ─► blocks (attention, feed-forward) ─► norm ─► head ─► logits
 
-Every block adds to the residual stream. There are three ways to compute it, chosen with
-`use_kernels`, that give the same numbers up to rounding: `"plain"` is the mathematics, `"torch"`
-calls torch's kernels (and is what the compiler gets), `"fused"` runs whole sublayers on a CPU.
+Shapes in comments: B sequences, T ids each, V ids in the vocabulary; any leading dimensions will do
+for B. The same mathematics without torch's kernels is in `naive`, and what is faster on CPUs in
+`fast`, which attaches itself to a model from outside.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -17,32 +18,339 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from . import naive
-from .cache import KVCache, LayerCache
-from .config import ModelConfig
-from .fast import fused
-from .fast.head import linear_cross_entropy
-from .layers import (
-    CausalSelfAttention,
-    Device,
-    Embedding,
-    Kernels,
-    Linear,
-    RMSNorm,
-    RotaryEmbedding,
-    SwiGLU,
-    feed_forward,
-)
-from .plan.costs import can_fuse
+from .config import ModelConfig, default_d_ff
 
-__all__ = ["TransformerBlock", "TransformerLM"]
+__all__ = [
+    "CausalSelfAttention",
+    "Embedding",
+    "KVCache",
+    "LayerCache",
+    "Linear",
+    "RMSNorm",
+    "RotaryEmbedding",
+    "SiLUFeedForward",
+    "SwiGLU",
+    "TransformerBlock",
+    "TransformerLM",
+    "causal_mask",
+]
+
+Device = torch.device | str | None
+
+
+def truncated_normal_(weight: Tensor, std: float) -> Tensor:
+    """Fills with a normal distribution that is cut off at three standard deviations."""
+    return nn.init.trunc_normal_(weight, 0.0, std, -3 * std, 3 * std)
+
+
+# --- layers -------------------------------------------------------------------------------------
+
+
+class Linear(nn.Module):
+    """y = x Wᵀ, without a bias. The weight is (out, in)."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = nn.Parameter(
+            torch.empty(out_features, in_features, device=device, dtype=dtype)
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws the weight anew: variance 2 / (in + out)."""
+        truncated_normal_(self.weight, math.sqrt(2 / (self.in_features + self.out_features)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight)
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.out_features}"
+
+
+class Embedding(nn.Module):
+    """The row of each id. The weight is (V, d_model)."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+        std: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.std = std
+        self.weight = nn.Parameter(
+            torch.empty(num_embeddings, embedding_dim, device=device, dtype=dtype)
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws the weight anew."""
+        truncated_normal_(self.weight, self.std)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return F.embedding(ids, self.weight)
+
+    def extra_repr(self) -> str:
+        return ", ".join(map(str, self.weight.shape))
+
+
+class RMSNorm(nn.Module):
+    """x over its root mean square, times a weight; computed in float32."""
+
+    def __init__(
+        self,
+        d_model: int,
+        eps: float = 1e-5,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(d_model, device=device, dtype=dtype))
+
+    def reset_parameters(self) -> None:
+        nn.init.ones_(self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dtype == self.weight.dtype:
+            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        y = F.rms_norm(x.float(), self.weight.shape, self.weight.float(), self.eps)
+        return y.to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[0]}, eps={self.eps}"
+
+
+class SwiGLU(nn.Module):
+    """W2 (silu(W1 x) · W3 x)."""
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        d_ff = default_d_ff(d_model) if d_ff is None else d_ff
+        self.w1 = Linear(d_model, d_ff, device, dtype)
+        self.w2 = Linear(d_ff, d_model, device, dtype)
+        self.w3 = Linear(d_model, d_ff, device, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w2(F.silu(self.w1(x)) * self.w3(x))  # type: ignore[no-any-return]
+
+
+class SiLUFeedForward(nn.Module):
+    """W2 silu(W1 x): the feed-forward layer without a gate, for comparison."""
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        d_ff = default_d_ff(d_model, "silu") if d_ff is None else d_ff
+        self.w1 = Linear(d_model, d_ff, device, dtype)
+        self.w2 = Linear(d_ff, d_model, device, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w2(F.silu(self.w1(x)))  # type: ignore[no-any-return]
+
+
+class RotaryEmbedding(nn.Module):
+    """Rotates pairs (x[2i], x[2i+1]) by the angle position · theta^(-2i/d).
+
+    Args:
+        theta: base of the frequencies.
+        d_k: width of what is rotated.
+        max_seq_len: positions in the tables; later ones are an error.
+    """
+
+    cos: Tensor  # (max_seq_len, d_k / 2)
+    sin: Tensor
+
+    def __init__(self, theta: float, d_k: int, max_seq_len: int, device: Device = None) -> None:
+        super().__init__()
+        if d_k % 2:
+            raise ConfigError(f"d_k must be even, got {d_k}", "rotary embedding rotates pairs")
+        self.theta, self.d_k, self.max_seq_len = theta, d_k, max_seq_len
+        # In float64: at position 10,000 a float32 angle is off in its fourth digit.
+        powers = torch.arange(0, d_k, 2, device=device, dtype=torch.float64) / d_k
+        positions = torch.arange(max_seq_len, device=device, dtype=torch.float64)
+        angles = torch.outer(positions, theta**-powers)
+        # Not saved: they follow from the arguments.
+        self.register_buffer("cos", angles.cos().float(), persistent=False)
+        self.register_buffer("sin", angles.sin().float(), persistent=False)
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """`x` is (…, T, d_k); `positions` (…, T), or 0 … T-1 if None."""
+        if positions is None:
+            self.check_length(x.shape[-2])
+            cos, sin = self.cos[: x.shape[-2]], self.sin[: x.shape[-2]]
+        else:
+            cos, sin = self.cos[positions], self.sin[positions]
+        even, odd = x[..., 0::2], x[..., 1::2]
+        rotated = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
+        return rotated.flatten(-2).to(x.dtype)
+
+    def check_length(self, n_positions: int) -> None:
+        """Raises unless the tables have that many positions."""
+        if n_positions > self.max_seq_len:
+            raise ConfigError(f"{n_positions} positions, but the tables have {self.max_seq_len}")
+
+    def extra_repr(self) -> str:
+        return f"theta={self.theta}, d_k={self.d_k}, max_seq_len={self.max_seq_len}"
+
+
+class CausalSelfAttention(nn.Module):
+    """Each position attends to itself and those before it.
+
+    Args:
+        d_model: width of input and output.
+        num_heads: heads of queries.
+        num_kv_heads: heads of keys and values; each serves num_heads / num_kv_heads of queries.
+        rope: rotates queries and keys; None for no positions.
+        qk_norm: RMSNorm on queries and keys, before they are rotated.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        num_kv_heads: int | None = None,
+        rope: RotaryEmbedding | None = None,
+        qk_norm: bool = False,
+        eps: float = 1e-5,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        self.d_head = d_model // num_heads
+        d_kv = self.num_kv_heads * self.d_head
+        self.rope = rope
+        self.query = Linear(d_model, d_model, device, dtype)
+        self.key = Linear(d_model, d_kv, device, dtype)
+        self.value = Linear(d_model, d_kv, device, dtype)
+        self.output = Linear(d_model, d_model, device, dtype)
+        self.query_norm = RMSNorm(self.d_head, eps, device, dtype) if qk_norm else None
+        self.key_norm = RMSNorm(self.d_head, eps, device, dtype) if qk_norm else None
+
+    def forward(
+        self, x: Tensor, positions: Tensor | None = None, cache: LayerCache | None = None
+    ) -> Tensor:
+        """`x` is (…, T, d_model); with a cache, x follows what the cache holds and is added."""
+        # (…, T, heads · d_head) -> (…, heads, T, d_head)
+        query, key, value = (
+            layer(x).unflatten(-1, (-1, self.d_head)).transpose(-2, -3)
+            for layer in (self.query, self.key, self.value)
+        )
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
+        if self.rope is not None:
+            if positions is not None:
+                positions = positions.unsqueeze(-2)  # the same for all heads
+            query, key = self.rope(query, positions), self.rope(key, positions)
+        if cache is not None:
+            key, value = cache.append(key, value)
+        n_new, n_all = query.shape[-2], key.shape[-2]
+        # `is_causal` counts from the first key, so it fits only where all are new; a single new
+        # query may see every key.
+        mixed = F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=None if n_new in (1, n_all) else causal_mask(n_new, n_all, x.device),
+            is_causal=n_new == n_all and n_new > 1,
+            enable_gqa=self.num_heads > self.num_kv_heads,
+        )
+        return self.output(mixed.transpose(-2, -3).flatten(-2))  # type: ignore[no-any-return]
+
+
+def causal_mask(n_queries: int, n_keys: int, device: Device = None) -> Tensor:
+    """(queries, keys), true where a query may look; the last query sees every key."""
+    mask = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
+    return mask.tril(n_keys - n_queries)
+
+
+# --- the cache of keys and values ---------------------------------------------------------------
+
+
+class LayerCache:
+    """Keys and values of one layer: (B, heads, capacity, d_head) each."""
+
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        self.keys, self.values = keys, values
+        self.length = 0
+
+    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Adds (B, heads, T, d_head) of each; returns all keys and values so far, as views."""
+        end = self.length + key.shape[-2]
+        # No gradient goes through a cache: it is for generation.
+        self.keys[..., self.length : end, :] = key.detach()
+        self.values[..., self.length : end, :] = value.detach()
+        self.length = end
+        return self.keys[..., :end, :], self.values[..., :end, :]
+
+
+class KVCache:
+    """Keys and values of all layers, in memory that is allocated once.
+
+    Args:
+        num_layers: number of layers.
+        batch_size: B; all sequences have the same length.
+        num_heads: heads of keys and values.
+        capacity: the longest sequence.
+        d_head: width of a head.
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        batch_size: int,
+        num_heads: int,
+        capacity: int,
+        d_head: int,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        # One block of memory: a layer's keys, then its values.
+        shape = (num_layers, 2, batch_size, num_heads, capacity, d_head)
+        self.memory = torch.zeros(shape, device=device, dtype=dtype)
+        self.capacity = capacity
+        self.layers = [LayerCache(self.memory[n, 0], self.memory[n, 1]) for n in range(num_layers)]
+
+    @property
+    def length(self) -> int:
+        """Positions read so far."""
+        return self.layers[0].length
+
+    def set_length(self, length: int) -> None:
+        """Forgets all positions from `length` on."""
+        for layer in self.layers:
+            layer.length = length
+
+
+# --- the model ----------------------------------------------------------------------------------
 
 
 class TransformerBlock(nn.Module):
-    """Attention, then feed-forward, each added to what comes in.
+    """x + attention(norm(x)), then x + feed_forward(norm(x)).
 
-    Makes its own positions: row t of the input is position t, or stands behind what the cache
-    holds.
+    Row t of the input is position t, or follows what the cache holds.
     """
 
     def __init__(
@@ -56,7 +364,6 @@ class TransformerBlock(nn.Module):
         self.config = config
         if rope is None and config.positions == "rope":
             rope = RotaryEmbedding(config.rope_theta, config.d_head, config.context_length, device)
-        self.kernels: Kernels = "torch"
         self.attention = CausalSelfAttention(
             config.d_model,
             config.num_heads,
@@ -67,21 +374,15 @@ class TransformerBlock(nn.Module):
             device,
             dtype,
         )
-        self.feed_forward = feed_forward(
-            config.feed_forward, config.d_model, config.d_ff, device, dtype
+        kind = SwiGLU if config.feed_forward == "swiglu" else SiLUFeedForward
+        self.feed_forward: SwiGLU | SiLUFeedForward = kind(
+            config.d_model, config.d_ff, device, dtype
         )
-        with_norm = config.norm != "none"
-        self.attention_norm: nn.Module = (
-            RMSNorm(config.d_model, config.norm_eps, device, dtype) if with_norm else nn.Identity()
-        )
-        self.feed_forward_norm: nn.Module = (
-            RMSNorm(config.d_model, config.norm_eps, device, dtype) if with_norm else nn.Identity()
-        )
+        self.attention_norm = _norm(config, config.norm != "none", device, dtype)
+        self.feed_forward_norm = _norm(config, config.norm != "none", device, dtype)
 
     def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:
         """`x` is (…, T, d_model)."""
-        if cache is None and self._can_fuse(x):
-            return self._fused(x)
         positions = None
         if cache is not None:
             positions = torch.arange(cache.length, cache.length + x.shape[-2], device=x.device)
@@ -91,52 +392,11 @@ class TransformerBlock(nn.Module):
         x = x + self.attention(self.attention_norm(x), positions, cache)
         return x + self.feed_forward(self.feed_forward_norm(x))  # type: ignore[no-any-return]
 
-    def _can_fuse(self, x: Tensor) -> bool:
-        return self.kernels == "fused" and x.dim() == 3 and is_plain(x) and can_fuse(self.config)
 
-    def _fused(self, x: Tensor) -> Tensor:
-        attention, inner = self.attention, self.feed_forward
-        assert isinstance(inner, SwiGLU)
-        x = fused.attention_sublayer(
-            x,
-            norm_weight(self.attention_norm),
-            attention.query.weight,
-            attention.key.weight,
-            attention.value.weight,
-            attention.output.weight,
-            self._rotation(x.shape[1]),
-            attention.d_head,
-            self.config.norm_eps,
-        )
-        return fused.feed_forward_sublayer(
-            x,
-            norm_weight(self.feed_forward_norm),
-            inner.w1.weight,
-            inner.w2.weight,
-            inner.w3.weight,
-            self.config.norm_eps,
-        )
-
-    def _rotation(self, n_tokens: int) -> tuple[Tensor, Tensor] | None:
-        rope = self.attention.rope
-        if rope is None:
-            return None
-        if n_tokens > rope.max_seq_len:
-            raise ConfigError(f"{n_tokens} positions, but only {rope.max_seq_len} are tabled")
-        return rope.cos, rope.sin
-
-
-def norm_weight(norm: nn.Module) -> Tensor:
-    """The weight of a norm that is there."""
-    assert isinstance(norm, RMSNorm)
-    return norm.weight
-
-
-def is_plain(x: Tensor) -> bool:
-    """Whether it is float32 on a CPU, and to be computed as such."""
-    return (
-        x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-    )
+def _norm(
+    config: ModelConfig, present: bool, device: Device, dtype: torch.dtype | None
+) -> RMSNorm | nn.Identity:
+    return RMSNorm(config.d_model, config.norm_eps, device, dtype) if present else nn.Identity()
 
 
 class TransformerLM(nn.Module):
@@ -155,7 +415,6 @@ class TransformerLM(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        self.kernels: Kernels = "torch"
         # A tied embedding is the head too, whose logits would start out huge with variance 1.
         std = config.d_model**-0.5 if config.tie_embeddings else 1.0
         self.embedding = Embedding(config.vocab_size, config.d_model, device, dtype, std)
@@ -165,55 +424,55 @@ class TransformerLM(nn.Module):
         self.blocks = nn.ModuleList(
             TransformerBlock(config, rope, device, dtype) for _ in range(config.num_layers)
         )
-        self.final_norm: nn.Module = (
-            RMSNorm(config.d_model, config.norm_eps, device, dtype)
-            if config.norm == "pre"
-            else nn.Identity()
-        )
+        self.final_norm = _norm(config, config.norm == "pre", device, dtype)
         self.head = (
             None
             if config.tie_embeddings
             else Linear(config.d_model, config.vocab_size, device, dtype)
         )
 
-    # --- computing ----------------------------------------------------------------------------
-
     def forward(
         self, ids: Tensor, targets: Tensor | None = None, cache: KVCache | None = None
     ) -> Tensor:
-        """Logits (…, T, V) of ids (…, T); with targets (…, T) the mean cross-entropy instead.
+        """Logits (…, T, V) of ids (…, T); with targets (…, T), the mean cross-entropy instead.
 
-        One entry for both: what wraps a model (DDP, FSDP) sees only calls of the module itself.
+        One entry point for both, because wrappers (DDP, FSDP) see only calls of the module itself.
         """
         x = self.hidden(ids, cache)
-        if targets is None:
-            return F.linear(x, self.head_weight)
-        if self.kernels == "plain":
-            return naive.cross_entropy(F.linear(x, self.head_weight), targets)
-        return linear_cross_entropy(x, self.head_weight, targets)
-
-    def loss(self, ids: Tensor, targets: Tensor) -> Tensor:
-        """The mean cross-entropy of the targets (…, T), each behind its id (…, T)."""
-        return self(ids, targets)  # type: ignore[no-any-return]
+        return self.logits(x) if targets is None else self.loss_of(x, targets)
 
     def hidden(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
-        """What the head sees: (…, T, d_model)."""
-        seen = 0 if cache is None else cache.length
-        if seen + ids.shape[-1] > self.config.context_length:
-            raise ConfigError(
-                f"{seen + ids.shape[-1]} ids, but context_length={self.config.context_length}",
-                "cut the text, or train with a longer context",
-            )
+        """The input of the head: (…, T, d_model)."""
+        self.check_length(ids, cache)
         x: Tensor = self.embedding(ids)
         for number, block in enumerate(self.blocks):
             x = block(x) if cache is None else block(x, cache.layers[number])
-        if self.kernels == "fused" and self.config.norm == "pre" and cache is None and is_plain(x):
-            return fused.normed(x, norm_weight(self.final_norm), self.config.norm_eps)
         return self.final_norm(x)  # type: ignore[no-any-return]
+
+    def logits(self, x: Tensor) -> Tensor:
+        """(…, V) of (…, d_model)."""
+        return F.linear(x, self.head_weight)
+
+    def loss_of(self, x: Tensor, targets: Tensor) -> Tensor:
+        """The mean cross-entropy of targets (…), predicted from (…, d_model)."""
+        return F.cross_entropy(self.logits(x).flatten(0, -2), targets.flatten())
+
+    def loss(self, ids: Tensor, targets: Tensor) -> Tensor:
+        """The mean cross-entropy of targets (…, T), each the id that follows in `ids` (…, T)."""
+        return self(ids, targets)  # type: ignore[no-any-return]
+
+    def check_length(self, ids: Tensor, cache: KVCache | None) -> None:
+        """Raises unless ids (…, T), after what the cache holds, fit into the context."""
+        n = ids.shape[-1] + (0 if cache is None else cache.length)
+        if n > self.config.context_length:
+            raise ConfigError(
+                f"{n} ids, but context_length={self.config.context_length}",
+                "shorten the text, or train with a longer context",
+            )
 
     @property
     def layers(self) -> list[TransformerBlock]:
-        """The blocks; `blocks` is torch's list of them, which forgets what they are."""
+        """The blocks, with their type, which torch's list of modules does not keep."""
         return [cast(TransformerBlock, block) for block in self.blocks]
 
     @property
@@ -221,19 +480,10 @@ class TransformerLM(nn.Module):
         """(V, d_model)."""
         return self.embedding.weight if self.head is None else self.head.weight
 
-    def use_kernels(self, kernels: Kernels) -> TransformerLM:
-        """Chooses how to compute: `"plain"`, `"torch"` or `"fused"`; gives the model back."""
-        for module in self.modules():
-            if hasattr(module, "kernels"):
-                setattr(module, "kernels", kernels)  # noqa: B010 - which modules have it varies
-        return self
-
-    # --- generating ---------------------------------------------------------------------------
-
     def generate(
         self, ids: Sequence[int] | Tensor, max_tokens: int = 256, **options: Any
     ) -> list[list[int]]:
-        """Goes on behind `ids`; see [`generate_ids`][bytemill.lm.generate.generate_ids]."""
+        """Continues `ids`; see [`generate_ids`][bytemill.lm.generate.generate_ids]."""
         from .generate import generate_ids
 
         return generate_ids(self, ids, max_tokens, **options)
@@ -253,10 +503,8 @@ class TransformerLM(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
         return self.embedding.weight.device
 
     @property
     def n_parameters(self) -> int:
-        """How many numbers are learnt."""
         return sum(parameter.numel() for parameter in self.parameters())

@@ -1,7 +1,7 @@
-"""Optimizers: SGD and AdamW as the books write them, Muon, and what a run uses of them.
+"""Optimizers and the learning rate.
 
-The plain ones are for reading and for tests; a run takes torch's fused AdamW, which goes over
-memory once and gives the same numbers.
+A run uses torch's fused AdamW, which passes over memory once; `naive.AdamW` spells it out.
+The learning rate is a function of the step alone, so that a resumed run needs no state for it.
 """
 
 from __future__ import annotations
@@ -16,94 +16,27 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..errors import ConfigError
-from .sharding import like, whole
+from .naive import SGD, loss_of_closure
+from .parallel import like, whole
 
 __all__ = [
-    "SGD",
-    "AdamW",
     "Muon",
     "OptimizerName",
     "Optimizers",
+    "Schedule",
     "clip_gradients",
+    "constant_schedule",
+    "cosine_schedule",
+    "learning_rate",
     "make_optimizers",
     "weight_decay_groups",
+    "wsd_schedule",
 ]
 
 Parameters = Iterable[Any]
 Closure = Callable[[], float]
 OptimizerName = Literal["adamw", "muon", "sgd"]
-
-
-class SGD(Optimizer):
-    """p ← p - lr / √(t + 1) · gradient, as the course's exercise has it.
-
-    `decay=False` keeps the rate as it is, which is textbook gradient descent.
-    """
-
-    def __init__(self, params: Parameters, lr: float = 1e-3, decay: bool = True) -> None:
-        if lr < 0:
-            raise ConfigError(f"lr={lr} cannot be", "use a learning rate of 0 or more")
-        super().__init__(params, {"lr": lr, "decay": decay})
-
-    @torch.no_grad()
-    def step(self, closure: Closure | None = None) -> float | None:  # type: ignore[override]
-        """Updates every parameter that has a gradient."""
-        loss = _loss_of(closure)
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                t = self.state[p].get("t", 0)
-                rate = group["lr"] / math.sqrt(t + 1) if group["decay"] else group["lr"]
-                p -= rate * p.grad
-                self.state[p]["t"] = t + 1
-        return loss
-
-
-class AdamW(Optimizer):
-    """Adam with weight decay apart from the gradient."""
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.01,
-    ) -> None:
-        for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
-            if value < 0:
-                raise ConfigError(f"{name}={value} cannot be", "use 0 or more")
-        for beta in betas:
-            if not 0 <= beta < 1:
-                raise ConfigError(f"betas={betas} cannot be", "each must be at least 0, below 1")
-        super().__init__(
-            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        )
-
-    @torch.no_grad()
-    def step(self, closure: Closure | None = None) -> float | None:  # type: ignore[override]
-        """Updates every parameter that has a gradient."""
-        loss = _loss_of(closure)
-        for group in self.param_groups:
-            lr, (beta1, beta2) = group["lr"], group["betas"]
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                state = self.state[p]
-                if not state:
-                    state["step"] = torch.tensor(0.0)
-                    state["exp_avg"] = torch.zeros_like(p)
-                    state["exp_avg_sq"] = torch.zeros_like(p)
-                m, v = state["exp_avg"], state["exp_avg_sq"]
-                state["step"] += 1
-                t = state["step"].item()
-                p *= 1 - lr * group["weight_decay"]
-                m.copy_(beta1 * m + (1 - beta1) * p.grad)
-                v.copy_(beta2 * v + (1 - beta2) * p.grad**2)
-                m_hat, v_hat = m / (1 - beta1**t), v / (1 - beta2**t)
-                p -= lr * m_hat / (v_hat.sqrt() + group["eps"])
-        return loss
+Schedule = Literal["cosine", "constant", "wsd"]
 
 
 class Muon(Optimizer):
@@ -142,7 +75,7 @@ class Muon(Optimizer):
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> float | None:  # type: ignore[override]
         """Updates every matrix that has a gradient."""
-        loss = _loss_of(closure)
+        loss = loss_of_closure(closure)
         for group in self.param_groups:
             alike: dict[torch.Size, list[Tensor]] = defaultdict(list)
             for p in group["params"]:
@@ -189,13 +122,6 @@ def orthogonalized(matrices: Tensor, iterations: int = 5) -> Tensor:
         square = x @ x.mT
         x = a * x + (b * square + c * square @ square) @ x
     return x.mT if tall else x
-
-
-def _loss_of(closure: Closure | None) -> float | None:
-    if closure is None:
-        return None
-    with torch.enable_grad():
-        return closure()
 
 
 @torch.no_grad()
@@ -319,3 +245,66 @@ def _own_embedding(model: nn.Module) -> nn.Parameter | None:
     """The embedding, if it is not the head too."""
     weight: Any = getattr(getattr(model, "embedding", None), "weight", None)
     return None if weight is getattr(model, "head_weight", None) else weight
+
+
+# --- the learning rate: steps count from 0, the first update -------------------------------------
+
+
+def cosine_schedule(step: int, max_lr: float, min_lr: float, warmup: int, total: int) -> float:
+    """Up in a straight line over `warmup` steps, down half a cosine until `total`, then flat.
+
+    >>> [cosine_schedule(step, 1.0, 0.0, warmup=2, total=6) for step in (0, 1, 2, 4, 6, 9)]
+    [0.0, 0.5, 1.0, 0.5, 0.0, 0.0]
+    """
+    if step < warmup:
+        return max_lr * step / warmup
+    if step >= total:
+        return min_lr
+    share = (step - warmup) / (total - warmup)
+    return min_lr + 0.5 * (1 + math.cos(math.pi * share)) * (max_lr - min_lr)
+
+
+def constant_schedule(step: int, max_lr: float, warmup: int = 0) -> float:
+    """Up over `warmup` steps, then flat."""
+    return max_lr * step / warmup if step < warmup else max_lr
+
+
+def wsd_schedule(
+    step: int, max_lr: float, min_lr: float, warmup: int, decay: int, total: int
+) -> float:
+    """Warm-up, stable, decay: flat until `decay` steps before `total`, then down in a line.
+
+    >>> [wsd_schedule(step, 1.0, 0.0, warmup=2, decay=4, total=10) for step in (1, 2, 6, 8, 10)]
+    [0.5, 1.0, 1.0, 0.5, 0.0]
+    """
+    if step < warmup:
+        return max_lr * step / warmup
+    if step >= total:
+        return min_lr
+    left = total - step
+    return max_lr if left >= decay else min_lr + (max_lr - min_lr) * left / decay
+
+
+def learning_rate(
+    schedule: Schedule,
+    step: int,
+    *,
+    max_lr: float,
+    min_lr: float,
+    warmup: int,
+    decay: int,
+    total: int,
+) -> float:
+    """The rate of update number `step` of a run.
+
+    A run's first update is not wasted on a rate of zero: the functions are asked at `step + 1`
+    while warming up, and the last update of a run is the one at `total - 1`.
+    """
+    at = step + 1 if step < warmup else step
+    if schedule == "cosine":
+        return cosine_schedule(at, max_lr, min_lr, warmup, total)
+    if schedule == "wsd":
+        return wsd_schedule(at, max_lr, min_lr, warmup, decay, total)
+    if schedule == "constant":
+        return constant_schedule(at, max_lr, warmup)
+    raise ConfigError(f"schedule={schedule!r} is unknown", "known are cosine, constant and wsd")

@@ -22,16 +22,14 @@ import torch
 from .. import __version__
 from .._numbers import duration, size
 from ..errors import BytemillError, CheckpointError, ConfigError, TrainingError
-from . import devices, settings
-from .config import ModelConfig
-from .data import Windows, check_length
-from .devices import Plan
-from .engine import Engine
+from . import devices, presets
+from .config import ModelConfig, TrainConfig
+from .data import Sources, check_length, open_sources
 from .evaluation import Evaluation, Evaluator, token_lengths
 from .generate import generate_text
-from .parallel import World, joined, local_rank, ranks_of_environment
+from .optim import learning_rate
+from .parallel import World, joined, ranks_of_environment
 from .plan import costs
-from .plan.fitting import Prediction, check_memory, warm_up
 from .report import Report, ReportOption, StepReport
 from .run import checkpoint
 from .run.directory import (
@@ -55,10 +53,7 @@ from .run.resuming import (
     start_keys,
     stored_config,
 )
-from .schedule import learning_rate
-from .settings import TrainConfig
-from .sources import Sources, open_sources
-from .watching import Clock, Stop, Watch
+from .trainer import Clock, Setup, Stop, Watch, prepare
 
 if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
@@ -98,7 +93,8 @@ def train(
     tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     val: str | os.PathLike[str] | None = None,
     token_dtype: str = "uint16",
-    preset: str | None = None,
+    model: ModelConfig | str | None = None,
+    train: TrainConfig | None = None,
     config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     start_from: str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -115,21 +111,24 @@ def train(
         tokenizer: of the tokens; None looks in their directory and beside it.
         val: tokens to evaluate on; None for a split of that name, or a share of the tokens.
         token_dtype: of raw ids.
-        preset: a shape by name; see `bytemill.lm.settings.PRESETS`.
-        config: a TOML file, or its keys.
+        model: what the model is: a config, or the name of a preset (`bytemill.lm.PRESETS`), whose
+            vocabulary is that of the tokens. None for the preset `laptop`.
+        train: how it is trained; None for what the preset says.
+        config: a TOML file, or its keys; they override the preset, not `model` and `train`.
         start_from: a run with whose weights and shape to begin (fine-tuning); None to draw weights.
         resume: resume the run in `out`, if there is one.
         overwrite: replace the run in `out`.
         force: train even if the run is predicted not to fit into memory.
         progress: None shows it on stderr; False not; a function gets each `StepReport`.
-        options: fields of `ModelConfig` and `TrainConfig`, over preset and config.
+        options: single fields of `ModelConfig` and `TrainConfig`, which override all of these.
     """
     if resume and overwrite:
         raise ConfigError("resume=True contradicts overwrite=True", "give one of them")
-    run = Path(out)
+    run, preset = Path(out), model if isinstance(model, str) else None
+    options = presets.given(model, train) | options
     rank, n_ranks = ranks_of_environment()
     report = Report(progress if rank == 0 else False)
-    file = settings.read_toml(config) if isinstance(config, (str, os.PathLike)) else config
+    file = presets.read_toml(config) if isinstance(config, (str, os.PathLike)) else config
     if rank == 0:
         # Of several ranks, none may give up before all have met: the others would wait for it.
         with nullcontext() if n_ranks == 1 else suppress(CheckpointError):
@@ -139,7 +138,7 @@ def train(
     if stored is not None:
         keys = resumed_keys(stored, preset, dict(file or {}) | options)
     else:
-        keys = settings.merged(preset, file, options)
+        keys = presets.merged(preset, file, options)
         if start is not None:
             keys |= start_keys(start, dict(file or {}) | options)
     if tokenizer is None and stored is not None:
@@ -150,28 +149,24 @@ def train(
         tokens,
         tokenizer=tokenizer,
         val=val,
-        val_fraction=settings.train_config(keys).val_fraction,
+        val_fraction=presets.train_config(keys).val_fraction,
         vocab_size=keys.get("vocab_size"),
         token_dtype=token_dtype,
     )
-    model_config, train_config = settings.resolve(keys, sources.vocab_size)
+    model_config, train_config = presets.resolve(keys, sources.vocab_size)
     if stored is not None:
         check_same_tokens(stored, sources)
         check_last_step(run, stored)
     elif start is not None:
         check_start_tokens(start, sources)
     check_length(len(sources.train), model_config.context_length)
-    if train_config.threads is not None:
-        torch.set_num_threads(train_config.threads)
-    plan = devices.choose(model_config, train_config, local_rank())
-    warm_up(train_config, plan)
-    memory = check_memory(model_config, train_config, plan, n_ranks=n_ranks, force=force)
+    setup = prepare(model_config, train_config, n_ranks=n_ranks, force=force)
     try:
-        with joined(plan.device) as world, _only_writer(run, world, stored, resume, overwrite):
-            session = _Session(
-                run, sources, model_config, train_config, plan, memory, world, report, overwrite,
-                start,
-            )  # fmt: skip
+        with (
+            joined(setup.plan.device) as world,
+            _only_writer(run, world, stored, resume, overwrite),
+        ):
+            session = _Session(run, sources, setup, world, report, overwrite, start)
             return session.go(new=stored is None)
     finally:
         report.close()
@@ -204,25 +199,19 @@ class _Session:
         self,
         run: Path,
         sources: Sources,
-        model_config: ModelConfig,
-        config: TrainConfig,
-        plan: Plan,
-        memory: Prediction,
+        setup: Setup,
         world: World,
         report: Report,
         overwrite: bool,
         start: Path | None,
     ) -> None:
-        self.run, self.sources, self.config, self.start = run, sources, config, start
-        self.plan, self.memory, self.world, self.report = plan, memory, world, report
+        self.run, self.sources, self.config, self.start = run, sources, setup.train, start
+        self.plan, self.memory, self.world, self.report = setup.plan, setup.memory, world, report
         self.overwrite = overwrite
-        self.windows = Windows(
-            sources.train, model_config.context_length, config.seed, model_config.vocab_size
-        )
-        world.check_same("the config", json.dumps([model_config.to_json(), config.to_json()]))
+        world.check_same("the config", json.dumps([setup.model.to_json(), setup.train.to_json()]))
         world.check_same("the tokens", json.dumps(sources.facts | {"path": "", "val": ""}))
-        self.engine = Engine(model_config, config, self.windows, plan, world)
-        self.model = self.engine.model
+        self.trainer = setup.trainer(sources.train, world)
+        self.model = self.trainer.model
         self.evaluator = self._evaluator()
         self.step = 0
         self.best = math.inf
@@ -243,7 +232,7 @@ class _Session:
         lengths = None
         if self.sources.tokenizer is not None:
             lengths = token_lengths(self.sources.tokenizer, vocab_size)
-        at_once = max(1, min(self.engine.micro, self.config.eval_windows))
+        at_once = max(1, min(self.trainer.micro, self.config.eval_windows))
         n_windows = self.config.eval_windows
         return Evaluator(held_out, context, n_windows, lengths, at_once, vocab_size)
 
@@ -297,7 +286,7 @@ class _Session:
         if not steps:
             self.report.say("resume  no checkpoint yet: starting at step 0")
             return
-        self.step = checkpoint.load_checkpoint(steps[-1], self.model, self.engine.optimizers)
+        self.step = checkpoint.load_checkpoint(steps[-1], self.model, self.trainer.optimizers)
         best = best_step(self.run)
         # What came after the checkpoint did not happen, an evaluation least of all.
         if best is not None:
@@ -312,17 +301,17 @@ class _Session:
             self.report.say(reason)
         if self.sources.tokenizer is None:
             self.report.say(f"note: {_without_tokenizer(self.sources.facts)}")
-        self.engine.compile(self.step, self.report)
+        self.trainer.compile(self.step, self.report)
         self.rate = devices.matmul_rate(self.plan.device, self.plan.dtype)
         left = config.steps - self.step
-        seconds = self.engine.trial(self.step) * left
+        seconds = self.trainer.trial(self.step) * left
         parameters = costs.n_parameters(model)
         ranks = "" if self.world.size == 1 else f", {self.world.size} ranks ({config.parallel})"
         self.report.say(
             f"model   {parameters:,} parameters, {model.num_layers} layers of {model.d_model}, "
             f"context {model.context_length}, {model.vocab_size:,} ids{ranks}"
         )
-        epochs = config.steps * config.batch_size / self.windows.per_epoch
+        epochs = config.steps * config.batch_size / self.trainer.windows.per_epoch
         self.report.say(
             f"tokens  {len(self.sources.train):,} to train on, {self.sources.facts['held_out']:,} "
             f"held out; {config.steps:,} steps are {epochs:.2g} epochs"
@@ -359,10 +348,10 @@ class _Session:
                 decay=config.decay_steps,
                 total=config.steps,
             )
-            loss = self.engine.forward_backward(self.step)
+            loss = self.trainer.forward_backward(self.step)
             loss = self.world.sum([loss])[0] / self.world.size
             self._check(loss)
-            norm = self.engine.update(lr)
+            norm = self.trainer.update(lr)
             self._check(norm, "the norm of the gradients")
             self.step += 1
             seconds = clock.end()
@@ -407,7 +396,7 @@ class _Session:
         config, last = self.config, self.step == self.config.steps
         evaluation, improved = None, False
         if self.evaluator is not None and (last or self.step % config.eval_steps == 0):
-            evaluation = self.evaluator(self.engine.shared, self.world, self.plan.autocast())
+            evaluation = self.evaluator(self.trainer.shared, self.world, self.plan.autocast())
             improved = evaluation.loss < self.best
             self._tell(evaluation, metrics)
         if config.sample_steps and (last or self.step % config.sample_steps == 0):
@@ -469,7 +458,7 @@ class _Session:
     def _save(self) -> None:
         # Shards are put together by all ranks; one writes.
         weights = checkpoint.weights_of(self.model)
-        moments, facts = checkpoint.optimizer_state(self.model, self.engine.optimizers)
+        moments, facts = checkpoint.optimizer_state(self.model, self.trainer.optimizers)
         if self.world.first:
             checkpoint.write_step(
                 self.run,

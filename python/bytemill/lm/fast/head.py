@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..plan import costs
-from . import fused
+from . import sublayers
 
 __all__ = ["linear_cross_entropy"]
 
@@ -102,4 +102,4 @@ def _slopes(logits: Tensor, targets: Tensor, factor: float | None) -> tuple[Tens
 def _native_slopes(logits: Tensor, targets: Tensor, factor: float | None) -> tuple[float, Tensor]:
     """The same in one pass, in place of the logits: float32 on a CPU."""
     ids = targets.detach().contiguous().numpy()
-    return fused.passes().cross_entropy(fused.array(logits), ids, factor), logits
+    return sublayers.passes().cross_entropy(sublayers.array(logits), ids, factor), logits

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ...errors import ConfigError
 from ..config import ModelConfig
-from ..settings import preset_model
+from ..presets import preset_model
 from . import costs
 from .costs import Memory
 

@@ -8,25 +8,19 @@ reports the same quantity, `devices.peak_memory`.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-
-import numpy as np
 
 from ..._numbers import resident_memory, size
 from ..._system import available_memory
 from ...errors import ConfigError
-from ..config import ModelConfig
-from ..data import Windows
+from ..config import ModelConfig, TrainConfig
 from ..devices import Plan, free_memory
-from ..engine import Engine
-from ..parallel import World, local_size
-from ..settings import TrainConfig
+from ..parallel import local_size
 from . import costs
 from .accounting import largest_that
 from .costs import Memory
 
-__all__ = ["Prediction", "check_memory", "predict_memory", "warm_up"]
+__all__ = ["Prediction", "check_memory", "predict_memory"]
 
 # How much more than torch asks for the C library takes on a CPU, as a share: it keeps room between
 # blocks of many sizes. Measured with glibc; docs/planning.md has the figures.
@@ -63,15 +57,6 @@ class Prediction:
             "activations": found.activations,
         }
         return ", ".join(f"{name} {size(n)}" for name, n in named.items() if n)
-
-
-def warm_up(config: TrainConfig, plan: Plan) -> None:
-    """Trains a tiny model for a step, so that libraries load what they load at first use."""
-    small = dataclasses.replace(config, batch_size=1, micro_batch_size=None, parallel="ddp")
-    windows = Windows(np.zeros(20, np.uint16), 8)
-    engine = Engine(ModelConfig(64, 8, 16, 1, 2), small, windows, plan, World(0, 1, plan.device))
-    engine.forward_backward(0)
-    engine.update(config.lr)
 
 
 def predict_memory(
@@ -155,7 +140,7 @@ def check_memory(
         alone = held + found.training.moments > available
         remedy = (
             ("the model alone does not fit" if alone else "not even one sequence at a time fits")
-            + ": use a smaller one (preset=, d_model=, num_layers=)"
+            + ": use a smaller one (d_model=, num_layers=)"
             + ("" if alone else " or a shorter context_length=")
         )
     sequences = f"{found.micro:,} sequence{'s' if found.micro > 1 else ''}"

@@ -28,16 +28,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from ..._numbers import resident_memory
 from ..._system import allowed_memory
 from ...errors import ConfigError, TrainingError
-from .. import devices
-from ..config import ModelConfig
-from ..data import Windows
-from ..engine import Engine
+from .. import devices, naive
+from ..config import ModelConfig, TrainConfig
 from ..model import TransformerLM
-from ..parallel import World
-from ..settings import TrainConfig
+from ..trainer import Trainer, prepare
 from . import costs
 from .accounting import Hardware
-from .fitting import check_memory, warm_up
 
 __all__ = ["Measured", "counted_flops", "measured_step", "this_machine"]
 
@@ -108,7 +104,7 @@ def counted_flops(config: ModelConfig, n_sequences: int) -> int:
     of CPUs and sums into a given matrix (`addmm_`) count as nothing there.
     """
     with torch.device("meta"):
-        model = TransformerLM(config).use_kernels("plain")
+        model = naive.attach(TransformerLM(config))
         ids = torch.zeros(n_sequences, config.context_length, dtype=torch.long)
         with FlopCounterMode(display=False) as counter:
             loss = model(ids, ids)
@@ -118,12 +114,12 @@ def counted_flops(config: ModelConfig, n_sequences: int) -> int:
 
 def measured_step(config: ModelConfig, train: TrainConfig) -> Measured:
     """Trains some steps on made-up tokens in another process, and compares."""
-    plan = devices.choose(config, train)
     try:
-        predicted = check_memory(config, train, plan)
+        setup = prepare(config, train, warm=False)
     except ConfigError as error:
         raise ConfigError(error.message, f"measure {SMALLER}") from None
-    order = {"model": config.to_json(), "train": train.to_json() | {"kernels": plan.kernels}}
+    kernels = setup.plan.kernels
+    order = {"model": config.to_json(), "train": train.to_json() | {"kernels": kernels}}
     done = subprocess.run(
         [sys.executable, "-m", __name__, json.dumps(order)],
         capture_output=True,
@@ -135,14 +131,14 @@ def measured_step(config: ModelConfig, train: TrainConfig) -> Measured:
         raise TrainingError(f"the step could not be measured: {reason}", f"try {SMALLER}")
     found = json.loads(done.stdout)
     return Measured(
-        predicted.training.peak,
+        setup.memory.training.peak,
         found["allocated"],
         found["resident"],
         costs.training_flops(config, train.batch_size),
         counted_flops(config, train.batch_size),
         found["seconds"],
         found["rate"],
-        plan.kernels,
+        kernels,
     )
 
 
@@ -152,41 +148,34 @@ def measured_step(config: ModelConfig, train: TrainConfig) -> Measured:
 def _train(order: Mapping[str, Any]) -> dict[str, float]:
     config = ModelConfig.from_json(order["model"])
     train = TrainConfig.from_json(order["train"])
-    if train.threads is not None:
-        torch.set_num_threads(train.threads)
-    plan = devices.choose(config, train)
+    setup = prepare(config, train, force=True)
+    plan = setup.plan
     rate = devices.matmul_rate(plan.device, plan.dtype)
-    warm_up(train, plan)
     before = _resident(plan.device)
-    engine = _engine(config, train, plan)
-    seconds = min(_step(engine, step) for step in range(STEPS))
+    n_tokens = (STEPS + 1) * train.batch_size * config.context_length + 2
+    ids = np.random.default_rng(0).integers(0, config.vocab_size, n_tokens, dtype=np.uint32)
+    trainer = setup.trainer(ids)
+    seconds = min(_step(trainer, step) for step in range(STEPS))
     resident = devices.peak_memory(plan.device) - before
     allocated = resident
     if plan.device.type == "cpu":
-        allocated = _held(engine) + profiled_peak(lambda: _step(engine, STEPS))
+        allocated = _held(trainer) + profiled_peak(lambda: _step(trainer, STEPS))
     return {"allocated": allocated, "resident": resident, "seconds": seconds, "rate": rate}
 
 
-def _engine(config: ModelConfig, train: TrainConfig, plan: devices.Plan) -> Engine:
-    n_tokens = (STEPS + 1) * train.batch_size * config.context_length + 2
-    ids = np.random.default_rng(0).integers(0, config.vocab_size, n_tokens, dtype=np.uint32)
-    windows = Windows(ids, config.context_length)
-    return Engine(config, train, windows, plan, World(0, 1, plan.device))
-
-
-def _step(engine: Engine, step: int) -> float:
+def _step(trainer: Trainer, step: int) -> float:
     """Seconds of a step."""
     began = time.perf_counter()
-    engine.forward_backward(step)
-    engine.update(engine.config.lr)
-    devices.synchronize(engine.plan.device)
+    trainer.forward_backward(step)
+    trainer.update(trainer.config.lr)
+    devices.synchronize(trainer.plan.device)
     return time.perf_counter() - began
 
 
-def _held(engine: Engine) -> int:
+def _held(trainer: Trainer) -> int:
     """Bytes of weights and moments."""
-    moments = (s for state in engine.optimizers.state.values() for s in state.values())
-    tensors = [*engine.model.parameters(), *(s for s in moments if isinstance(s, Tensor))]
+    moments = (s for state in trainer.optimizers.state.values() for s in state.values())
+    tensors = [*trainer.model.parameters(), *(s for s in moments if isinstance(s, Tensor))]
     return sum(tensor.nbytes for tensor in tensors)
 
 

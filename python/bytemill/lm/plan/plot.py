@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ..._files import replacing
 from ...errors import CheckpointError, ConfigError, MissingPackageError
 from ..config import ModelConfig
+from ..presets import MODEL_KEYS, PRESETS
 from ..run.metrics import METRICS, read_metrics
-from ..settings import MODEL_KEYS, PRESETS
 from . import costs
 from .accounting import shares
 

@@ -11,16 +11,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
-
 from ...errors import ConfigError, TrainingError
 from ...progress import ProgressOption, reporter
-from .. import devices, settings
-from ..data import Windows
-from ..engine import Engine
-from ..parallel import World
-from ..sources import open_sources
-from .fitting import check_memory, warm_up
+from .. import presets
+from ..config import ModelConfig, TrainConfig
+from ..data import open_sources
+from ..trainer import prepare
 
 __all__ = ["RateTest", "find_lr"]
 
@@ -65,7 +61,8 @@ def find_lr(
     tokenizer: str | os.PathLike[str] | None = None,
     val: str | os.PathLike[str] | None = None,
     token_dtype: str = "uint16",
-    preset: str | None = None,
+    model: ModelConfig | str | None = None,
+    train: TrainConfig | None = None,
     config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     force: bool = False,
     progress: ProgressOption = None,
@@ -85,31 +82,26 @@ def find_lr(
         raise ConfigError(f"{low}..{high} is not a range of rates", "above 0, the lower end first")
     if steps < 10:
         raise ConfigError(f"steps={steps} are too few to see anything", "use 10 or more")
-    file = settings.read_toml(config) if isinstance(config, (str, os.PathLike)) else config
-    keys = settings.merged(preset, file, options)
+    file = presets.read_toml(config) if isinstance(config, (str, os.PathLike)) else config
+    preset = model if isinstance(model, str) else None
+    keys = presets.merged(preset, file, presets.given(model, train) | options)
     sources = open_sources(
         tokens,
         tokenizer=tokenizer,
         val=val,
-        val_fraction=settings.train_config(keys).val_fraction,
+        val_fraction=presets.train_config(keys).val_fraction,
         vocab_size=keys.get("vocab_size"),
         token_dtype=token_dtype,
     )
-    model, train = settings.resolve(keys | {"steps": steps, "compile": "off"}, sources.vocab_size)
-    if train.threads is not None:
-        torch.set_num_threads(train.threads)
-    plan = devices.choose(model, train)
-    warm_up(train, plan)
-    check_memory(model, train, plan, force=force)
-    windows = Windows(sources.train, model.context_length, train.seed, model.vocab_size)
-    engine = Engine(model, train, windows, plan, World(0, 1, plan.device))
+    configs = presets.resolve(keys | {"steps": steps, "compile": "off"}, sources.vocab_size)
+    trainer = prepare(*configs, force=force).trainer(sources.train)
     rates: list[float] = []
     losses: list[float] = []
     smoothed: list[float] = []
     with reporter(progress) as report:
         for step in range(steps):
             rate = low * (high / low) ** (step / (steps - 1))
-            loss = engine.forward_backward(step)
+            loss = trainer.forward_backward(step)
             if not math.isfinite(loss):
                 break
             rates.append(rate)
@@ -118,7 +110,7 @@ def find_lr(
             report("sweep", step + 1, steps)
             if smoothed[-1] > min(smoothed) + RISEN:
                 break
-            if not math.isfinite(engine.update(rate)):
+            if not math.isfinite(trainer.update(rate)):
                 break
     if len(rates) < 5:
         raise TrainingError(f"the loss rose at once, at a rate of {low:g}", "begin lower")

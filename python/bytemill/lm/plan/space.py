@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ...errors import ConfigError
-from ..config import ModelConfig, unknown_key
-from ..settings import MODEL_KEYS, TRAIN_KEYS, TrainConfig
+from ..config import ModelConfig, TrainConfig
+from ..config_checks import unknown_key
+from ..presets import MODEL_KEYS, TRAIN_KEYS
 
 __all__ = ["Range", "name_of", "parse", "trials_of"]
 

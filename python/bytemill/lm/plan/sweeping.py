@@ -33,14 +33,15 @@ from ...errors import (
     TrainingError,
 )
 from ...progress import ProgressOption, reporter
-from .. import settings
-from ..config import check_seed
+from .. import presets
+from ..config import MAX_COUNT, ModelConfig, TrainConfig
+from ..config_checks import check_seed
 from ..report import StepReport
 from ..run.directory import CONFIG, OUTCOME, clear_run, foreign_in_run, read_config
 from ..run.metrics import METRICS, read_metrics
 from ..run.placing import contents, tidy, writing
+from ..trainer import Watch
 from ..training import train
-from ..watching import Watch
 from .plot import plot_curves, plot_settings
 from .space import Range, name_of, trials_of
 
@@ -126,7 +127,8 @@ def sweep(
     tokenizer: str | os.PathLike[str] | None = None,
     val: str | os.PathLike[str] | None = None,
     token_dtype: str = "uint16",
-    preset: str | None = None,
+    model: ModelConfig | str | None = None,
+    train: TrainConfig | None = None,
     config: str | os.PathLike[str] | None = None,
     engine: str | Engine = "local",
     resume: bool = False,
@@ -142,7 +144,8 @@ def sweep(
         out: directory for the runs and what came of them.
         space: for each field of the configs that varies, its values, or a `Range` to draw from.
         random: so many random draws; None for every combination. They depend on `seed`.
-        tokenizer: as for `train`; so are `val`, `token_dtype`, `preset` and `config`.
+        tokenizer: as for `train`; so are `val`, `token_dtype`, `model`, `train` and
+            `config`.
         engine: `"local"` trains one after another here, `"ray"` on a cluster whose machines
             share the file system; each run there has `threads` processors (1 if not said).
         resume: keep finished runs, and train the others.
@@ -153,7 +156,8 @@ def sweep(
     """
     if resume and overwrite:
         raise ConfigError("resume contradicts overwrite", "give one of them")
-    place = Path(out)
+    place, preset = Path(out), model if isinstance(model, str) else None
+    fixed = presets.given(model, train) | fixed
     found = trials_of(space, random, check_seed(fixed.get("seed", 0)))
     common: dict[str, Any] = {
         "tokens": os.path.abspath(tokens),
@@ -161,11 +165,11 @@ def sweep(
         "val": None if val is None else os.path.abspath(val),
         "token_dtype": token_dtype,
         "preset": preset,
-        "config": {} if config is None else settings.read_toml(config),
+        "config": {} if config is None else presets.read_toml(config),
     }
     orders: list[dict[str, Any]] = []
     for each in found:
-        keys = settings.merged(preset, common["config"], fixed | each)
+        keys = presets.merged(preset, common["config"], fixed | each)
         patience = _patience(_steps(keys))
         run = os.path.abspath(place / name_of(each))
         orders.append({**common, "run": run, "options": fixed | each, "settings": each,
@@ -235,8 +239,8 @@ def _sweep(
 
 def _steps(keys: Mapping[str, Any]) -> int:
     """Updates of a run; of one whose config cannot be, none."""
-    steps = keys.get("steps", settings.TrainConfig.steps)
-    return steps if type(steps) is int and 0 < steps <= settings.MANY else 0
+    steps = keys.get("steps", TrainConfig.steps)
+    return steps if type(steps) is int and 0 < steps <= MAX_COUNT else 0
 
 
 def _patience(steps: int) -> int:
@@ -296,7 +300,7 @@ def _clear(place: Path, names: list[str]) -> None:
 def _one_after_another(
     orders: list[dict[str, Any]], over: Callable[[Trial], None], report: Callable[..., None]
 ) -> None:
-    steps = [_steps(settings.merged(o["preset"], o["config"], o["options"])) for o in orders]
+    steps = [_steps(presets.merged(o["preset"], o["config"], o["options"])) for o in orders]
     total, done = sum(steps), 0
     for order, n_steps in zip(orders, steps):
         before = done
@@ -334,7 +338,7 @@ def _trial(order: dict[str, Any], told: Callable[[int], None] | None = None) -> 
             tokenizer=order["tokenizer"],
             val=order["val"],
             token_dtype=order["token_dtype"],
-            preset=order["preset"],
+            model=order["preset"],
             config=order["config"],
             resume=True,
             force=order["force"],

@@ -33,7 +33,7 @@ from ...errors import CheckpointError, ConfigError
 from ..config import ModelConfig
 from ..model import TransformerLM
 from ..optim import Optimizers
-from ..sharding import like, whole
+from ..parallel import like, whole
 from .placing import contents
 from .tensors import Deferred, check_finite, open_tensors, raw_bytes, write_safetensors
 from .weights import OTHER_CONFIG, check_weights, wrong_shape, wrong_type

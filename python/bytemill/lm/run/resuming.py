@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import CheckpointError, ConfigError, TokensError
-from .. import settings
-from ..config import ModelConfig
-from ..sources import Sources
+from .. import presets
+from ..config import ModelConfig, TrainConfig
+from ..data import Sources
 from .checkpoint import checked_config, model_config, read_step, step_directories
 from .directory import CONFIG, TOKENIZER, check_same_model, open_run, read_config
 from .placing import contents
@@ -74,11 +74,11 @@ def stored_config(run: Path, resume: bool, overwrite: bool) -> dict[str, Any] | 
     return stored
 
 
-def _train_config(stored: Mapping[str, Any]) -> settings.TrainConfig:
+def _train_config(stored: Mapping[str, Any]) -> TrainConfig:
     """How a run was trained; and as it was computed, so that it is resumed bit for bit."""
     plan = stored.get("plan", {})
     computed = {name: plan[name] for name in ("dtype", "kernels", "compile") if name in plan}
-    return settings.TrainConfig.from_json(stored["train"] | computed)
+    return TrainConfig.from_json(stored["train"] | computed)
 
 
 def check_last_step(run: Path, stored: Mapping[str, Any]) -> None:
@@ -106,12 +106,12 @@ def resumed_keys(
     """The keys of the run, with the changes that do not make another run of it."""
     keys = ModelConfig.from_json(stored["model"]).to_json() | _train_config(stored).to_json()
     if preset is not None:
-        changes = settings.PRESETS.get(preset, {}) | dict(changes)
+        changes = presets.PRESETS.get(preset, {}) | dict(changes)
     for key, value in changes.items():
         if key in ("preset", "vocab_size"):
             continue
         if key not in keys:
-            settings.merged(None, None, {key: value})  # raises, with a suggestion
+            presets.merged(None, None, {key: value})  # raises, with a suggestion
         if key not in CHANGEABLE and value != keys[key]:
             raise ConfigError(
                 f"the run was begun with {key}={keys[key]}, and {key}={value} was given",

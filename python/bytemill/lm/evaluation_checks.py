@@ -16,8 +16,7 @@ from ..errors import BytemillError, TokensError
 from ..progress import Report
 from ..tokenizer import Tokenizer
 from ..tokens.view import Tokens
-from .data import TokenArray, open_tokens
-from .sources import Part, splits_of
+from .data import TokenArray, TokenSlice, open_tokens, splits_of
 
 __all__ = ["check_tokenizer", "document_ends", "of_loss", "overlap"]
 
@@ -33,7 +32,7 @@ def check_tokenizer(
     facts: dict[str, Any], tokenizer: Tokenizer | None, ids: TokenArray, name: str
 ) -> None:
     """Raises if the tokens are of another tokenizer than the run's."""
-    inner = ids.tokens if isinstance(ids, Part) else ids
+    inner = ids.tokens if isinstance(ids, TokenSlice) else ids
     if not isinstance(inner, Tokens):
         return  # raw ids do not tell
     trained = facts.get("tokens", {})
@@ -77,7 +76,7 @@ def document_ends(ids: TokenArray, end_id: int | None) -> npt.NDArray[np.int64]:
 
     Raw ids are cut behind each end-of-text, if it is known.
     """
-    if isinstance(ids, Part):
+    if isinstance(ids, TokenSlice):
         ends = document_ends(ids.tokens, end_id)
         ends = ends[(ends > ids.start) & (ends <= ids.stop)] - ids.start
     elif isinstance(ids, Tokens):
@@ -116,8 +115,8 @@ def overlap(
         return [
             "whether the run was trained on these documents is not known: its tokens are damaged"
         ]
-    if isinstance(ids, Part) and _same(ids.tokens, train):
-        train = Part(train, 0, ids.start)
+    if isinstance(ids, TokenSlice) and _same(ids.tokens, train):
+        train = TokenSlice(train, 0, ids.start)
     elif _same(ids, train):
         held_out = trained.get("val") is None and trained.get("held_out")
         most = "most of them are" if held_out else "they are"
