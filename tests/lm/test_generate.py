@@ -218,7 +218,7 @@ def test_stop_strings_never_show(says: Any) -> None:
     # What only begins like one is shown once that is clear.
     shown = says(b"a\nb\n", stop=["\n\n"])
     assert [piece.text for piece in shown] == ["a", "\nb", "\n"]
-    with pytest.raises(bytemill.ConfigError, match="empty stop string"):
+    with pytest.raises(bytemill.ConfigError, match="stop strings must not be empty"):
         says(b"a", stop=[""])
 
 
@@ -261,7 +261,7 @@ def test_text_of_several_samples(tokenizer: bytemill.Tokenizer) -> None:
 def test_an_empty_prompt_begins_a_text(tokenizer: bytemill.Tokenizer) -> None:
     assert generate.prompt_ids(tokenizer, "") == [tokenizer.special_tokens["<|endoftext|>"]]
     bare = bytemill.Tokenizer({i: bytes([i]) for i in range(256)}, [])
-    with pytest.raises(bytemill.ConfigError, match="no end-of-text to begin behind"):
+    with pytest.raises(bytemill.ConfigError, match="no end-of-text to begin with"):
         generate.prompt_ids(bare, "")
     # A special token that a user types is text, unless the caller says otherwise.
     assert len(generate.prompt_ids(tokenizer, "<|endoftext|>")) > 1

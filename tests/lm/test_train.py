@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 import bytemill
 import small_lm
 from bytemill import lm
-from bytemill.lm import devices, evaluation, presets
+from bytemill.lm import devices, evaluation, fast, presets
 from bytemill.lm.plan import costs
 from bytemill.lm.run import checkpoint, metrics
 
@@ -469,7 +469,7 @@ def test_the_plan_gives_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
         devices.choose(model, lm.TrainConfig(device="cuda"))
     asked = devices.choose(model, lm.TrainConfig(dtype="float32", kernels="plain", compile="body"))
     assert (asked.kernels, asked.compile) == ("plain", "body")
-    monkeypatch.setattr(devices, "_try_fused", lambda: "RuntimeError")
+    monkeypatch.setattr(fast, "_try_out", lambda: "RuntimeError")
     assert devices.choose(model, lm.TrainConfig(dtype="float32")).kernels == "torch"
 
 
@@ -508,7 +508,7 @@ def test_probing_draws_nothing() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    assert devices._try_fused() is None
+    assert fast._try_out() is None
     assert torch.equal(torch.rand(3), expected)
 
 

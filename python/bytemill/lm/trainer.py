@@ -138,6 +138,9 @@ class Trainer:
             # Whatever the compiler stumbles on, there is a way without it.
             for block in self.model.layers:
                 block._compiled_call_impl = None
+            self.plan = dataclasses.replace(self.plan, compile="off")
+            if self.shared is self.model or self.config.parallel != "fsdp":
+                self.plan.attach(self.model)
             report.say(f"note: compiling failed ({type(error).__name__}); training without it")
         self.optimizers.zero_grad()
 
