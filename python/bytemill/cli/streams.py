@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, TextIO, TypeVar
 
 import click
 
-from .. import _numbers, displays
+from .. import _numbers, progress
 from .._files import naming
 from .._system import address_space
 from ..corpus.names import redacted
@@ -115,7 +115,7 @@ def say(text: str) -> None:
     """
     # A stderr that cannot be written (closed, on a full disk) must not hide the exit code.
     with contextlib.suppress(OSError):
-        displays.clear_line(sys.stderr)
+        progress.clear_line(sys.stderr)
         click.echo(redacted(text), err=True)
 
 

@@ -114,7 +114,7 @@ def train(
         resume=resume,
         overwrite=overwrite,
         force=force,
-        progress=False if quiet else "json" if as_json else None,
+        progress=options.progress(quiet, as_json),
         **given,
     )
     from ..lm.parallel import ranks_of_environment

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import MissingPackageError
 
 if TYPE_CHECKING:
+    from ..progress import StepReport
     from .config import ModelConfig
     from .data import Windows, get_batch, open_tokens
     from .evaluation import Evaluation
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from .plan.rate_test import RateTest, find_lr
     from .plan.space import Range
     from .plan.sweeping import Sweep, Trial, sweep
-    from .report import StepReport
     from .run.checkpoint import load_checkpoint, save_checkpoint
     from .run.directory import load, read_config
     from .sampling import Sampling
@@ -80,7 +80,7 @@ _HOMES = {
     "model": ("TransformerBlock", "TransformerLM"),
     "optim": ("SGD", "AdamW", "Muon", "clip_gradients"),
     "plan.rate_test": ("RateTest", "find_lr"),
-    "report": ("StepReport",),
+    ".progress": ("StepReport",),
     "run.directory": ("load", "read_config"),
     "sampling": ("Sampling",),
     "schedule": ("constant_schedule", "cosine_schedule", "wsd_schedule"),

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ..errors import ConfigError
+from ..progress import Progress
 from . import devices
 from .config import ModelConfig
 from .data import Windows
@@ -17,7 +18,6 @@ from .devices import Plan
 from .model import TransformerLM
 from .optim import clip_gradients, make_optimizers
 from .parallel import World
-from .report import Report
 from .settings import TrainConfig
 
 __all__ = ["Engine", "rows_of"]
@@ -59,7 +59,7 @@ class Engine:
             embedding_lr=config.embedding_lr,
         )
 
-    def compile(self, step: int, report: Report) -> None:
+    def compile(self, step: int, report: Progress) -> None:
         """Compiles as planned; what cannot be compiled runs as it is."""
         if self.plan.compile == "off":
             return

@@ -108,7 +108,7 @@ def evaluate(
         device: where to compute: `cpu`, `cuda`, `cuda:1`, `mps`; None for a GPU, or the CPU.
         tokenizer: the one the model was trained with, for a run that has none.
         check: look for documents that the run was trained on; reads its tokens.
-        progress: None shows it on a terminal, False not.
+        progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
     """
     # In float32, whatever the machine could do: a model's figures are the same everywhere.
     train = TrainConfig(device=device or "auto", dtype="float32")

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ import torch
 from .. import __version__
 from .._numbers import duration, size
 from ..errors import BytemillError, CheckpointError, ConfigError, TrainingError
+from ..progress import Progress, StepOption, reporter
 from . import devices, settings
 from .config import ModelConfig
 from .data import Windows, check_length
@@ -32,7 +33,6 @@ from .generate import generate_text
 from .parallel import World, joined, local_rank, ranks_of_environment
 from .plan import costs
 from .plan.fitting import Prediction, check_memory, warm_up
-from .report import Report, ReportOption, StepReport
 from .run import checkpoint
 from .run.directory import (
     CONFIG,
@@ -104,7 +104,7 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     force: bool = False,
-    progress: ReportOption = None,
+    progress: StepOption = None,
     **options: Any,
 ) -> TrainResult:
     """Trains a model on tokens and writes a run.
@@ -121,14 +121,15 @@ def train(
         resume: resume the run in `out`, if there is one.
         overwrite: replace the run in `out`.
         force: train even if the run is predicted not to fit into memory.
-        progress: None shows it on stderr; False not; a function gets each `StepReport`.
+        progress: as in [`train_tokenizer`][bytemill.train_tokenizer]; a function gets each
+            `StepReport`.
         options: fields of `ModelConfig` and `TrainConfig`, over preset and config.
     """
     if resume and overwrite:
         raise ConfigError("resume=True contradicts overwrite=True", "give one of them")
     run = Path(out)
     rank, n_ranks = ranks_of_environment()
-    report = Report(progress if rank == 0 else False)
+    report = reporter(progress if rank == 0 else False)
     file = settings.read_toml(config) if isinstance(config, (str, os.PathLike)) else config
     if rank == 0:
         # Of several ranks, none may give up before all have met: the others would wait for it.
@@ -166,15 +167,16 @@ def train(
     plan = devices.choose(model_config, train_config, local_rank())
     warm_up(train_config, plan)
     memory = check_memory(model_config, train_config, plan, n_ranks=n_ranks, force=force)
-    try:
-        with joined(plan.device) as world, _only_writer(run, world, stored, resume, overwrite):
-            session = _Session(
-                run, sources, model_config, train_config, plan, memory, world, report, overwrite,
-                start,
-            )  # fmt: skip
-            return session.go(new=stored is None)
-    finally:
-        report.close()
+    with (
+        report,
+        joined(plan.device) as world,
+        _only_writer(run, world, stored, resume, overwrite),
+    ):
+        session = _Session(
+            run, sources, model_config, train_config, plan, memory, world, report, overwrite,
+            start,
+        )  # fmt: skip
+        return session.go(new=stored is None)
 
 
 @contextmanager
@@ -209,7 +211,7 @@ class _Session:
         plan: Plan,
         memory: Prediction,
         world: World,
-        report: Report,
+        report: Progress,
         overwrite: bool,
         start: Path | None,
     ) -> None:
@@ -348,6 +350,7 @@ class _Session:
         n_tokens = config.batch_size * self.model.config.context_length
         flops = costs.training_flops(self.model.config, config.batch_size)
         clock = Clock()
+        self.report.begin("train", self.step)
         while self.step < config.steps:
             clock.begin()
             lr = learning_rate(
@@ -366,22 +369,18 @@ class _Session:
             self._check(norm, "the norm of the gradients")
             self.step += 1
             seconds = clock.end()
-            row = StepReport(
-                step=self.step,
-                steps=config.steps,
-                loss=loss,
-                lr=lr,
-                grad_norm=norm,
-                tokens_per_s=n_tokens / seconds,
-                mfu=flops / seconds / (self.rate * self.world.size),
-                eta=(config.steps - self.step) * seconds,
-                memory=devices.peak_memory(self.plan.device),
-            )
+            measures: dict[str, Any] = {
+                "loss": loss,
+                "lr": lr,
+                "grad_norm": norm,
+                "tokens_per_s": n_tokens / seconds,
+                "mfu": flops / seconds / (self.rate * self.world.size),
+                "memory": devices.peak_memory(self.plan.device),
+            }
             if metrics is not None:
-                fields = asdict(row)
-                del fields["steps"], fields["eta"]
-                metrics.write(**fields, seconds=clock.last)
-            self.report.step(row)
+                metrics.write(step=self.step, **measures, seconds=clock.last)
+            eta = (config.steps - self.step) * seconds
+            self.report.step(self.step, config.steps, eta=eta, **measures)
             evaluation = self._between(metrics)
             if self.stop.asked and self.step < config.steps:
                 self._save()
