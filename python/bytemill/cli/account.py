@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +81,7 @@ class _Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.option("--plot", "picture", type=click.Path(path_type=Path), metavar="FILE",
               help="Draw how shares move with size and context: .png, .svg or .pdf.")  # fmt: skip
 @options.overwrite_option
-@streams.json_option
+@options.json_option
 @model_options(vocab_size=f"Ids.  [default: {GPT2_IDS} for gpt2-…, {OTHER_IDS} for others]")
 def account(
     models: tuple[str, ...],
@@ -89,7 +90,6 @@ def account(
     measure: bool,
     picture: Path | None,
     overwrite: bool,
-    as_json: bool,
     memory: str | None,
     **given: Any,
 ) -> None:
@@ -112,31 +112,25 @@ def account(
     configs = [_model(name, config, changes) for name in names]
     if given["hardware"] == "this":
         # Measured once, for all of them.
-        if not as_json:
-            streams.say("measure how fast this machine multiplies matrices")
+        streams.inform("measure how fast this machine multiplies matrices")
         given["hardware"] = lm.this_machine()
     accounts = [lm.account(each, memory=limit, **given) for each in configs]
     labels = [name or config or DEFAULT_PRESET for name in names]
     measured = None
     if measure:
-        if not as_json:
-            streams.say("measure some steps, in a process of their own")
+        streams.inform("measure some steps, in a process of their own")
         measured = _measured(configs[0], given)
     if picture is not None:
         plot_shares(dict(zip(labels, configs)), picture)
-        if not as_json:
-            streams.say(f"saved   {picture}")
-    if as_json:
-        found = [one.to_json() | {"name": name} for one, name in zip(accounts, labels)]
-        if measured is not None:
-            found[0]["measured"] = dataclasses.asdict(measured) | {"mfu": measured.mfu}
-        streams.put_json(found[0] if len(found) == 1 else found)
-    elif len(accounts) > 1:
-        streams.put(_side_by_side(accounts, labels))
+        streams.inform(f"saved   {picture}")
+    facts = [one.to_json() | {"name": name} for one, name in zip(accounts, labels)]
+    if measured is not None:
+        facts[0]["measured"] = dataclasses.asdict(measured) | {"mfu": measured.mfu}
+    if len(accounts) > 1:
+        streams.emit(facts, text=_side_by_side(accounts, labels))
     else:
-        streams.put(_sheet(accounts[0], labels[0]))
-        if measured is not None:
-            streams.put(_compared(measured))
+        compared = () if measured is None else _compared(measured)
+        streams.emit(facts[0], text=chain(_sheet(accounts[0], labels[0]), compared))
 
 
 def _model(name: str | None, config: str | None, changes: dict[str, Any]) -> ModelConfig:

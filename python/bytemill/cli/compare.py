@@ -80,8 +80,7 @@ examples:
 @options.load_options
 @options.overwrite_option
 @options.dry_run_option
-@options.quiet_option
-@streams.json_option
+@options.report_options
 @click.pass_context
 def compare(
     ctx: click.Context,
@@ -98,8 +97,6 @@ def compare(
     special_token: tuple[str, ...],
     overwrite: bool,
     dry_run: bool,
-    quiet: bool,
-    as_json: bool,
     **reading: Any,
 ) -> None:
     """Compare tokenizers on text: compression, speed, vocabularies, and where they differ.
@@ -126,7 +123,7 @@ def compare(
         name = path if path not in loaded else f"{path} ({len(loaded) + 1})"
         loaded[name] = options.load_mixed(path, pattern, special_token)
     if dry_run:
-        _dry_run(loaded, named, reading, n_bytes, as_json)
+        _dry_run(loaded, named, reading, n_bytes)
         return
     from ..look import report
 
@@ -142,7 +139,7 @@ def compare(
             n_longest=longest,
             extrapolate=extrapolated,
             special=special,
-            progress=options.progress(quiet, as_json),
+            progress=options.progress(),
         )
     for one in found.corpora.values():
         options.note_skips(ctx, one.skipped)
@@ -150,12 +147,11 @@ def compare(
         _write_page(found, page)
     from ..look import report_text as comparison_text
 
-    if as_json:
-        streams.put_json(comparison_text.as_json(found))
-    elif page is None:
-        streams.put(comparison_text.as_text(found))
-    elif not quiet:
-        streams.say(f"saved   {page}")
+    streams.emit(
+        comparison_text.as_json(found),
+        text=comparison_text.as_text(found) if page is None else (),
+        summary="" if page is None else f"saved   {page}",
+    )
 
 
 def _named(corpora: Sequence[str]) -> dict[str, list[str]]:
@@ -175,17 +171,16 @@ def _dry_run(
     corpora: dict[str, list[str]],
     reading: dict[str, Any],
     limit: int | None,
-    as_json: bool,
 ) -> None:
     from ..preview import Comparing, preview
     from . import dry_run
 
     previews = []
     for places in corpora.values():
-        dry_run.refuse_stdin(places)
+        options.refuse_stdin("--dry-run", places)
         with options.corpus_of(places, reading) as corpus:
             previews.append(preview(corpus, Comparing(tokenizers), limit))
-    dry_run.put(previews, as_json=as_json)
+    dry_run.put(previews)
 
 
 def _write_page(found: Report, page: Path) -> None:

@@ -47,7 +47,7 @@ examples:
     help="How long to train a model; 0 for none.",
 )
 @options.quiet_option
-def demo(out: Path, vocab_size: int, seconds: float, quiet: bool) -> None:
+def demo(out: Path, vocab_size: int, seconds: float) -> None:
     """Learn a tokenizer from the source of Python's own library, train a small model on that for a
     minute, and show what came out.
 
@@ -57,7 +57,7 @@ def demo(out: Path, vocab_size: int, seconds: float, quiet: bool) -> None:
     from ..look.inspection import visible
     from ..look.rendering import to_terminal
 
-    result = show.run(out, vocab_size=vocab_size, progress=not quiet)
+    result = show.run(out, vocab_size=vocab_size, progress=options.progress())
     color = streams.use_color(sys.stdout)
     click.echo(
         f"{result.n_files:,} files of Python's standard library, "
@@ -78,7 +78,7 @@ def demo(out: Path, vocab_size: int, seconds: float, quiet: bool) -> None:
     click.echo("\na few lines of it, token by token:\n")
     streams.put(to_terminal(result.sample, color=color), color=color)
     written, commands = dict(result.written), list(result.next_commands)
-    run = _model(out, result.tokenizer, seconds, quiet) if seconds else None
+    run = _model(out, result.tokenizer, seconds) if seconds else None
     if run is not None:
         written[run] = "the model: config, checkpoints, metrics"
         commands += [
@@ -97,7 +97,7 @@ def demo(out: Path, vocab_size: int, seconds: float, quiet: bool) -> None:
         click.echo(f"  {command}")
 
 
-def _model(out: Path, tokenizer: Tokenizer, seconds: float, quiet: bool) -> Path | None:
+def _model(out: Path, tokenizer: Tokenizer, seconds: float) -> Path | None:
     """Trains the model and shows what it writes; None if there is nothing to do that with."""
     try:
         from ..lm.demo import run_model
@@ -113,7 +113,7 @@ def _model(out: Path, tokenizer: Tokenizer, seconds: float, quiet: bool) -> Path
         tokenizer,
         out / "run",
         seconds=seconds,
-        progress=False if quiet else None,
+        progress=options.progress(),
     )
     evaluation = made.result.evaluation
     held_out = (

@@ -95,7 +95,7 @@ def encode(
             f"{file}: {kind} goes into a directory of tokens, with -o; to stdout goes one text "
             "(--input-format text takes the bytes for that)"
         )
-    for name in files_only:
+    for name in (*files_only, "quiet", "json"):
         if ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise click.UsageError(f"--{name.replace('_', '-')} is for -o")
     if len(corpus) > 1:

@@ -10,7 +10,7 @@ import click
 
 from ..lm.config import ModelConfig
 from ..lm.settings import DEFAULT_PRESET, PRESETS, TrainConfig
-from .options import Count
+from .options import Count, all_of
 
 __all__ = ["config_options", "listed_options", "model_options"]
 
@@ -38,28 +38,31 @@ MODEL_HELP = {
 
 def config_options(function: Function) -> Function:
     """Adds an option for each field of the configs; what is not given stays None."""
-    for field in reversed(_model_fields() + _train_fields()):
-        function = _option(*field)(function)
-    return function
+    every = [_option(*field) for field in _model_fields() + _train_fields()]
+    return all_of(*every)(function)
 
 
 def model_options(**texts: str) -> Callable[[Function], Function]:
     """Adds an option for each field of the model's config, with another help where it is given."""
 
-    def add(function: Function) -> Function:
-        for name, hint, text, default in reversed(_model_fields()):
-            function = _option(name, hint, texts.get(name, text), default)(function)
-        return function
-
-    return add
+    return all_of(
+        *(
+            _option(name, hint, texts.get(name, text), default)
+            for name, hint, text, default in _model_fields()
+        )
+    )
 
 
 def listed_options(function: Function) -> Function:
     """The same as `config_options`, but each takes a text: a value, several, or a range."""
-    for name, hint, text, default in reversed(_model_fields() + _train_fields()):
-        text = _with_default(hint, text, default)
-        function = click.option(*_flags(name), name, metavar="LIST", help=text)(function)
-    return function
+    return all_of(
+        *(
+            click.option(
+                *_flags(name), name, metavar="LIST", help=_with_default(hint, text, default)
+            )
+            for name, hint, text, default in _model_fields() + _train_fields()
+        )
+    )(function)
 
 
 def _model_fields() -> list[Field]:
@@ -90,7 +93,7 @@ def _flags(name: str) -> list[str]:
     return ["--context", flag] if name == "context_length" else [flag]
 
 
-def _option(name: str, hint: Any, text: str, default: Any) -> Any:
+def _option(name: str, hint: Any, text: str, default: Any) -> Callable[[Function], Function]:
     flags = _flags(name)
     text = _with_default(hint, text, default)
     if hint is bool:

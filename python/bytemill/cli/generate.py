@@ -47,15 +47,14 @@ examples:
               help="The same seed, the same text.  [default: another each time]")  # fmt: skip
 @click.option("-n", "--samples", type=click.IntRange(min=1), default=1, show_default=True,
               metavar="N", help="How many, made side by side.")  # fmt: skip
-@click.option("--step", default="best", show_default=True, metavar="NAME",
-              help="Which checkpoint: best, last, or a number.")  # fmt: skip
+@options.step_option
 @options.run_tokenizer_option
 @options.device_option
 @click.option("--special", is_flag=True,
               help="Special tokens written in the prompt are such, not plain text.")  # fmt: skip
 @click.option("--echo/--no-echo", default=True, show_default=True, help="Show the prompt too.")
 @click.option("-i", "--interactive", is_flag=True, help="Ask for prompts, one after another.")
-@streams.json_option
+@options.json_option
 def generate(
     run: str,
     prompt: str | None,
@@ -68,7 +67,6 @@ def generate(
     special: bool,
     echo: bool,
     interactive: bool,
-    as_json: bool,
     **sampling: Any,
 ) -> None:
     """Continue PROMPT with tokens sampled from the model of RUN; text goes to stdout as it is made.
@@ -79,8 +77,6 @@ def generate(
 
     if interactive and prompt is not None:
         raise click.UsageError("--interactive asks for prompts: leave PROMPT out")
-    if step not in ("best", "last") and not step.isdecimal():
-        raise click.UsageError(f"--step {step}: best, last or a number of steps")
     model, found = lm.load(run, step=step, device=device or "auto", tokenizer=tokenizer)
     if found is None:
         raise ConfigError(
@@ -97,7 +93,7 @@ def generate(
     chosen |= sampling
     prompts = _prompts(prompt, interactive)
     for number, text in enumerate(prompts):
-        if as_json:
+        if click.get_current_context().meta["json"]:
             _put_json(model, found, text, chosen)
         elif samples == 1:
             if number and not interactive:

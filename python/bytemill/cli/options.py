@@ -26,6 +26,7 @@ from ..counts import Counts
 from ..engines import Engine
 from ..errors import ConfigError
 from ..formats import pattern_names, target_paths
+from ..lm.settings import DEFAULT_PRESET, PRESETS
 from ..progress import ProgressOption
 from ..tokenizer import Tokenizer
 from . import streams
@@ -52,9 +53,77 @@ class Count(click.types.IntParamType):
         return int(value)
 
 
-overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what is already there.")
+def all_of(*decorators: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    """The decorators as one, in the order in which `--help` shows them."""
+
+    def decorate(function: Function) -> Function:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Keeps `--json` and `--quiet` where `streams` and `progress` find them."""
+    ctx.meta[str(param.name)] = value
+
+
+def _not_both(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    # Called for each of the two: the second sees the first.
+    other = "overwrite" if param.name == "resume" else "resume"
+    if value and ctx.params.get(other):
+        raise click.UsageError("--resume contradicts --overwrite")
+    return value
+
+
+def _step(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    if value not in ("best", "last") and not value.isdecimal():
+        raise click.UsageError(f"--step must be best, last or a number of steps, got {value}")
+    return value
+
+
+json_option = click.option(
+    "--json",
+    is_flag=True,
+    callback=_remember,
+    expose_value=False,
+    is_eager=True,  # before options that may fail
+    help="Print the result as JSON on stdout, and everything else as JSON lines on stderr.",
+)
 quiet_option = click.option(
-    "-q", "--quiet", is_flag=True, help="No progress and no summary; only notes and errors."
+    "-q",
+    "--quiet",
+    is_flag=True,
+    callback=_remember,
+    expose_value=False,
+    help="Print no progress and no summary, only notes and errors.",
+)
+# How every command that makes something reports.
+report_options = all_of(quiet_option, json_option)
+overwrite_option = click.option(
+    "--overwrite", is_flag=True, callback=_not_both, help="Replace existing output."
+)
+resume_option = click.option(
+    "--resume",
+    is_flag=True,
+    callback=_not_both,
+    help="Resume interrupted work: what is finished is kept.",
+)
+step_option = click.option(
+    "--step",
+    default="best",
+    show_default=True,
+    metavar="NAME",
+    callback=_step,
+    help="Checkpoint to use: best, last, or a step number.",
+)
+token_dtype_option = click.option(
+    "--token-dtype",
+    type=click.Choice(["uint16", "uint32", "int32"]),
+    default="uint16",
+    show_default=True,
+    help="Type of raw ids (.bin).",
 )
 tokenizer_option = click.option(
     "-t",
@@ -125,9 +194,58 @@ dry_run_option = click.option(
 )
 
 
-def progress(quiet: bool, as_json: bool) -> ProgressOption:
+# What a model is trained on, and where its settings come from: `train` and `sweep`.
+training_options = all_of(
+    click.option(
+        "-t",
+        "--tokenizer",
+        metavar="FILE",
+        help="Tokenizer of the tokens.  [default: tokenizer.json in their directory or beside it]",
+    ),
+    click.option(
+        "--val",
+        metavar="TOKENS",
+        help="Tokens to evaluate on.  [default: the split val, or the last of TOKENS]",
+    ),
+    token_dtype_option,
+    click.option(
+        "--preset",
+        metavar="NAME",
+        help=f"Model shape by name: {', '.join(PRESETS)}.  [default: {DEFAULT_PRESET}]",
+    ),
+    click.option(
+        "--config",
+        metavar="FILE",
+        help="TOML file with any of the options below, such as d_model = 256; options on the "
+        "command line take precedence.",
+    ),
+)
+
+
+def output_option(help: str) -> Callable[[Function], Function]:
+    """Adds the required `-o`."""
+    return click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help=help)
+
+
+def progress() -> ProgressOption:
     """What `--quiet` and `--json` mean for progress: by default it is shown, also in a log."""
-    return False if quiet else "json" if as_json else True
+    meta = click.get_current_context().meta
+    return False if meta.get("quiet") else "json" if meta.get("json") else True
+
+
+def refuse_stdin(flag: str, corpus: Sequence[str]) -> None:
+    """For options that need to read the corpus again."""
+    if STDIN in corpus:
+        raise click.UsageError(f"{flag} needs files; stdin can be read only once")
+
+
+def chosen_specials(
+    texts: Sequence[str], none: bool, default: Sequence[str] | None = None
+) -> Sequence[str] | None:
+    """What `--special-token` and `--no-special-tokens` mean together."""
+    if none and texts:
+        raise click.UsageError("--no-special-tokens contradicts --special-token")
+    return texts or (() if none else default)
 
 
 def load_options(function: Function) -> Function:
@@ -257,63 +375,55 @@ CHOICES = [
 ]
 
 
-def choice_options(function: Function) -> Function:
-    """Adds which files of a directory are meant."""
-    for decorator in reversed(CHOICES):
-        function = decorator(function)
-    return function
+choice_options = all_of(*CHOICES)
 
 
-def corpus_options(function: Function) -> Function:
-    """Adds how a corpus is read: what is given to [`corpus_of`][bytemill.cli.options.corpus_of]."""
-    decorators = [
-        click.option(
-            "--text-field",
-            default="text",
-            show_default=True,
-            metavar="NAME",
-            help="Field or column that holds the text of a record; dotted if nested.",
-        ),
-        click.option(
-            "--input-format",
-            metavar="FORMAT",
-            help="text, jsonl, csv, tsv, tar, zip, parquet or arrow; packed: jsonl.gz and so on "
-            "with gz, zst, xz, bz2.  [default: what the file's name says]",
-        ),
-        click.option(
-            "--on-error",
-            type=click.Choice(["stop", "skip"]),
-            default="stop",
-            show_default=True,
-            help="A record that cannot be read: stop there, or leave it out and count it.",
-        ),
-        click.option(
-            "--max-document",
-            default="128MB",
-            show_default=True,
-            metavar="SIZE",
-            help="A larger record cannot be read.",
-        ),
-        click.option(
-            "--max-ratio",
-            type=click.IntRange(min=1),
-            default=250,
-            show_default=True,
-            metavar="N",
-            help="A packed file that unpacks to more than so many times its size is stopped.",
-        ),
-        click.option(
-            "--max-window",
-            default="128MB",
-            show_default=True,
-            metavar="SIZE",
-            help="How much memory unpacking a file may ask for.",
-        ),
-        *CHOICES,
-    ]
-    for decorator in reversed(decorators):
-        function = decorator(function)
-    return function
+# How a corpus is read: what is given to `corpus_of`.
+corpus_options = all_of(
+    click.option(
+        "--text-field",
+        default="text",
+        show_default=True,
+        metavar="NAME",
+        help="Field or column that holds the text of a record; dotted if nested.",
+    ),
+    click.option(
+        "--input-format",
+        metavar="FORMAT",
+        help="text, jsonl, csv, tsv, tar, zip, parquet or arrow; packed: jsonl.gz and so on "
+        "with gz, zst, xz, bz2.  [default: what the file's name says]",
+    ),
+    click.option(
+        "--on-error",
+        type=click.Choice(["stop", "skip"]),
+        default="stop",
+        show_default=True,
+        help="A record that cannot be read: stop there, or leave it out and count it.",
+    ),
+    click.option(
+        "--max-document",
+        default="128MB",
+        show_default=True,
+        metavar="SIZE",
+        help="A larger record cannot be read.",
+    ),
+    click.option(
+        "--max-ratio",
+        type=click.IntRange(min=1),
+        default=250,
+        show_default=True,
+        metavar="N",
+        help="A packed file that unpacks to more than so many times its size is stopped.",
+    ),
+    click.option(
+        "--max-window",
+        default="128MB",
+        show_default=True,
+        metavar="SIZE",
+        help="How much memory unpacking a file may ask for.",
+    ),
+    *CHOICES,
+)
 
 
 def engine_options(function: Function) -> Function:

@@ -35,13 +35,10 @@ examples:
 @click.option("--title", metavar="TEXT", help="What stands above.")
 @options.overwrite_option
 @options.quiet_option
-def plot(
-    runs: tuple[str, ...], output: Path, x: str, title: str | None, overwrite: bool, quiet: bool
-) -> None:
+def plot(runs: tuple[str, ...], output: Path, x: str, title: str | None, overwrite: bool) -> None:
     """Draw the loss of each RUN, of its steps and on held-out tokens, into one picture."""
     from ..lm.plan.plot import plot_runs
 
     options.check_file(output, overwrite)
     plot_runs(runs, output, x=x, title=title)
-    if not quiet:
-        streams.say(f"saved   {output}")
+    streams.inform(f"saved   {output}")

@@ -10,10 +10,11 @@ import errno
 import io
 import json
 import os
+import shlex
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, TextIO, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, TextIO
 
 import click
 
@@ -24,8 +25,6 @@ from ..corpus.names import redacted
 from ..errors import BytemillError
 from ..lm.config import ABSENT, SYNONYMS
 from . import hints
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 HINTS = {
     errno.ENOSPC: "free some space there, or choose another place",
@@ -90,24 +89,6 @@ def _reopen(number: int, flags: int) -> None:
 # --- stderr -----------------------------------------------------------------------------------
 
 
-def json_option(function: Function) -> Function:
-    """Adds `--json`; the command gets `as_json`, and failures are told as JSON too."""
-
-    def remember(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
-        ctx.meta["json"] = value
-        return value
-
-    option = click.option(
-        "--json",
-        "as_json",
-        is_flag=True,
-        callback=remember,
-        is_eager=True,  # before options that may fail
-        help="Results as JSON on stdout; what goes to stderr as JSON lines.",
-    )
-    return option(function)
-
-
 def say(text: str) -> None:
     """Prints a line for the person at the terminal, above a progress bar if one is drawn.
 
@@ -137,10 +118,7 @@ def fail(ctx: click.Context | None, error: BaseException) -> None:
 
 def interrupted(ctx: click.Context | None) -> None:
     """Ctrl-C."""
-    if ctx is not None and ctx.meta.get("json"):
-        say(json.dumps({"event": "interrupted"}))
-    else:
-        say("interrupted")
+    say(json.dumps({"event": "interrupted"}) if _is_json(ctx) else "interrupted")
 
 
 def usage(error: click.ClickException) -> None:
@@ -170,7 +148,7 @@ def _meant(option: str, command: click.Command) -> str | None:
 def _event(
     ctx: click.Context | None, kind: str, message: str, hint: str | None, color: str
 ) -> None:
-    if ctx is not None and ctx.meta.get("json"):
+    if _is_json(ctx):
         fields = {"event": kind, "message": message}
         say(json.dumps(fields if hint is None else fields | {"hint": hint}))
     else:
@@ -222,7 +200,45 @@ def _relative(error: OSError) -> bool:
     return error.filename is not None and "://" not in name and not os.path.isabs(name)
 
 
+def _is_json(ctx: click.Context | None) -> bool:
+    return ctx is not None and bool(ctx.meta.get("json"))
+
+
+def inform(text: str) -> None:
+    """Prints a line about the work, unless `--quiet` or `--json` was given."""
+    meta = click.get_current_context().meta
+    if not (meta.get("json") or meta.get("quiet")):
+        say(text)
+
+
 # --- stdout -----------------------------------------------------------------------------------
+
+
+def emit(
+    facts: object,
+    *,
+    text: Iterable[str] = (),
+    color: bool | None = None,
+    summary: str = "",
+    next: Sequence[object] = (),
+) -> None:
+    """Prints the result of a command.
+
+    Args:
+        facts: what `--json` writes to stdout, in place of everything else here.
+        text: what goes to stdout otherwise.
+        color: whether `text` keeps its colours; None: on a terminal.
+        summary: a line for stderr, unless `--quiet`.
+        next: arguments of the command that usually follows; shown after the summary.
+    """
+    if _is_json(click.get_current_context()):
+        put_json(facts)
+        return
+    put(text, color=color)
+    if summary:
+        inform(summary)
+    if next:
+        inform(f"next    {shlex.join(['bytemill', *map(str, next)])}")
 
 
 def use_color(stream: TextIO) -> bool:

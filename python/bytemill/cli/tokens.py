@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -21,8 +20,6 @@ from ..tokens.view import Tokens, verify_tokens
 from . import dry_run as dry
 from . import options, streams
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 FORMATS = ("shards", "npy", "bin", "megatron")
 
 VERIFY_EXAMPLES = """\b
@@ -32,16 +29,7 @@ examples:
 """
 
 
-def _all(*decorators: Callable[[Function], Function]) -> Callable[[Function], Function]:
-    def decorate(function: Function) -> Function:
-        for decorator in reversed(decorators):
-            function = decorator(function)
-        return function
-
-    return decorate
-
-
-encode_options = _all(
+encode_options = options.all_of(
     click.option(
         "-o",
         "--output",
@@ -88,14 +76,13 @@ encode_options = _all(
     options.corpus_options,
     options.engine_options,
     options.threads_option,
-    click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped."),
+    options.resume_option,
     options.overwrite_option,
     options.dry_run_option,
-    options.quiet_option,
-    streams.json_option,
+    options.report_options,
 )
 
-decode_options = _all(
+decode_options = options.all_of(
     click.option(
         "-o",
         "--output",
@@ -117,24 +104,20 @@ def encode_to_directory(
     resume: bool,
     overwrite: bool,
     dry_run: bool,
-    quiet: bool,
-    as_json: bool,
     **plan: Any,
 ) -> None:
     """`bytemill encode -o`."""
     if not corpus:
         raise click.UsageError("-o needs a corpus: files, directories, globs, or - for stdin")
-    if resume and overwrite:
-        raise click.UsageError("--resume contradicts --overwrite")
-    if resume and "-" in corpus:
-        raise click.UsageError("--resume needs files; stdin cannot be read again")
+    if resume:
+        options.refuse_stdin("--resume", corpus)
     began = time.perf_counter()
     reading = options.taken(plan)
     plan["engine"] = options.engine_of(plan)
     if dry_run:
-        dry.refuse_stdin(corpus)
+        options.refuse_stdin("--dry-run", corpus)
         with options.corpus_of(corpus, reading) as named:
-            dry.show(named, Encoding(tokenizer, plan["threads"]), as_json=as_json)
+            dry.show(named, Encoding(tokenizer, plan["threads"]))
         return
     opened = options.corpus_of(corpus, reading)
     with opened as named, _telling_how_to_go_on(ctx, output, corpus):
@@ -145,18 +128,18 @@ def encode_to_directory(
             format=format or "shards",  # type: ignore[arg-type]
             resume=resume,
             overwrite=overwrite,
-            progress=options.progress(quiet, as_json),
+            progress=options.progress(),
             **plan,
         )
     seconds = time.perf_counter() - began
     names = [entry["name"] for entry in Tokens(output, _first(plan)).manifest["splits"]]
     splits = [Tokens(output, name) for name in names]
     options.note_skips(ctx, splits[0].skipped)
-    if as_json:
-        files = {"skipped_files": options.skipped_files(listing)}
-        streams.put_json(_facts(splits, seconds) | files)
-    elif not quiet:
-        _summary(splits, seconds)
+    streams.emit(
+        _facts(splits, seconds) | {"skipped_files": options.skipped_files(listing)},
+        summary=_summary(splits, seconds),
+        next=["verify", output],
+    )
 
 
 def _first(plan: dict[str, Any]) -> str:
@@ -195,7 +178,7 @@ def _facts(splits: list[Tokens], seconds: float) -> dict[str, Any]:
     }
 
 
-def _summary(splits: list[Tokens], seconds: float) -> None:
+def _summary(splits: list[Tokens], seconds: float) -> str:
     first = splits[0]
     text = first.text_bytes
     origin = "" if text is None else f" from {_numbers.text_size(text, first.file_bytes)}"
@@ -204,11 +187,10 @@ def _summary(splits: list[Tokens], seconds: float) -> None:
         + f"{_number(len(split), 'token')} in {_number(len(split.documents), 'document')}"
         for split in splits
     )
-    streams.say(
+    return (
         f"saved   {first.path}: {shown} ({first.dtype.name}){origin} "
         f"in {_numbers.duration(seconds)}"
     )
-    streams.say(f"next    bytemill verify {shlex.quote(str(first.path))}")
 
 
 def _number(n: int, noun: str) -> str:
@@ -233,8 +215,7 @@ def _number(n: int, noun: str) -> str:
 )
 @options.load_options
 @options.choice_options
-@options.quiet_option
-@streams.json_option
+@options.report_options
 @click.pass_context
 def verify(
     ctx: click.Context,
@@ -245,8 +226,6 @@ def verify(
     special_token: tuple[str, ...],
     include: tuple[str, ...],
     exclude: tuple[str, ...],
-    quiet: bool,
-    as_json: bool,
 ) -> None:
     """Check the tokens in the directory TOKENS: files, checksums, range of ids, ends of documents,
     totals, tokenizer.
@@ -258,14 +237,13 @@ def verify(
         directory,
         loaded,
         Corpus(source, include=include, exclude=exclude) if source else None,
-        progress=options.progress(quiet, as_json),
+        progress=options.progress(),
     )
-    if as_json:
-        streams.put_json({"tokens": directory, "problems": problems})
-    else:
-        streams.put(f"{problem}\n" for problem in problems)
+    against = " and equal to its source" if source else ""
+    streams.emit(
+        {"tokens": directory, "problems": problems},
+        text=[f"{problem}\n" for problem in problems],
+        summary="" if problems else f"whole   {directory}: as its manifest says{against}",
+    )
     if problems:
         ctx.exit(1)
-    if not (quiet or as_json):
-        against = " and equal to its source" if source else ""
-        streams.say(f"whole   {directory}: as its manifest says{against}")
