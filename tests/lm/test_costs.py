@@ -294,7 +294,7 @@ def test_the_chart(tmp_path: Path) -> None:
     # Said before anything is measured.
     late = run("account", "--plot", tmp_path / "shares.txt", "--measure").said
     assert ".png" in late
-    assert "measure some steps" not in late
+    assert "measuring a few" not in late
 
 
 @pytest.mark.slow

@@ -28,14 +28,14 @@ examples:
 """
 
 
-@click.command(short_help="Compression, speed, where they differ: a report.", epilog=EXAMPLES)
+@click.command(short_help="Compare tokenizers on text.", epilog=EXAMPLES)
 @click.argument("tokenizers", nargs=-1, required=True, metavar="TOKENIZER... [CORPUS]")
 @click.option(
     "--corpus",
     "corpora",
     multiple=True,
     metavar="[NAME=]CORPUS",
-    help="A corpus with a column of its own, in place of the last argument; may be repeated. The "
+    help="Corpus with a column of its own, instead of the last argument; may be repeated. The "
     "same NAME again adds to that corpus.",
 )
 @click.option(
@@ -43,7 +43,7 @@ examples:
     default="100MB",
     show_default=True,
     metavar="SIZE",
-    help="Read no more than this of each corpus, in equal shares of its files; 0 for no limit.",
+    help="Read at most this much of each corpus, in equal shares of its files; 0 for no limit.",
 )
 @click.option(
     "-n",
@@ -52,7 +52,7 @@ examples:
     metavar="N",
     default=20,
     show_default=True,
-    help="How many differences to list, the most frequent first.",
+    help="Number of differences to list, the most frequent first.",
 )
 @click.option(
     "--longest",
@@ -60,20 +60,20 @@ examples:
     metavar="N",
     default=10,
     show_default=True,
-    help="How many of the longest tokens to list.",
+    help="Number of longest tokens to list.",
 )
 @click.option(
     "--extrapolate",
     default="825GB",
     show_default=True,
     metavar="SIZE",
-    help="Tell how long so much text would take; the default is the size of the Pile.",
+    help="Estimate the time to encode this much text; the default is the size of the Pile.",
 )
 @click.option(
     "--html",
     "page",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the report to this HTML file, with charts, complete in itself.",
+    help="Write the report, with charts, to this self-contained HTML file.",
 )
 @options.special_option
 @options.corpus_options
@@ -102,8 +102,8 @@ def compare(
     """Compare tokenizers on text: compression, speed, vocabularies, and where they differ.
 
     The last argument is the CORPUS (a file, a directory, a glob, or - for stdin), unless --corpus
-    names one. One TOKENIZER by itself will do too. --pattern and --special-token are for those
-    whose files do not carry them.
+    names one. One TOKENIZER is enough. --pattern and --special-token apply to tokenizer files
+    that do not contain them.
     """
     *paths, last = tokenizers
     if corpora:
@@ -112,7 +112,7 @@ def compare(
     if not paths:
         raise click.UsageError("give a tokenizer and then the corpus")
     if sum(place == "-" for places in named.values() for place in places) > 1:
-        raise click.UsageError("stdin (-) can be given once")
+        raise click.UsageError("stdin (-) can be read only once")
     n_bytes, extrapolated = _numbers.parse_size(limit) or None, _numbers.parse_size(extrapolate)
     if page is not None:
         options.check_file(page, overwrite)

@@ -20,10 +20,12 @@ examples:
 """
 
 
-@click.command(short_help="Into another file format.", epilog=EXAMPLES)
+@click.command(short_help="Convert a tokenizer to another file format.", epilog=EXAMPLES)
 @click.argument("tokenizer", metavar="TOKENIZER")
-@click.option("--to", "format", type=options.FORMATS, required=True, help="The new format.")
-@options.output_option("Where it goes; a directory for gpt2 (vocab.json and merges.txt).")
+@click.option("--to", "format", type=options.FORMATS, required=True, help="Target format.")
+@options.output_option(
+    "File for the converted tokenizer; a directory for gpt2 (vocab.json and merges.txt)."
+)
 @options.load_options
 @options.overwrite_option
 @options.report_options
@@ -35,7 +37,7 @@ def convert(
     special_token: tuple[str, ...],
     overwrite: bool,
 ) -> None:
-    """Write TOKENIZER in another format, once its ids are checked to come out the same."""
+    """Convert TOKENIZER to another format and check that its ids stay the same."""
     options.check_output(output, format, overwrite)
     # What the new format does not carry would be lost with the old file.
     if len(CARRIES[format]) < 2:
@@ -44,7 +46,7 @@ def convert(
     done = convert_tokenizer(loaded, output, format=format, overwrite=overwrite)
     summary = f"saved   {output} ({format}); {done.n_ids:,} ids compared, all equal"
     if done.to_give:
-        summary += f"\nnote: this format does not carry the {' or the '.join(done.to_give)}"
+        summary += f"\nnote: this format does not store the {' or the '.join(done.to_give)}"
     streams.emit(
         {
             "tokenizer": str(done.path),

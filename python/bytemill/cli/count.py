@@ -26,11 +26,11 @@ examples:
 
 
 @click.command(
-    "count", short_help="Count the pieces of text, to learn from later.", epilog=EXAMPLES
+    "count", short_help="Count the pieces of a corpus, to learn a tokenizer later.", epilog=EXAMPLES
 )
 @click.argument("corpus", nargs=-1, required=True, metavar="CORPUS...")
 @options.output_option(
-    "Where the counts go; meanwhile, into a directory with .partial behind this name."
+    "File for the counts; unfinished work is in a directory of this name with .partial added."
 )
 @options.special_tokens_option
 @options.no_special_tokens_option
@@ -62,8 +62,8 @@ def count(
     """Count the pieces of CORPUS and save the counts.
 
     CORPUS is files, directories, globs, URLs, or - for stdin: text, JSONL, CSV, Parquet, Arrow,
-    also compressed, and archives. Counts of several parts of a corpus, made
-    on one machine or many, are what train-tokenizer --counts learns from.
+    also compressed, and archives. `train-tokenizer --counts` learns from the counts of several
+    parts of a corpus, made on one machine or many.
     """
     specials = options.chosen_specials(special_token, no_special_tokens, DEFAULT_SPECIALS)
     if resume:

@@ -29,13 +29,13 @@ examples:
 """
 
 
-@click.command(short_help="All of it on Python's own source.", epilog=EXAMPLES)
+@click.command(short_help="Run every step on Python's own source.", epilog=EXAMPLES)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default="demo",
     show_default=True,
-    help="Directory for what it makes; a demo that is there already is replaced.",
+    help="Output directory; an existing demo is replaced.",
 )
 @click.option("--vocab-size", type=options.Count(257), metavar="N", default=4096, show_default=True)
 @click.option(
@@ -44,14 +44,14 @@ examples:
     metavar="X",
     default=60,
     show_default=True,
-    help="How long to train a model; 0 for none.",
+    help="Seconds to train a model; 0 for no model.",
 )
 @options.quiet_option
 def demo(out: Path, vocab_size: int, seconds: float) -> None:
-    """Learn a tokenizer from the source of Python's own library, train a small model on that for a
-    minute, and show what came out.
+    """Learn a tokenizer from the source of Python's standard library, train a small model on it for
+    a minute, and show the results.
 
-    Without torch there is no model.
+    Without torch, no model is trained.
     """
     from .. import demo as show
     from ..look.inspection import visible
@@ -72,7 +72,7 @@ def demo(out: Path, vocab_size: int, seconds: float) -> None:
         f"({_numbers.size(result.n_bytes / result.encode_seconds)}/s), "
         f"{result.n_bytes / result.n_tokens:.2f} bytes per token"
     )
-    click.echo("decoded   every byte is back as it was")
+    click.echo("decoded   every byte as before")
     longest = "  ".join(streams.shorten(visible(token), 40) for token in result.longest)
     click.echo(f"longest   {longest}")
     click.echo("\na few lines of it, token by token:\n")

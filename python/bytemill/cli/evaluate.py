@@ -21,25 +21,25 @@ examples:
 """
 
 
-@click.command(short_help="Loss, perplexity, bits per byte of a model.", epilog=EXAMPLES)
+@click.command(short_help="Measure loss, perplexity and bits per byte.", epilog=EXAMPLES)
 @click.argument("run", metavar="RUN")
 @click.argument("tokens", metavar="TOKENS")
 @click.option("--split", metavar="NAME",
-              help="Of TOKENS with several.  "
-              "[default: val, or what the run held out, or all]")  # fmt: skip
+              help="Split to evaluate, if TOKENS has several.  "
+              "[default: val, or the tokens the run held out, or all]")  # fmt: skip
 @click.option("--stride", type=click.IntRange(min=1), metavar="N",
-              help="Tokens that a window scores: the fewer, the more context each has.  "
+              help="Tokens scored per window; fewer give each more context.  "
               "[default: half the context]")  # fmt: skip
 @click.option("--per-document", is_flag=True,
-              help="Each document by itself, and a table of them.")  # fmt: skip
+              help="Evaluate each document separately, and list them.")  # fmt: skip
 @options.step_option
 @click.option("--batch-size", type=click.IntRange(min=1), default=16, show_default=True,
-              metavar="N", help="Windows at a time.")  # fmt: skip
+              metavar="N", help="Windows per batch.")  # fmt: skip
 @options.token_dtype_option
 @options.run_tokenizer_option
 @options.device_option
 @click.option("--check/--no-check", default=True, show_default=True,
-              help="Look for documents that the run was trained on.")  # fmt: skip
+              help="Check for documents that the run was trained on.")  # fmt: skip
 @options.report_options
 @click.pass_context
 def evaluate(
@@ -95,7 +95,7 @@ def _tables(found: Scores) -> Iterator[str]:
         ["loss", f"{whole.loss:.4f} nats per token"],
         ["perplexity", _perplexity(whole.perplexity)],
         ["bits per byte", _bits(whole.bits_per_byte)],
-        ["context", f"{found.context_length}, of which a window scores {found.stride}"],
+        ["context", f"{found.context_length} tokens, {found.stride} scored per window"],
     ]
     yield streams.table("ll", rows[0], rows[1:])
 

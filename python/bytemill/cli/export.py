@@ -23,7 +23,7 @@ examples:
 """
 
 
-@click.command(short_help="A model for transformers or llama.cpp.", epilog=EXPORT_EXAMPLES)
+@click.command(short_help="Export a model to transformers or llama.cpp.", epilog=EXPORT_EXAMPLES)
 @click.argument("run", metavar="RUN")
 @click.option(
     "--to",
@@ -31,22 +31,22 @@ examples:
     type=click.Choice(["huggingface", "gguf"]),
     default="huggingface",
     show_default=True,
-    help="For transformers and all that read its directories, or for llama.cpp.",
+    help="Target: transformers and programs that read its format, or llama.cpp.",
 )
-@options.output_option("Where it goes: a directory for huggingface, a file (.gguf) for gguf.")
+@options.output_option("Output: a directory for huggingface, a file (.gguf) for gguf.")
 @click.option(
     "--dtype",
     type=click.Choice(["f32", "f16", "bf16"]),
     default="f32",
     show_default=True,
-    help="Type of the weights; with less than f32 they are rounded.",
+    help="Type of the weights; f16 and bf16 round them.",
 )
 @options.step_option
 @options.run_tokenizer_option
 @click.option(
     "--pre-tokenizer",
     metavar="NAME",
-    help="For gguf: llama.cpp's name for the split pattern.  [default: found by the pattern]",
+    help="For gguf: llama.cpp's name for the split pattern.  [default: derived from the pattern]",
 )
 @options.overwrite_option
 @options.report_options
@@ -63,9 +63,9 @@ def export(
     pre_tokenizer: str | None,
     overwrite: bool,
 ) -> None:
-    """Write the model of RUN, with its tokenizer, for other programs.
+    """Export the model of RUN, with its tokenizer, for other programs.
 
-    The others compute the same numbers up to rounding. Models and tokenizers that the target
+    They compute the same numbers up to rounding. Models and tokenizers that the target
     format cannot represent exactly are refused, with the reason.
     """
     from .. import lm
@@ -97,27 +97,27 @@ def export(
     )
     if not done.tokenizer:
         streams.note(
-            ctx, "the run has no tokenizer, so none was written; give it with -t tokenizer.json"
+            ctx, "the run has no tokenizer, so none was exported; give one with -t tokenizer.json"
         )
 
 
-@click.command("import", short_help="A run of a model of transformers.", epilog=IMPORT_EXAMPLES)
+@click.command("import", short_help="Import a transformers model as a run.", epilog=IMPORT_EXAMPLES)
 @click.argument("directory", metavar="DIRECTORY")
 @options.output_option("Directory for the run.")
 @click.option(
     "--tokenizer/--no-tokenizer",
     default=True,
     show_default=True,
-    help="Take its tokenizer.json along; texts cannot be read or written without.",
+    help="Import tokenizer.json too; without it, the run cannot read or write text.",
 )
 @options.overwrite_option
 @options.report_options
 def import_(directory: str, output: Path, tokenizer: bool, overwrite: bool) -> None:
-    """Make a run of DIRECTORY: a Llama or Qwen3 model as transformers saves it, with config.json,
+    """Import DIRECTORY as a run: a Llama or Qwen3 model as transformers saves it, with config.json,
     safetensors and tokenizer.json.
 
-    Nothing is downloaded and nothing is unpickled. A model that ours cannot compute exactly is
-    refused, with the reason.
+    Nothing is downloaded or unpickled. Models that bytemill cannot compute exactly are refused,
+    with the reason.
     """
     from .. import lm
 

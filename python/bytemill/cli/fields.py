@@ -19,20 +19,20 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Field = tuple[str, Any, str, Any]
 
 MODEL_HELP = {
-    "vocab_size": "Ids.  [default: as many as the tokenizer has]",
-    "context_length": "Longest sequence.",
+    "vocab_size": "Vocabulary size.  [default: the tokenizer's]",
+    "context_length": "Context length in tokens.",
     "d_model": "Width of the residual stream.",
-    "num_layers": "Blocks.",
-    "num_heads": "Heads of queries.",
-    "d_ff": "Inner width of feed-forward layers.",
+    "num_layers": "Transformer blocks.",
+    "num_heads": "Query heads.",
+    "d_ff": "Hidden width of the feed-forward layers.",
     "rope_theta": "Base of the rotary frequencies.",
-    "num_kv_heads": "Heads of keys and values.  [default: as --num-heads]",
-    "norm": "RMSNorm before sublayers, behind them, or nowhere.",
-    "positions": "Rotary, or none.",
+    "num_kv_heads": "Key and value heads.  [default: --num-heads]",
+    "norm": "RMSNorm before sublayers, after them, or none.",
+    "positions": "Position embedding: rotary, or none.",
     "feed_forward": "SwiGLU, or SiLU without a gate.",
-    "tie_embeddings": "One matrix for embedding and head.",
-    "qk_norm": "RMSNorm on queries and keys.",
-    "norm_eps": "What keeps RMSNorm from dividing by zero.",
+    "tie_embeddings": "Share one matrix between embedding and head.",
+    "qk_norm": "Apply RMSNorm to queries and keys.",
+    "norm_eps": "Epsilon of RMSNorm.",
 }
 
 

@@ -25,7 +25,7 @@ examples:
 """
 
 
-@click.command(short_help="What a vocabulary holds; how a text is cut.", epilog=EXAMPLES)
+@click.command(short_help="Show a vocabulary, or the tokens of a text.", epilog=EXAMPLES)
 @click.argument("tokenizer", metavar="TOKENIZER")
 @click.argument("text", required=False)
 @click.option("--file", metavar="FILE", help="Show this file instead of TEXT.")
@@ -34,7 +34,7 @@ examples:
     "--html",
     "page",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the view, of the text or of the vocabulary, to this self-contained HTML file.",
+    help="Write the text or vocabulary view to this self-contained HTML file.",
 )
 @click.option(
     "--longest",
@@ -42,14 +42,14 @@ examples:
     metavar="N",
     default=20,
     show_default=True,
-    help="How many of the longest tokens to list.",
+    help="Number of longest tokens to list.",
 )
 @click.option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
-    help="auto: on a terminal, unless NO_COLOR is set.",
+    help="When to use colors; auto: on a terminal, unless NO_COLOR is set.",
 )
 @options.special_option
 @options.load_options
@@ -68,10 +68,10 @@ def inspect(
     special_token: tuple[str, ...],
     overwrite: bool,
 ) -> None:
-    """Show what the vocabulary of TOKENIZER holds or, given TEXT, how it cuts that.
+    """Show the vocabulary of TOKENIZER or, given TEXT, its tokens.
 
-    TEXT may be - for stdin. Spaces are shown as · and newlines as ↵, bytes that are no character
-    by themselves as ‹e2›.
+    TEXT may be - for stdin. Spaces are shown as · and newlines as ↵, bytes that are not a whole
+    character as ‹e2›.
     """
     if text is not None and file is not None:
         raise click.UsageError("give TEXT or --file, not both")

@@ -143,18 +143,18 @@ run_tokenizer_option = click.option(
 device_option = click.option(
     "--device",
     metavar="NAME",
-    help="Where to compute: cpu, cuda, cuda:1, mps.  [default: a GPU, or the CPU]",
+    help="Device: cpu, cuda, cuda:1, mps.  [default: a GPU, or the CPU]",
 )
 force_option = click.option(
-    "--force", is_flag=True, help="Train even if that is predicted not to fit into memory."
+    "--force", is_flag=True, help="Train even if the run is predicted not to fit into memory."
 )
 special_option = click.option(
     "--special",
     type=click.Choice(["all", "none", "error"]),
     default="all",
     show_default=True,
-    help="Special tokens in the text: as themselves, as plain text (for text of unknown origin), "
-    "or an error.",
+    help="How to encode special tokens in the text: as such, as plain text (for untrusted text), "
+    "or stop with an error.",
 )
 # What is counted, and with what; the same for count and train-tokenizer.
 special_tokens_option = click.option(
@@ -164,12 +164,14 @@ special_tokens_option = click.option(
     help="String with an id of its own that separates documents; may be repeated. "
     "[default: <|endoftext|>]",
 )
-no_special_tokens_option = click.option("--no-special-tokens", is_flag=True, help="None at all.")
+no_special_tokens_option = click.option(
+    "--no-special-tokens", is_flag=True, help="Use no special tokens."
+)
 pattern_option = click.option(
     "--pattern",
     multiple=True,
     metavar="NAME|REGEX",
-    help=f"What cuts documents into pieces: {pattern_names()} (or what others call them, such "
+    help=f"Split pattern that cuts documents into pieces: {pattern_names()} (or an alias such "
     "as cl100k_base) or a regular expression; repeated for several stages, each cutting the "
     "pieces of the one before.  [default: gpt2]",
 )
@@ -177,12 +179,12 @@ threads_option = click.option(
     "--threads",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How many threads count.  [default: every core allowed]",
+    help="Number of threads.  [default: all available cores]",
 )
 memory_limit_option = click.option(
     "--memory-limit",
     metavar="SIZE",
-    help="How much memory may be used, such as 2GB; what does not fit goes to disk meanwhile. "
+    help="Memory limit, such as 2GB; counts that do not fit are spilled to disk. "
     "[default: 70% of what the machine or container allows]",
 )
 
@@ -190,7 +192,7 @@ memory_limit_option = click.option(
 dry_run_option = click.option(
     "--dry-run",
     is_flag=True,
-    help="List what would be read and what is skipped, estimate time and memory; write nothing.",
+    help="List the files to be read and skipped, estimate time and memory; write nothing.",
 )
 
 
@@ -255,7 +257,7 @@ def load_options(function: Function) -> Function:
         multiple=True,
         metavar="NAME|REGEX",
         help="Split pattern, for files that do not carry one (tiktoken, GPT-2): "
-        f"{pattern_names()} (or what others call them, such as cl100k_base) or a regular "
+        f"{pattern_names()} (or an alias such as cl100k_base) or a regular "
         "expression; repeated for several stages.",
     )
     special = click.option(
@@ -282,7 +284,7 @@ def special_tokens(texts: Sequence[str]) -> list[str] | dict[str, int] | None:
     if not any(with_id):
         return list(texts)
     if not all(with_id):
-        raise click.UsageError("--special-token: give all of them an id, or none")
+        raise click.UsageError("--special-token must have an id every time, or never")
     return {text: int(id) for text, _, id in parted}
 
 
@@ -363,7 +365,7 @@ CHOICES = [
         "--include",
         multiple=True,
         metavar="GLOB",
-        help="Of directories, globs and archives, read only files of such names, whatever they "
+        help="Read only files of such names from directories, globs and archives, whatever they "
         "are; may be repeated.  [default: files of known formats, or all text if there are none]",
     ),
     click.option(
@@ -390,22 +392,22 @@ corpus_options = all_of(
     click.option(
         "--input-format",
         metavar="FORMAT",
-        help="text, jsonl, csv, tsv, tar, zip, parquet or arrow; packed: jsonl.gz and so on "
-        "with gz, zst, xz, bz2.  [default: what the file's name says]",
+        help="text, jsonl, csv, tsv, tar, zip, parquet or arrow; compressed: jsonl.gz and so on "
+        "with gz, zst, xz, bz2.  [default: by file name]",
     ),
     click.option(
         "--on-error",
         type=click.Choice(["stop", "skip"]),
         default="stop",
         show_default=True,
-        help="A record that cannot be read: stop there, or leave it out and count it.",
+        help="Stop at a record that cannot be read, or skip and count it.",
     ),
     click.option(
         "--max-document",
         default="128MB",
         show_default=True,
         metavar="SIZE",
-        help="A larger record cannot be read.",
+        help="Maximum size of a record.",
     ),
     click.option(
         "--max-ratio",
@@ -413,14 +415,14 @@ corpus_options = all_of(
         default=250,
         show_default=True,
         metavar="N",
-        help="A packed file that unpacks to more than so many times its size is stopped.",
+        help="Maximum ratio of decompressed to compressed size.",
     ),
     click.option(
         "--max-window",
         default="128MB",
         show_default=True,
         metavar="SIZE",
-        help="How much memory unpacking a file may ask for.",
+        help="Maximum memory for decompressing a file.",
     ),
     *CHOICES,
 )
@@ -433,12 +435,12 @@ def engine_options(function: Function) -> Function:
         type=click.Choice(["local", "ray"]),
         default="local",
         show_default=True,
-        help="Who does the work: this process, or a Ray cluster.",
+        help="Where to run the work: in this process, or on a Ray cluster.",
     )
     address = click.option(
         "--ray-address",
         metavar="ADDRESS",
-        help="The cluster: auto, or ray://host:10001.  [default: RAY_ADDRESS, or a new one here]",
+        help="Ray cluster: auto, or ray://host:10001.  [default: RAY_ADDRESS, or a new local one]",
     )
     return engine(address(function))
 
@@ -507,6 +509,6 @@ def skipped_files(listing: Listing) -> list[dict[str, str]]:
 
 
 def note_skips(ctx: click.Context, skipped: dict[str, int]) -> None:
-    """Tells of records that were skipped."""
+    """Prints a note about skipped records."""
     if skipped:
         streams.note(ctx, skips(skipped))

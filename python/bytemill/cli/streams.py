@@ -27,9 +27,9 @@ from ..lm.config import ABSENT, SYNONYMS
 from . import hints
 
 HINTS = {
-    errno.ENOSPC: "free some space there, or choose another place",
-    errno.EDQUOT: "your quota there is used up: free some space, or choose another place",
-    errno.EROFS: "the file system is mounted read-only: choose another place",
+    errno.ENOSPC: "free some space, or write elsewhere",
+    errno.EDQUOT: "your disk quota is used up: free some space, or write elsewhere",
+    errno.EROFS: "the file system is mounted read-only: write elsewhere",
 }
 
 # Large enough that a call into the core costs nothing, small enough not to matter for memory.
@@ -60,7 +60,7 @@ def prepare() -> None:
 
 
 class _Stdout(io.FileIO):
-    """Stdout, which says its name when it fails: "no space left on device" alone helps nobody."""
+    """Stdout with its name in errors: "no space left on device" alone does not tell where."""
 
     def write(self, data: Any) -> int:
         with naming("stdout"):
@@ -122,7 +122,7 @@ def interrupted(ctx: click.Context | None) -> None:
 
 
 def usage(error: click.ClickException) -> None:
-    """A command line that makes no sense."""
+    """A usage error."""
     ctx = getattr(error, "ctx", None)
     command = ctx.command_path if ctx is not None else "bytemill"
     # click speaks in sentences, of several lines where it lists choices; ours are clauses of one.
@@ -178,9 +178,9 @@ def explain(error: BaseException) -> tuple[str, str | None]:
     elif isinstance(error, FileExistsError):
         hint = "overwrite=True replaces it"
     elif isinstance(error, IsADirectoryError):
-        hint = "name a file in it"
+        hint = "give a file in it"
     elif isinstance(error, PermissionError):
-        hint = "check who may read or write it: ls -l"
+        hint = "check its permissions: ls -l"
     elif isinstance(error, OSError):
         hint = HINTS.get(error.errno or 0)
     if not isinstance(error, OSError) or error.strerror is None:

@@ -26,18 +26,18 @@ examples:
   bytemill sweep tokens/ -o rates/ --find-lr --lr 1e-6..1
   bytemill train tokens/ -o run/ --config sweep/best.toml --steps 5000
 
-A LIST is one value, the same for all runs; several, such as 1e-4,3e-4; or with --random a range,
-such as 1e-4..1e-2, from which logarithms are drawn evenly.
+A LIST is one value for all runs, or several, such as 1e-4,3e-4; with --random also a range, such as
+1e-4..1e-2, from which values are drawn uniformly on a logarithmic scale.
 """
 
 
-@click.command(short_help="Try settings, and find the best.", epilog=EXAMPLES)
+@click.command(short_help="Train with many settings and find the best.", epilog=EXAMPLES)
 @click.argument("tokens", metavar="TOKENS")
 @options.output_option("Directory for the runs, tables and pictures.")
 @click.option("--random", type=click.IntRange(min=1), metavar="N",
-              help="So many random draws, by --seed, instead of every combination.")  # fmt: skip
+              help="Draw N random settings, by --seed, instead of every combination.")  # fmt: skip
 @click.option("--find-lr", is_flag=True,
-              help="A learning-rate range test instead: --lr A..B [default: 1e-6..1], "
+              help="Run a learning-rate range test instead: --lr A..B [default: 1e-6..1], "
               "--steps N [default: 100].")  # fmt: skip
 @options.training_options
 @options.resume_option
@@ -60,8 +60,8 @@ def sweep(
 ) -> None:
     """Train a model on TOKENS for each setting, and find the best.
 
-    Every option of `bytemill train` may be given several values. Runs that diverge are stopped
-    early. The output has the runs, a table (sweep.json), pictures, and the best config
+    Every option of `bytemill train` may have several values. Runs that diverge stop early. The
+    output has the runs, a table (sweep.json), pictures, and the best config
     (best.toml) for `bytemill train --config`.
     """
     common = {name: given.pop(name)
@@ -72,7 +72,7 @@ def sweep(
     values = {name: parse(name, text) for name, text in given.items() if text is not None}
     if find_lr:
         if resume or random is not None:
-            raise click.UsageError("--find-lr is one short run: without --random and --resume")
+            raise click.UsageError("--find-lr is a single run: leave out --random and --resume")
         _rates(ctx, tokens, output, values, overwrite, common)
         return
     fixed = {n: v[0] for n, v in values.items() if not isinstance(v, Range) and len(v) == 1}
@@ -90,7 +90,7 @@ def sweep(
             **fixed,
         )
     except KeyboardInterrupt:
-        streams.note(ctx, f"finished runs are kept in {output}; --resume continues there")
+        streams.note(ctx, f"finished runs are kept in {output}; --resume continues the sweep")
         raise
     for note in found.notes:
         streams.note(ctx, note)
@@ -137,11 +137,11 @@ def _rates(
     rates = values.pop("lr", Range(1e-6, 1.0))
     steps = values.pop("steps", [100])
     if not isinstance(rates, Range):
-        raise click.UsageError("--find-lr goes through a range: --lr 1e-6..1")
+        raise click.UsageError("--find-lr needs a range of rates: --lr 1e-6..1")
     several = [n for n, v in [*values.items(), ("steps", steps)]
                if isinstance(v, Range) or len(v) > 1]  # fmt: skip
     if several:
-        raise click.UsageError(f"--find-lr is one run: one value for --{several[0]}")
+        raise click.UsageError(f"--find-lr is a single run: give one value for --{several[0]}")
     assert not isinstance(steps, Range)
     fixed = {name: value[0] for name, value in values.items() if not isinstance(value, Range)}
     from ..lm.plan.plot import plot_rates

@@ -34,7 +34,7 @@ encode_options = options.all_of(
         "-o",
         "--output",
         type=click.Path(path_type=Path),
-        help="Directory for the tokens. The options below are for this.",
+        help="Directory for the tokens; the options below require it.",
     ),
     click.option(
         "--shard-tokens",
@@ -42,13 +42,13 @@ encode_options = options.all_of(
         default=SHARD_TOKENS,
         show_default=True,
         metavar="N",
-        help="Ids of a shard; 100000000 or 100M.",
+        help="Ids per shard; 100000000 or 100M.",
     ),
     click.option(
         "--append-eot/--no-append-eot",
         default=True,
         show_default=True,
-        help="Give an end-of-text to files and records that do not end in one.",
+        help="Append an end-of-text token to files and records that do not end in one.",
     ),
     click.option(
         "--eot", metavar="TEXT", help="Special token that ends documents.  [default: <|endoftext|>]"
@@ -56,22 +56,22 @@ encode_options = options.all_of(
     click.option(
         "--dtype",
         type=click.Choice(["uint16", "uint32", "int32"]),
-        help="Type of an id.  [default: the smallest that fits]",
+        help="Integer type of the ids.  [default: the smallest that fits]",
     ),
     click.option(
         "--val-fraction",
         type=click.FloatRange(0, 1),
         metavar="X",
-        help="Share of documents to put apart for validation, such as 0.01.",
+        help="Share of documents to hold out for validation, such as 0.01.",
     ),
-    click.option("--shuffle", is_flag=True, help="Put documents into a random order."),
+    click.option("--shuffle", is_flag=True, help="Shuffle the documents."),
     click.option(
         "--seed",
         type=click.IntRange(0, 2**64 - 1),
         default=0,
         show_default=True,
         metavar="N",
-        help="What --shuffle and --val-fraction depend on.",
+        help="Random seed of --shuffle and --val-fraction.",
     ),
     options.corpus_options,
     options.engine_options,
@@ -89,7 +89,7 @@ decode_options = options.all_of(
         type=click.Path(path_type=Path),
         help="File for the text.  [default: stdout]",
     ),
-    click.option("--split", metavar="NAME", help="Which split of TOKENS, if it has several."),
+    click.option("--split", metavar="NAME", help="Split of TOKENS, if it has several."),
     options.overwrite_option,
 )
 
@@ -120,7 +120,7 @@ def encode_to_directory(
             dry.show(named, Encoding(tokenizer, plan["threads"]))
         return
     opened = options.corpus_of(corpus, reading)
-    with opened as named, _telling_how_to_go_on(ctx, output, corpus):
+    with opened as named, _noting_resume(ctx, output, corpus):
         source, listing = options.found(named)
         tokenizer.encode_files(
             source,
@@ -147,16 +147,14 @@ def _first(plan: dict[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def _telling_how_to_go_on(
-    ctx: click.Context, output: Path, corpus: Sequence[str]
-) -> Iterator[None]:
-    """Whatever stops the work, what is done of it is not lost, and the user should know."""
+def _noting_resume(ctx: click.Context, output: Path, corpus: Sequence[str]) -> Iterator[None]:
+    """Tells the user, if the work stops early, that it can be resumed."""
     begun_before = (output / ".partial").exists()
     try:
         yield
     except (BytemillError, OSError, KeyboardInterrupt):
         if "-" not in corpus and not begun_before and (output / ".partial").exists():
-            streams.note(ctx, f"{output}: what is done is kept, and --resume goes on with it")
+            streams.note(ctx, f"{output}: finished work is kept; --resume continues it")
         raise
 
 
@@ -203,14 +201,14 @@ def _number(n: int, noun: str) -> str:
     "-t",
     "--tokenizer",
     metavar="FILE",
-    help="Tokenizer that the tokens are of: every id must be in its vocabulary.  [default: the one "
+    help="Tokenizer of the tokens: every id must be in its vocabulary.  [default: the one "
     "in TOKENS]",
 )
 @click.option(
     "--source",
     multiple=True,
     metavar="CORPUS",
-    help="The text, in the order in which it was encoded; may be repeated. The tokens must decode "
+    help="Original text, in the order it was encoded; may be repeated. The tokens must decode "
     "to it, byte for byte.",
 )
 @options.load_options
@@ -230,7 +228,7 @@ def verify(
     """Check the tokens in the directory TOKENS: files, checksums, range of ids, ends of documents,
     totals, tokenizer.
 
-    What is wrong goes to stdout, a line each; the exit code is then 1.
+    Problems are printed to stdout, one per line, and the exit code is 1.
     """
     loaded = options.load(tokenizer, pattern, special_token) if tokenizer else None
     problems = verify_tokens(

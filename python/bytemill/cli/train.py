@@ -35,7 +35,7 @@ examples:
 @click.option(
     "--start-from",
     metavar="RUN",
-    help="Start with the weights and the shape of this run, trained or imported (fine-tuning).",
+    help="Start from the weights and shape of this run, trained or imported (fine-tuning).",
 )
 @options.resume_option
 @options.overwrite_option
@@ -59,8 +59,8 @@ def train(
     """Train a Llama-style language model on TOKENS: a directory that `bytemill encode -o` made, a
     .npy, or raw ids such as nanoGPT's train.bin.
 
-    The run has the model, its tokenizer, checkpoints and metrics. An interrupted run continues
-    with --resume, to the same bits. Under torchrun, ranks share the work. A run that is predicted
+    The run has the model, its tokenizer, checkpoints and metrics. --resume continues an
+    interrupted run, bit for bit. Under torchrun, ranks share the work. A run that is predicted
     not to fit into memory is refused before it starts, with the micro-batch size that would fit.
     """
     from .. import lm
@@ -107,7 +107,7 @@ def _emit(result: TrainResult, output: Path) -> None:
     if not result.tokens:
         summary = (
             f"done    {output}: complete already at step {result.step:,}; "
-            "more --steps train it further"
+            "train it further with more --steps"
         )
     streams.emit(
         {

@@ -34,16 +34,16 @@ examples:
     "--counts",
     multiple=True,
     metavar="FILE|GLOB",
-    help="Learn from counts files, made by bytemill count, in place of a corpus; may be repeated.",
+    help="Learn from counts files made by bytemill count, instead of a corpus; may be repeated.",
 )
-@options.output_option("Where the tokenizer goes; a directory for --format gpt2.")
+@options.output_option("File for the tokenizer; a directory for --format gpt2.")
 @click.option(
     "--vocab-size",
     type=options.Count(1),
     metavar="N",
     default=32_000,
     show_default=True,
-    help="How many ids: 256 bytes, the merges, the special tokens; 32000 or 32k.",
+    help="Number of ids: 256 bytes, merges and special tokens; 32000 or 32k.",
 )
 @options.special_tokens_option
 @options.no_special_tokens_option
@@ -53,7 +53,7 @@ examples:
     type=click.Choice(["bytes", "huggingface"]),
     default="bytes",
     show_default=True,
-    help="Of pairs with equal counts: the greatest byte strings, or as the tokenizers library.",
+    help="Order of equally frequent pairs: the greatest byte strings first, or as in tokenizers.",
 )
 @click.option(
     "--min-frequency",
@@ -61,7 +61,7 @@ examples:
     metavar="N",
     default=1,
     show_default=True,
-    help="Pairs that occur less often are not merged.",
+    help="Do not merge pairs that occur less often.",
 )
 @click.option(
     "--min-piece-count",
@@ -69,13 +69,13 @@ examples:
     metavar="N",
     default=1,
     show_default=True,
-    help="Pieces that occur less often are dropped before merging.",
+    help="Drop pieces that occur less often before merging.",
 )
 @click.option(
     "--max-token-length",
     type=options.Count(1),
     metavar="N",
-    help="No token grows longer than this many bytes.",
+    help="Maximum length of a token in bytes.",
 )
 @click.option(
     "--extend-from",
@@ -90,14 +90,14 @@ examples:
     "--spill-dir",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="DIR",
-    help="Where counts go that do not fit into memory.  [default: beside the output]",
+    help="Directory for counts that do not fit into memory.  [default: beside the output]",
 )
 @click.option(
     "--format",
     type=options.FORMATS,
     default="huggingface",
     show_default=True,
-    help="huggingface is tokenizer.json.",
+    help="File format; huggingface is tokenizer.json.",
 )
 @options.overwrite_option
 @options.dry_run_option
@@ -125,12 +125,12 @@ def train_tokenizer(
     another format is a document.
     """
     if not corpus and not counts:
-        raise click.UsageError("give a CORPUS, or --counts")
+        raise click.UsageError("give CORPUS or --counts")
     if corpus and counts:
-        raise click.UsageError("--counts takes the place of CORPUS; give one of them")
+        raise click.UsageError("give CORPUS or --counts, not both")
     specials = options.chosen_specials(special_token, no_special_tokens)
     if extend_from is not None and pattern:
-        raise click.UsageError("--extend-from keeps its own pattern; leave --pattern out")
+        raise click.UsageError("--extend-from keeps its own pattern: leave out --pattern")
     reading = options.taken(limits)
     limits["engine"] = options.engine_of(limits)
     options.check_output(output, format, overwrite)
@@ -167,7 +167,7 @@ def train_tokenizer(
     tokenizer.save(output, format=format, overwrite=overwrite)
     seconds = time.perf_counter() - began
     text = _numbers.text_size(learnt.text_bytes, file_bytes)
-    # The line before says how much there was, unless that lay otherwise on disk.
+    # The progress line has the size of the text; here it is only if the files have another.
     origin = f"from {text} " if file_bytes not in (0, learnt.text_bytes) else ""
     n_special = len(tokenizer.special_tokens)
     streams.emit(
@@ -193,7 +193,7 @@ def train_tokenizer(
 
 def _dry_run(corpus: tuple[str, ...], reading: dict[str, Any], limits: dict[str, Any]) -> None:
     if not corpus:
-        raise click.UsageError("--dry-run is for a CORPUS")
+        raise click.UsageError("--dry-run needs a CORPUS")
     options.refuse_stdin("--dry-run", corpus)
     base, special_tokens = limits["extend_from"], limits["special_tokens"]
     work = Counting(
