@@ -273,12 +273,12 @@ def test_the_command(tmp_path: Path) -> None:
     assert days["limit"] == 10**12
     for arguments, message in (
         (["--preset", "gpt3"], "gpt3: no such run or preset"),
-        (["--tokens", "many"], "not a number"),
+        (["--tokens", "many"], "must be a number"),
         (["--memory", "lots"], "is not a size"),
         (["tiny", "--config", "c.toml"], "MODEL or --config"),
         (["nowhere"], "nowhere: no such run or preset"),
         (["gpt2-lx"], "did you mean gpt2-xl?"),
-        (["tiny", "laptop", "--measure"], "one model"),
+        (["tiny", "laptop", "--measure"], "one MODEL"),
         (["--num-heads", "7"], "does not divide"),
     ):
         failed = run("account", *arguments)
