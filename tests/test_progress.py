@@ -12,9 +12,15 @@ from typing import Any
 import pytest
 
 import bytemill
-from bytemill import displays, progress
+from bytemill import progress
 from bytemill.cli import streams
-from bytemill.progress import ProgressEvent, ProgressOption, reporter
+from bytemill.progress import (
+    ProgressEvent,
+    ProgressOption,
+    StepOption,
+    StepReport,
+    reporter,
+)
 
 
 class Clock:
@@ -34,7 +40,6 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(progress, "time", clock)
-    monkeypatch.setattr(displays, "time", clock)
     return clock
 
 
@@ -48,7 +53,7 @@ class Terminal(io.StringIO):
 def replace_stderr(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO | None) -> None:
     # Not in sys itself: pytest puts its own there again when the test begins.
     fake = types.SimpleNamespace(stderr=stream, modules=sys.modules)
-    monkeypatch.setattr(displays, "sys", fake)
+    monkeypatch.setattr(progress, "sys", fake)
 
 
 @pytest.fixture
@@ -148,10 +153,19 @@ def test_a_wrong_option(option: Any) -> None:
 # --- displays ---------------------------------------------------------------------------------
 
 
-def test_by_default_a_log_gets_nothing(clock: Clock, stderr: io.StringIO) -> None:
-    work(None, clock)
+def test_by_default_a_log_gets_lines_of_what_takes_long(clock: Clock, stderr: io.StringIO) -> None:
+    work(None, clock, seconds=0.9)
     work(False, clock)
     assert stderr.getvalue() == ""
+    work(None, clock)
+    assert "  2.10 MB of 4.00 MB  " in stderr.getvalue()
+    assert "count   4.00 MB in 4.0 s" in stderr.getvalue()
+
+
+def test_a_log_of_long_work_gets_fewer_lines(clock: Clock, stderr: io.StringIO) -> None:
+    work(None, clock, seconds=200)
+    lines = stderr.getvalue().splitlines()
+    assert len([line for line in lines if line.startswith("count")]) in range(42, 48)
 
 
 def test_by_default_a_terminal_shows_what_takes_long(clock: Clock, terminal: Terminal) -> None:
@@ -242,18 +256,18 @@ def test_json_lines(clock: Clock, stderr: io.StringIO) -> None:
     assert events[0]["done"] == 100_000
 
 
-def test_a_notebook_has_one_output_a_phase(
-    clock: Clock, stderr: io.StringIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outputs: list[list[str]] = []
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> list[list[dict[str, str]]]:
+    """The outputs of a notebook, each as the list of what it showed."""
+    outputs: list[list[dict[str, str]]] = []
 
     class Handle:
         def __init__(self, data: dict[str, str]) -> None:
-            self.shown = [data["text/plain"]]
+            self.shown = [data]
             outputs.append(self.shown)
 
         def update(self, data: dict[str, str], raw: bool) -> None:
-            self.shown.append(data["text/plain"])
+            self.shown.append(data)
 
     ipython: Any = types.ModuleType("IPython")
     ipython.get_ipython = lambda: types.SimpleNamespace(kernel=object())
@@ -261,17 +275,27 @@ def test_a_notebook_has_one_output_a_phase(
     display.display = lambda data, raw, display_id: Handle(data)
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", display)
+    return outputs
+
+
+def test_a_notebook_has_one_output_a_phase(
+    clock: Clock,
+    stderr: io.StringIO,
+    notebook: list[list[dict[str, str]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     work(None, clock)
     assert stderr.getvalue() == ""
-    assert [shown[-1].split(",")[0] for shown in outputs] == [
+    assert [shown[-1]["text/plain"].split(",")[0] for shown in notebook] == [
         "count   4.00 MB in 4.0 s",
         "merge   400 merges in 4.0 s",
     ]
+    assert "<progress" in notebook[0][0]["text/html"]
     # A plain IPython shell is a terminal like any other.
-    ipython.get_ipython = lambda: types.SimpleNamespace()
-    outputs.clear()
+    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", types.SimpleNamespace)
+    notebook.clear()
     work(True, clock)
-    assert outputs == []
+    assert notebook == []
 
 
 def test_a_broken_stream_does_not_end_the_work(
@@ -311,3 +335,80 @@ def test_steps_that_take_seconds_have_a_rate_above_0(clock: Clock, stderr: io.St
             report("sweep", step, 4)
     assert "0.12/s" in stderr.getvalue()
     assert " 0/s" not in stderr.getvalue()
+
+
+# --- training steps and notes -------------------------------------------------------------------
+
+
+def train(option: StepOption, clock: Clock, first: int = 0) -> None:
+    """Ten steps of a second each; a note after every fifth."""
+    with reporter(option) as report:
+        report.say("model   1,000 parameters")
+        clock.now += 100  # what is prepared is no step
+        report.begin("train", first)
+        for step in range(first + 1, first + 11):
+            clock.now += 1
+            report.step(
+                step, first + 10, eta=first + 10.0 - step, memory=2_000_000, loss=3.25, lr=1e-7,
+                grad_norm=0.5, tokens_per_s=1234.0, mfu=0.4,
+            )  # fmt: skip
+            if step % 5 == 0:
+                report.event("evaluation", f"eval    step {step}  <b>", step=step, val_loss=3.5)
+
+
+def test_a_step_is_an_event(clock: Clock) -> None:
+    steps: list[StepReport] = []
+    train(steps.append, clock, first=40)
+    assert [(step.phase, step.step, step.steps) for step in steps] == [
+        ("train", n, 50) for n in range(41, 51)
+    ]
+    assert [step.seconds for step in steps] == pytest.approx(range(1, 11))
+    assert steps[3].rate == pytest.approx(1)
+    assert (steps[3].eta, steps[3].memory, steps[3].loss) == (6, 2_000_000, 3.25)
+    events: list[ProgressEvent] = []
+    train(events.append, clock)
+    assert len(events) == 10
+
+
+def test_a_log_of_training(clock: Clock, stderr: io.StringIO) -> None:
+    train("plain", clock)
+    lines = stderr.getvalue().splitlines()
+    assert lines[0] == "model   1,000 parameters"
+    assert lines[1] == (
+        "train    10%  1 of 10  loss 3.250  lr 1e-07  1,234 tokens/s  mfu 40%  9.0 s left  "
+        "memory 2.00 MB"
+    )
+    assert "eval    step 5  <b>" in lines
+    assert lines[-1] == (
+        "train   step 10 of 10 in 10.0 s, loss 3.250, 1,234 tokens/s, memory 2.00 MB"
+    )
+
+
+def test_json_lines_of_training(clock: Clock, stderr: io.StringIO) -> None:
+    train("json", clock)
+    events = [json.loads(line) for line in stderr.getvalue().splitlines()]
+    assert events[0] == {"event": "note", "message": "model   1,000 parameters"}
+    assert {"event": "evaluation", "step": 5, "val_loss": 3.5} in events
+    fields = {"event", "step", "steps", *StepReport.__dataclass_fields__}
+    assert set(events[1]) == set(events[-1]) == fields
+    assert (events[1]["event"], events[-1]["event"]) == ("progress", "finished")
+    assert (events[-1]["step"], events[-1]["steps"], events[-1]["lr"]) == (10, 10, 1e-7)
+
+
+def test_notes_of_training_are_above_the_line(clock: Clock, terminal: Terminal) -> None:
+    train(None, clock)
+    lines = [line.rpartition("\r")[2].rstrip() for line in terminal.getvalue().split("\n")]
+    assert [line.split("  ")[0] for line in lines] == ["model", "eval", "eval", "train", ""]
+
+
+def test_notes_in_a_notebook_are_above_the_bar(clock: Clock, notebook: list[Any]) -> None:
+    train(None, clock)
+    [output] = notebook
+    assert output[0]["text/plain"] == "model   1,000 parameters"
+    assert '<progress max="1" value="0.7000">' in output[-6]["text/html"]
+    note, bar = output[-6]["text/html"].split("<br>")[-2:]
+    assert note == "eval    step 5  &lt;b&gt;"
+    assert "<progress" in bar
+    assert "train" in bar
+    assert output[-1]["text/plain"].splitlines()[-1].startswith("train   step 10 of 10")
+    assert "<progress" not in output[-1]["text/html"]

@@ -73,9 +73,10 @@ def train_tokenizer(
             it begins, and which `min_piece_count` would help.
         spill_dir: the directory for that; None for that of temporary files.
         engine: who counts: `"local"`, `"ray"`, or one of [`bytemill.engines`][bytemill.engines].
-        progress: None shows progress on a terminal, True and False force it, `"terminal"`,
-            `"plain"` and `"json"` choose its form, a function gets
-            [`ProgressEvent`][bytemill.ProgressEvent]s.
+        progress: None shows the progress of work that takes more than a moment: a line that is
+            redrawn on a terminal, an output in a notebook, a line now and then in a log. True
+            shows it from the start, False never. `"terminal"`, `"plain"` and `"json"` choose the
+            form; a function gets [`ProgressEvent`][bytemill.ProgressEvent]s.
 
     If no pair is left before `vocab_size` is reached, the tokenizer is smaller and a
     `UserWarning` says so.

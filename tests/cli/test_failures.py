@@ -105,7 +105,7 @@ def test_the_output_is_checked_before_the_corpus_is_read(here: Path) -> None:
     assert message == "missing: no such file or directory"
     message, hint = fails("train-tokenizer", "nothing.txt", "-o", here)
     assert message == f"{here}: is a directory"
-    assert hint == "name a file in it"
+    assert hint == "give a file in it"
     message, _ = fails("train-tokenizer", "nothing.txt", "-o", "corpus.txt/a.json")
     assert message == "corpus.txt: not a directory"
     message, _ = fails("train-tokenizer", "x", "-o", "corpus.txt/a/b", "--format", "gpt2")

@@ -148,7 +148,7 @@ def test_prompts_from_stdin(made: tuple[Path, bytemill.Tokenizer]) -> None:
         (["generate", "run", "the " * 99], 1, "and the model reads 32"),
         (["generate", "run", "x", "--step", "7"], 1, "no checkpoint of step 7"),
         (["generate", "run", "x", "--step", "first"], 2, "best, last or a number"),
-        (["generate", "run", "x", "-i"], 2, "leave PROMPT out"),
+        (["generate", "run", "x", "-i"], 2, "leave out PROMPT"),
         (["generate", "nothing", "x"], 1, "no such file or directory"),
         (["generate", "tokens", "x"], 1, "not a run"),
         (["train", "tokens", "-o", "a", "--preset", "labtop"], 1, "did you mean laptop"),

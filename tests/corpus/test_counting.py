@@ -293,7 +293,7 @@ def test_count_from_stdin(tmp_path: Path) -> None:
         ("count x.txt -o missing/a.counts", 1, "missing"),
         ("count x.txt -o y.counts", 1, "y.counts"),
         ("train-tokenizer -o t.json", 2, "--counts"),
-        ("train-tokenizer x.txt --counts y.counts -o t.json", 2, "takes the place"),
+        ("train-tokenizer x.txt --counts y.counts -o t.json", 2, "not both"),
         ("train-tokenizer --counts y.counts -o t.json", 1, "not a counts file"),
         ("train-tokenizer --counts *.none -o t.json", 1, "no file matches"),
     ],

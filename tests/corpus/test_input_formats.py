@@ -658,7 +658,7 @@ def test_records_do_not_go_to_stdout(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(jsonl(["the cat"]))
     result = run("encode", "-t", tmp_path / "t.json", path)
-    assert (result.code, "jsonl goes into a directory" in result.said) == (2, True)
+    assert (result.code, "jsonl is encoded into a directory" in result.said) == (2, True)
     command = ["encode", "-t", tmp_path / "t.json", path, "--input-format", "text"]
     ids = list(map(int, ok(*command).text.split()))
     assert TOKENIZER.decode_bytes(ids) == path.read_bytes()

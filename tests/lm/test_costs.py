@@ -278,12 +278,12 @@ def test_the_command(tmp_path: Path) -> None:
     assert days["limit"] == 10**12
     for arguments, message in (
         (["--preset", "gpt3"], "gpt3: no such run or preset"),
-        (["--tokens", "many"], "not a number"),
+        (["--tokens", "many"], "must be a number"),
         (["--memory", "lots"], "is not a size"),
         (["tiny", "--config", "c.toml"], "MODEL or --config"),
         (["nowhere"], "nowhere: no such run or preset"),
         (["gpt2-lx"], "did you mean gpt2-xl?"),
-        (["tiny", "laptop", "--measure"], "one model"),
+        (["tiny", "laptop", "--measure"], "one MODEL"),
         (["--num-heads", "7"], "does not divide"),
     ):
         failed = run("account", *arguments)
@@ -299,7 +299,7 @@ def test_the_chart(tmp_path: Path) -> None:
     # Said before anything is measured.
     late = run("account", "--plot", tmp_path / "shares.txt", "--measure").said
     assert ".png" in late
-    assert "measure some steps" not in late
+    assert "measuring a few" not in late
 
 
 @pytest.mark.slow

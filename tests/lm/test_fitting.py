@@ -155,6 +155,6 @@ def test_the_prediction_is_near_the_peak_that_progress_shows(
     _, said = process.communicate()
     events = [json.loads(line) for line in said.decode().splitlines()]
     predicted = next(event for event in events if event["event"] == "predicted")
-    measured = [event["memory"] for event in events if event["event"] == "progress"][-1]
+    measured = next(event["memory"] for event in events if event["event"] == "finished")
     assert predicted["memory"] == pytest.approx(measured, rel=0.15)
     assert 0 < predicted["base_memory"] < predicted["memory"]

@@ -127,7 +127,17 @@ def test_json_files_are_regular_and_small(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*presets.MODEL_KEYS, "iteration", "files", "model", "kind", "version", "optimizer"]
+    "name",
+    [
+        *presets.MODEL_KEYS,
+        "iteration",
+        "files",
+        "model",
+        "kind",
+        "version",
+        "optimizer",
+        "val_loss",
+    ],
 )
 def test_a_hostile_state(name: str, run: Path, ids: Path) -> None:
     path = run / "step-00000002" / "state.json"

@@ -314,9 +314,9 @@ def test_the_command(ids: Path, tmp_path: Path) -> None:
         (["--lr", "1e-3"], "nothing varies"),
         (["--lr", "fast"], "must be a number"),
         (["--lr", "1,2", "--resume", "--overwrite"], "contradicts"),
-        (["--find-lr", "--lr", "1e-3"], "goes through a range"),
+        (["--find-lr", "--lr", "1e-3"], "needs a range"),
         (["--find-lr", "--d-model", "32,64"], "one value for --d_model"),
-        (["--find-lr", "--random", "3"], "one short run"),
+        (["--find-lr", "--random", "3"], "a single run"),
     ):
         failed = run("sweep", ids, "-o", tmp_path / "other", *arguments)
         assert failed.code in (1, 2)

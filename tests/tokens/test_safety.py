@@ -253,7 +253,7 @@ def test_ctrl_c(sources: list[str], saved: Path, tmp_path: Path) -> None:
         pytest.skip("too fast to be interrupted")
     assert process.returncode == 130
     assert time.monotonic() - began < 5
-    assert "--resume goes on with it" in said.decode()
+    assert "--resume continues it" in said.decode()
     assert os.listdir(out) == [".partial"]
 
 

@@ -1,7 +1,7 @@
 """The command line: arguments → one library call.
 
-Stdout carries data, stderr the rest. Exit codes: 0, 1 for a failure that was foreseen, 2 for wrong
-usage, 130 when interrupted. A reader that closes the pipe is not a failure.
+Stdout carries data, stderr the rest. Exit codes: 0, 1 for a known failure, 2 for wrong usage,
+130 when interrupted. A reader that closes the pipe is not a failure.
 
 click and nothing larger: `bytemill --help` must be there at once. (Measured on the machine this
 was written on, a program with two commands: argparse 0.03 s, click 0.08 s, typer 0.11 s.)
@@ -50,7 +50,7 @@ examples:
   bytemill train tokens/ -o run/
   bytemill generate run/ "Once upon a time"
 
-Each command explains itself: bytemill encode --help
+Help on a command: bytemill encode --help
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,36 +53,38 @@ class _Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             if number != number or number < 1 or number == float("inf"):
                 raise ValueError
         except ValueError:
-            self.fail(f"{value!r} is not a number such as 100e9", param, ctx)
+            self.fail(f"must be a number ≥ 1 such as 100e9, got {value!r}", param, ctx)
         return int(number)
 
 
-@click.command(short_help="What a model costs: parameters, memory, time.", epilog=EXAMPLES)
+@click.command(short_help="Estimate parameters, memory and training time.", epilog=EXAMPLES)
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option("--preset", multiple=True, metavar="NAME",
-              help="The same as MODEL, for presets only.")  # fmt: skip
-@click.option("--config", metavar="FILE", help="TOML file as for bytemill train.")
+              help="Preset by name, as a MODEL; may be repeated.")  # fmt: skip
+@click.option("--config", metavar="FILE", help="TOML file, as for bytemill train.")
 @click.option("--batch-size", type=click.IntRange(min=1), default=1, show_default=True,
-              metavar="N", help="Sequences at a time.")  # fmt: skip
+              metavar="N", help="Sequences per batch.")  # fmt: skip
 @click.option("--hardware", metavar="NAME",
-              help="What computes: a100, h100, or this (measures this machine).")  # fmt: skip
-@click.option("--memory", metavar="SIZE", help="Memory that there is, such as 80GB.  "
+              help="Hardware to train on: a100, h100, or this (measured).")  # fmt: skip
+@click.option("--memory", metavar="SIZE", help="Available memory, such as 80GB.  "
               "[default: the hardware's]")  # fmt: skip
 @click.option("--tokens", type=_Number(), metavar="N",
               help="Tokens to train on.  [default: the compute-optimal number]")  # fmt: skip
 @click.option("--mfu", type=click.FloatRange(0, 1, min_open=True), default=0.4, show_default=True,
-              metavar="X", help="Share of the hardware's peak that is reached.")  # fmt: skip
+              metavar="X", help="FLOPs utilization: share of the hardware's peak.")  # fmt: skip
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16"]),
               help="Matmul dtype.  [default: bfloat16 on a GPU]")  # fmt: skip
 @click.option("--optimizer", type=click.Choice(["adamw", "muon", "sgd"]), default="adamw",
-              show_default=True, help="Its state takes memory.")  # fmt: skip
+              show_default=True, help="Optimizer, whose state takes memory.")  # fmt: skip
 @click.option("--measure", is_flag=True,
-              help="Also train some real steps here, and compare.")  # fmt: skip
+              help="Train a few steps here and compare with the estimate.")  # fmt: skip
 @click.option("--plot", "picture", type=click.Path(path_type=Path), metavar="FILE",
-              help="Draw how shares move with size and context: .png, .svg or .pdf.")  # fmt: skip
+              help="Plot FLOPs shares by size and context: .png, .svg or .pdf.")  # fmt: skip
 @options.overwrite_option
-@streams.json_option
-@model_options(vocab_size=f"Ids.  [default: {GPT2_IDS} for gpt2-…, {OTHER_IDS} for others]")
+@options.json_option
+@model_options(
+    vocab_size=f"Vocabulary size.  [default: {GPT2_IDS} for gpt2-…, {OTHER_IDS} for others]"
+)
 def account(
     models: tuple[str, ...],
     preset: tuple[str, ...],
@@ -89,20 +92,19 @@ def account(
     measure: bool,
     picture: Path | None,
     overwrite: bool,
-    as_json: bool,
     memory: str | None,
     **given: Any,
 ) -> None:
-    """Estimate what a MODEL costs: a preset by name, or the model of a run; several are compared.
+    """Estimate the cost of each MODEL: a preset by name, or the model of a run.
 
-    Parameters, memory by kind and by how activations are kept, operations by component and their
-    shares, the largest batch that fits, the days to train.
+    Prints parameters, memory by kind and by activation checkpointing, FLOPs by component, the
+    largest batch that fits and the training time. Several models are compared in a table.
     """
     if models and config:
-        raise click.UsageError("a MODEL has its own config: give MODEL or --config")
+        raise click.UsageError("give MODEL or --config, not both")
     names: list[str | None] = [*models, *preset]
     if measure and len(names) > 1:
-        raise click.UsageError("--measure is for one model: give one MODEL")
+        raise click.UsageError("--measure takes one MODEL")
     if picture is not None:
         options.check_file(picture_path(picture), overwrite)
     fields = {key: given.pop(key) for key in MODEL_KEYS}
@@ -112,31 +114,25 @@ def account(
     configs = [_model(name, config, changes) for name in names]
     if given["hardware"] == "this":
         # Measured once, for all of them.
-        if not as_json:
-            streams.say("measure how fast this machine multiplies matrices")
+        streams.inform("measuring the matmul rate of this machine")
         given["hardware"] = lm.this_machine()
     accounts = [lm.account(each, memory=limit, **given) for each in configs]
     labels = [name or config or DEFAULT_PRESET for name in names]
     measured = None
     if measure:
-        if not as_json:
-            streams.say("measure some steps, in a process of their own")
+        streams.inform("measuring a few training steps in a separate process")
         measured = _measured(configs[0], given)
     if picture is not None:
         plot_shares(dict(zip(labels, configs)), picture)
-        if not as_json:
-            streams.say(f"saved   {picture}")
-    if as_json:
-        found = [one.to_json() | {"name": name} for one, name in zip(accounts, labels)]
-        if measured is not None:
-            found[0]["measured"] = dataclasses.asdict(measured) | {"mfu": measured.mfu}
-        streams.put_json(found[0] if len(found) == 1 else found)
-    elif len(accounts) > 1:
-        streams.put(_side_by_side(accounts, labels))
+        streams.inform(f"saved   {picture}")
+    facts = [one.to_json() | {"name": name} for one, name in zip(accounts, labels)]
+    if measured is not None:
+        facts[0]["measured"] = dataclasses.asdict(measured) | {"mfu": measured.mfu}
+    if len(accounts) > 1:
+        streams.emit(facts, text=_side_by_side(accounts, labels))
     else:
-        streams.put(_sheet(accounts[0], labels[0]))
-        if measured is not None:
-            streams.put(_compared(measured))
+        compared = () if measured is None else _compared(measured)
+        streams.emit(facts[0], text=chain(_sheet(accounts[0], labels[0]), compared))
 
 
 def _model(name: str | None, config: str | None, changes: dict[str, Any]) -> ModelConfig:

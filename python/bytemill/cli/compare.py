@@ -28,14 +28,14 @@ examples:
 """
 
 
-@click.command(short_help="Compression, speed, where they differ: a report.", epilog=EXAMPLES)
+@click.command(short_help="Compare tokenizers on text.", epilog=EXAMPLES)
 @click.argument("tokenizers", nargs=-1, required=True, metavar="TOKENIZER... [CORPUS]")
 @click.option(
     "--corpus",
     "corpora",
     multiple=True,
     metavar="[NAME=]CORPUS",
-    help="A corpus with a column of its own, in place of the last argument; may be repeated. The "
+    help="Corpus with a column of its own, instead of the last argument; may be repeated. The "
     "same NAME again adds to that corpus.",
 )
 @click.option(
@@ -43,7 +43,7 @@ examples:
     default="100MB",
     show_default=True,
     metavar="SIZE",
-    help="Read no more than this of each corpus, in equal shares of its files; 0 for no limit.",
+    help="Read at most this much of each corpus, in equal shares of its files; 0 for no limit.",
 )
 @click.option(
     "-n",
@@ -52,7 +52,7 @@ examples:
     metavar="N",
     default=20,
     show_default=True,
-    help="How many differences to list, the most frequent first.",
+    help="Number of differences to list, the most frequent first.",
 )
 @click.option(
     "--longest",
@@ -60,28 +60,27 @@ examples:
     metavar="N",
     default=10,
     show_default=True,
-    help="How many of the longest tokens to list.",
+    help="Number of longest tokens to list.",
 )
 @click.option(
     "--extrapolate",
     default="825GB",
     show_default=True,
     metavar="SIZE",
-    help="Tell how long so much text would take; the default is the size of the Pile.",
+    help="Estimate the time to encode this much text; the default is the size of the Pile.",
 )
 @click.option(
     "--html",
     "page",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the report to this HTML file, with charts, complete in itself.",
+    help="Write the report, with charts, to this self-contained HTML file.",
 )
 @options.special_option
 @options.corpus_options
 @options.load_options
 @options.overwrite_option
 @options.dry_run_option
-@options.quiet_option
-@streams.json_option
+@options.report_options
 @click.pass_context
 def compare(
     ctx: click.Context,
@@ -98,15 +97,13 @@ def compare(
     special_token: tuple[str, ...],
     overwrite: bool,
     dry_run: bool,
-    quiet: bool,
-    as_json: bool,
     **reading: Any,
 ) -> None:
     """Compare tokenizers on text: compression, speed, vocabularies, and where they differ.
 
     The last argument is the CORPUS (a file, a directory, a glob, or - for stdin), unless --corpus
-    names one. One TOKENIZER by itself will do too. --pattern and --special-token are for those
-    whose files do not carry them.
+    names one. One TOKENIZER is enough. --pattern and --special-token apply to tokenizer files
+    that do not contain them.
     """
     *paths, last = tokenizers
     if corpora:
@@ -115,7 +112,7 @@ def compare(
     if not paths:
         raise click.UsageError("give a tokenizer and then the corpus")
     if sum(place == "-" for places in named.values() for place in places) > 1:
-        raise click.UsageError("stdin (-) can be given once")
+        raise click.UsageError("stdin (-) can be read only once")
     n_bytes, extrapolated = _numbers.parse_size(limit) or None, _numbers.parse_size(extrapolate)
     if page is not None:
         options.check_file(page, overwrite)
@@ -126,7 +123,7 @@ def compare(
         name = path if path not in loaded else f"{path} ({len(loaded) + 1})"
         loaded[name] = options.load_mixed(path, pattern, special_token)
     if dry_run:
-        _dry_run(loaded, named, reading, n_bytes, as_json)
+        _dry_run(loaded, named, reading, n_bytes)
         return
     from ..look import report
 
@@ -142,7 +139,7 @@ def compare(
             n_longest=longest,
             extrapolate=extrapolated,
             special=special,
-            progress=options.progress(quiet, as_json),
+            progress=options.progress(),
         )
     for one in found.corpora.values():
         options.note_skips(ctx, one.skipped)
@@ -150,12 +147,11 @@ def compare(
         _write_page(found, page)
     from ..look import report_text as comparison_text
 
-    if as_json:
-        streams.put_json(comparison_text.as_json(found))
-    elif page is None:
-        streams.put(comparison_text.as_text(found))
-    elif not quiet:
-        streams.say(f"saved   {page}")
+    streams.emit(
+        comparison_text.as_json(found),
+        text=comparison_text.as_text(found) if page is None else (),
+        summary="" if page is None else f"saved   {page}",
+    )
 
 
 def _named(corpora: Sequence[str]) -> dict[str, list[str]]:
@@ -175,17 +171,16 @@ def _dry_run(
     corpora: dict[str, list[str]],
     reading: dict[str, Any],
     limit: int | None,
-    as_json: bool,
 ) -> None:
     from ..preview import Comparing, preview
     from . import dry_run
 
     previews = []
     for places in corpora.values():
-        dry_run.refuse_stdin(places)
+        options.refuse_stdin("--dry-run", places)
         with options.corpus_of(places, reading) as corpus:
             previews.append(preview(corpus, Comparing(tokenizers), limit))
-    dry_run.put(previews, as_json=as_json)
+    dry_run.put(previews)
 
 
 def _write_page(found: Report, page: Path) -> None:

@@ -20,20 +20,15 @@ examples:
 """
 
 
-@click.command(short_help="Into another file format.", epilog=EXAMPLES)
+@click.command(short_help="Convert a tokenizer to another file format.", epilog=EXAMPLES)
 @click.argument("tokenizer", metavar="TOKENIZER")
-@click.option("--to", "format", type=options.FORMATS, required=True, help="The new format.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Where it goes; a directory for gpt2 (vocab.json and merges.txt).",
+@click.option("--to", "format", type=options.FORMATS, required=True, help="Target format.")
+@options.output_option(
+    "File for the converted tokenizer; a directory for gpt2 (vocab.json and merges.txt)."
 )
 @options.load_options
 @options.overwrite_option
-@options.quiet_option
-@streams.json_option
+@options.report_options
 def convert(
     tokenizer: str,
     format: Format,
@@ -41,27 +36,24 @@ def convert(
     pattern: tuple[str, ...],
     special_token: tuple[str, ...],
     overwrite: bool,
-    quiet: bool,
-    as_json: bool,
 ) -> None:
-    """Write TOKENIZER in another format, once its ids are checked to come out the same."""
+    """Convert TOKENIZER to another format and check that its ids stay the same."""
     options.check_output(output, format, overwrite)
     # What the new format does not carry would be lost with the old file.
     if len(CARRIES[format]) < 2:
         options.check_not_read(target_paths(output, format), [tokenizer])
     loaded = options.load(tokenizer, pattern, special_token)
     done = convert_tokenizer(loaded, output, format=format, overwrite=overwrite)
-    if as_json:
-        streams.put_json(
-            {
-                "tokenizer": str(done.path),
-                "format": done.format,
-                "ids_compared": done.n_ids,
-                "to_give": done.to_give,
-            }
-        )
-    elif not quiet:
-        streams.say(f"saved   {output} ({format}); {done.n_ids:,} ids compared, all equal")
-        if done.to_give:
-            streams.say(f"note: this format does not carry the {' or the '.join(done.to_give)}")
-        streams.say(f"next    {inspect_command(loaded, output, format)} 'any text'")
+    summary = f"saved   {output} ({format}); {done.n_ids:,} ids compared, all equal"
+    if done.to_give:
+        summary += f"\nnote: this format does not store the {' or the '.join(done.to_give)}"
+    streams.emit(
+        {
+            "tokenizer": str(done.path),
+            "format": done.format,
+            "ids_compared": done.n_ids,
+            "to_give": done.to_give,
+        },
+        summary=summary,
+        next=inspect_command(loaded, output, format),
+    )

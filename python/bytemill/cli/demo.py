@@ -29,13 +29,13 @@ examples:
 """
 
 
-@click.command(short_help="All of it on Python's own source.", epilog=EXAMPLES)
+@click.command(short_help="Run every step on Python's own source.", epilog=EXAMPLES)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default="demo",
     show_default=True,
-    help="Directory for what it makes; a demo that is there already is replaced.",
+    help="Output directory; an existing demo is replaced.",
 )
 @click.option("--vocab-size", type=options.Count(257), metavar="N", default=4096, show_default=True)
 @click.option(
@@ -44,20 +44,20 @@ examples:
     metavar="X",
     default=60,
     show_default=True,
-    help="How long to train a model; 0 for none.",
+    help="Seconds to train a model; 0 for no model.",
 )
 @options.quiet_option
-def demo(out: Path, vocab_size: int, seconds: float, quiet: bool) -> None:
-    """Learn a tokenizer from the source of Python's own library, train a small model on that for a
-    minute, and show what came out.
+def demo(out: Path, vocab_size: int, seconds: float) -> None:
+    """Learn a tokenizer from the source of Python's standard library, train a small model on it for
+    a minute, and show the results.
 
-    Without torch there is no model.
+    Without torch, no model is trained.
     """
     from .. import demo as show
     from ..look.inspection import visible
     from ..look.rendering import to_terminal
 
-    result = show.run(out, vocab_size=vocab_size, progress=not quiet)
+    result = show.run(out, vocab_size=vocab_size, progress=options.progress())
     color = streams.use_color(sys.stdout)
     click.echo(
         f"{result.n_files:,} files of Python's standard library, "
@@ -72,13 +72,13 @@ def demo(out: Path, vocab_size: int, seconds: float, quiet: bool) -> None:
         f"({_numbers.size(result.n_bytes / result.encode_seconds)}/s), "
         f"{result.n_bytes / result.n_tokens:.2f} bytes per token"
     )
-    click.echo("decoded   every byte is back as it was")
+    click.echo("decoded   every byte as before")
     longest = "  ".join(streams.shorten(visible(token), 40) for token in result.longest)
     click.echo(f"longest   {longest}")
     click.echo("\na few lines of it, token by token:\n")
     streams.put(to_terminal(result.sample, color=color), color=color)
     written, commands = dict(result.written), list(result.next_commands)
-    run = _model(out, result.tokenizer, seconds, quiet) if seconds else None
+    run = _model(out, result.tokenizer, seconds) if seconds else None
     if run is not None:
         written[run] = "the model: config, checkpoints, metrics"
         commands += [
@@ -97,7 +97,7 @@ def demo(out: Path, vocab_size: int, seconds: float, quiet: bool) -> None:
         click.echo(f"  {command}")
 
 
-def _model(out: Path, tokenizer: Tokenizer, seconds: float, quiet: bool) -> Path | None:
+def _model(out: Path, tokenizer: Tokenizer, seconds: float) -> Path | None:
     """Trains the model and shows what it writes; None if there is nothing to do that with."""
     try:
         from ..lm.demo import run_model
@@ -113,7 +113,7 @@ def _model(out: Path, tokenizer: Tokenizer, seconds: float, quiet: bool) -> Path
         tokenizer,
         out / "run",
         seconds=seconds,
-        progress=False if quiet else None,
+        progress=options.progress(),
     )
     evaluation = made.result.evaluation
     held_out = (

@@ -5,33 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
 from .. import _numbers
 from ..corpus.argument import Corpus
 from ..preview import Preview, Work, preview
 from . import options, streams
 
 
-def show(corpus: Corpus, work: Work, *, as_json: bool, limit: int | None = None) -> None:
+def show(corpus: Corpus, work: Work) -> None:
     """Writes what work on a corpus would be like to stdout."""
-    put([preview(corpus, work, limit)], as_json=as_json)
+    put([preview(corpus, work)])
 
 
-def put(previews: Sequence[Preview], *, as_json: bool) -> None:
+def put(previews: Sequence[Preview]) -> None:
     """Writes previews to stdout, one after the other."""
-    if as_json:
-        streams.put_json(
-            [_facts(one) for one in previews] if len(previews) > 1 else _facts(previews[0])
-        )
-    else:
-        streams.put(part for one in previews for part in _text(one))
-
-
-def refuse_stdin(corpus: Sequence[str]) -> None:
-    """What comes by stdin is gone once it was looked at."""
-    if "-" in corpus:
-        raise click.UsageError("--dry-run needs files; stdin can be read once")
+    facts = [_facts(one) for one in previews]
+    streams.emit(
+        facts if len(facts) > 1 else facts[0],
+        text=(part for one in previews for part in _text(one)),
+    )
 
 
 def _facts(one: Preview) -> dict[str, Any]:

@@ -47,7 +47,7 @@ LONGEST_WORD = 100
 STREAMS = ("ids", "json", "u16", "u32")
 
 
-@click.command(short_help="Text → ids, on stdout or on disk.", epilog=ENCODE_EXAMPLES)
+@click.command(short_help="Encode text into ids, on stdout or on disk.", epilog=ENCODE_EXAMPLES)
 @click.argument("corpus", nargs=-1, metavar="[CORPUS]...")
 @options.tokenizer_option
 @click.option(
@@ -73,7 +73,7 @@ def encode(
     output: Path | None,
     **files_only: Any,
 ) -> None:
-    """Encode a file (default: stdin) as one text and write its ids to stdout; or with -o, encode
+    """Encode a file (default: stdin) as one text and write its ids to stdout; with -o, encode
     CORPUS into a directory of tokens.
 
     For -o, CORPUS is files, directories, globs, URLs, or - for stdin: text, JSONL, CSV, Parquet,
@@ -82,24 +82,28 @@ def encode(
     loaded = options.load(tokenizer, pattern, special_token)
     to_stdout = format in STREAMS if format else output is None
     if to_stdout != (output is None):
-        raise click.UsageError(f"--format {format} goes {'without' if to_stdout else 'with'} -o")
+        raise click.UsageError(
+            f"--format {format} {'writes to stdout: leave out' if to_stdout else 'needs'} -o"
+        )
     if output is not None:
         if special != "all":
-            raise click.UsageError("--special is for stdout; with -o special tokens are themselves")
+            raise click.UsageError(
+                "--special applies to stdout; with -o, special tokens are encoded as such"
+            )
         tokens.encode_to_directory(ctx, loaded, corpus, output, format, **files_only)
         return
     file = corpus[0] if corpus else "-"
     kind = _native.input_format(file, files_only.pop("input_format"))
     if kind != "text":
         raise click.UsageError(
-            f"{file}: {kind} goes into a directory of tokens, with -o; to stdout goes one text "
-            "(--input-format text takes the bytes for that)"
+            f"{file}: {kind} is encoded into a directory of tokens, with -o; stdout takes one text "
+            "(--input-format text reads the bytes as text)"
         )
-    for name in files_only:
+    for name in (*files_only, "quiet", "json"):
         if ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise click.UsageError(f"--{name.replace('_', '-')} is for -o")
     if len(corpus) > 1:
-        raise click.UsageError("stdout takes one text; -o takes many files")
+        raise click.UsageError("stdout takes one text; use -o for several files")
     _encode_to_stdout(loaded, file, format or "ids", special)
 
 
@@ -107,7 +111,7 @@ def _encode_to_stdout(tokenizer: Tokenizer, file: str, format: str, special: str
     if format == "u16" and tokenizer.max_id > 0xFFFF:
         raise ConfigError(f"ids up to {tokenizer.max_id} do not fit in u16", "use --format u32")
     if format in BINARY and sys.stdout.isatty():
-        raise click.UsageError(f"--format {format} is binary: send it to a file or a pipe")
+        raise click.UsageError(f"--format {format} is binary: redirect it to a file or a pipe")
     write = sys.stdout.buffer.write
     with streams.open_input(file) as source:
         for part in _written(_encoded(tokenizer, source, special), format):
@@ -138,7 +142,7 @@ def _written(groups: Iterator[list[int]], format: str) -> Iterator[bytes]:
     yield after.encode()
 
 
-@click.command(short_help="Ids → text.", epilog=DECODE_EXAMPLES)
+@click.command(short_help="Decode ids into text.", epilog=DECODE_EXAMPLES)
 @click.argument("file", default="-", metavar="[FILE|TOKENS]")
 @click.option(
     "-t",
@@ -152,7 +156,8 @@ def _written(groups: Iterator[list[int]], format: str) -> Iterator[bytes]:
     type=click.Choice(STREAMS),
     default="ids",
     show_default=True,
-    help="Of FILE. ids: numbers and spaces; json: an array; u16, u32: binary, little-endian.",
+    help="Format of FILE: ids (numbers and spaces), json (an array), u16, u32 (binary, "
+    "little-endian).",
 )
 @options.load_options
 @tokens.decode_options
@@ -176,9 +181,9 @@ def decode(
     if is_directory:
         parts = Tokens(file, split).decode(loaded)
     elif split is not None:
-        raise click.UsageError("--split is for a directory of tokens")
+        raise click.UsageError("--split applies to a directory of tokens")
     elif loaded is None:
-        raise click.UsageError("ids in a file need a tokenizer: -t")
+        raise click.UsageError("-t is required to decode ids from a file")
     else:
         parts = _decoded(loaded, file, format)
     with replacing(output) if output else contextlib.nullcontext(sys.stdout.buffer) as target:

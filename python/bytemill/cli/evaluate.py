@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import options, streams
+
+if TYPE_CHECKING:
+    from ..lm import Scores
 
 EXAMPLES = """\b
 examples:
@@ -17,29 +21,26 @@ examples:
 """
 
 
-@click.command(short_help="Loss, perplexity, bits per byte of a model.", epilog=EXAMPLES)
+@click.command(short_help="Measure loss, perplexity and bits per byte.", epilog=EXAMPLES)
 @click.argument("run", metavar="RUN")
 @click.argument("tokens", metavar="TOKENS")
 @click.option("--split", metavar="NAME",
-              help="Of TOKENS with several.  "
-              "[default: val, or what the run held out, or all]")  # fmt: skip
+              help="Split to evaluate, if TOKENS has several.  "
+              "[default: val, or the tokens the run held out, or all]")  # fmt: skip
 @click.option("--stride", type=click.IntRange(min=1), metavar="N",
-              help="Tokens that a window scores: the fewer, the more context each has.  "
+              help="Tokens scored per window; fewer give each more context.  "
               "[default: half the context]")  # fmt: skip
 @click.option("--per-document", is_flag=True,
-              help="Each document by itself, and a table of them.")  # fmt: skip
-@click.option("--step", default="best", show_default=True, metavar="NAME",
-              help="Which checkpoint: best, last, or a number.")  # fmt: skip
+              help="Evaluate each document separately, and list them.")  # fmt: skip
+@options.step_option
 @click.option("--batch-size", type=click.IntRange(min=1), default=16, show_default=True,
-              metavar="N", help="Windows at a time.")  # fmt: skip
-@click.option("--token-dtype", type=click.Choice(["uint16", "uint32", "int32"]), default="uint16",
-              show_default=True, help="Type of raw ids (.bin).")  # fmt: skip
+              metavar="N", help="Windows per batch.")  # fmt: skip
+@options.token_dtype_option
 @options.run_tokenizer_option
 @options.device_option
 @click.option("--check/--no-check", default=True, show_default=True,
-              help="Look for documents that the run was trained on.")  # fmt: skip
-@options.quiet_option
-@streams.json_option
+              help="Check for documents that the run was trained on.")  # fmt: skip
+@options.report_options
 @click.pass_context
 def evaluate(
     ctx: click.Context,
@@ -48,8 +49,6 @@ def evaluate(
     tokens: str,
     step: str,
     per_document: bool,
-    quiet: bool,
-    as_json: bool,
     **given: Any,
 ) -> None:
     """Evaluate the model of RUN on TOKENS: a directory that `bytemill encode -o` made, a .npy,
@@ -61,22 +60,22 @@ def evaluate(
     """
     from .. import lm
 
-    if step not in ("best", "last") and not step.isdecimal():
-        raise click.UsageError(f"--step {step}: best, last or a number of steps")
     found = lm.evaluate(
         run,
         tokens,
         step=step,
         per_document=per_document,
-        progress=options.progress(quiet, as_json),
+        progress=options.progress(),
         **given,
     )
-    if as_json:
-        fields = dataclasses.asdict(found)
-        streams.put_json(fields.pop("evaluation") | fields)
-        return
-    for warning in found.warnings:
-        streams.note(ctx, warning)
+    fields = dataclasses.asdict(found)
+    if not ctx.meta["json"]:  # else they are among the fields
+        for warning in found.warnings:
+            streams.note(ctx, warning)
+    streams.emit(fields.pop("evaluation") | fields, text=_tables(found))
+
+
+def _tables(found: Scores) -> Iterator[str]:
     if found.documents is not None:
         rows = [
             [
@@ -89,16 +88,16 @@ def evaluate(
             for document in found.documents
         ]
         head = ["document", "tokens", "loss", "perplexity", "bits per byte"]
-        streams.put([streams.table("rrrrr", head, rows), "\n"])
+        yield streams.table("rrrrr", head, rows) + "\n"
     whole = found.evaluation
     rows = [
         ["tokens", f"{whole.n_tokens:,} of {found.tokens}"],
         ["loss", f"{whole.loss:.4f} nats per token"],
         ["perplexity", _perplexity(whole.perplexity)],
         ["bits per byte", _bits(whole.bits_per_byte)],
-        ["context", f"{found.context_length}, of which a window scores {found.stride}"],
+        ["context", f"{found.context_length} tokens, {found.stride} scored per window"],
     ]
-    streams.put([streams.table("ll", rows[0], rows[1:])])
+    yield streams.table("ll", rows[0], rows[1:])
 
 
 def _perplexity(value: float) -> str:

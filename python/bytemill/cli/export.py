@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import click
@@ -24,7 +23,7 @@ examples:
 """
 
 
-@click.command(short_help="A model for transformers or llama.cpp.", epilog=EXPORT_EXAMPLES)
+@click.command(short_help="Export a model to transformers or llama.cpp.", epilog=EXPORT_EXAMPLES)
 @click.argument("run", metavar="RUN")
 @click.option(
     "--to",
@@ -32,33 +31,25 @@ examples:
     type=click.Choice(["huggingface", "gguf"]),
     default="huggingface",
     show_default=True,
-    help="For transformers and all that read its directories, or for llama.cpp.",
+    help="Target: transformers and programs that read its format, or llama.cpp.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Where it goes: a directory for huggingface, a file (.gguf) for gguf.",
-)
+@options.output_option("Output: a directory for huggingface, a file (.gguf) for gguf.")
 @click.option(
     "--dtype",
     type=click.Choice(["f32", "f16", "bf16"]),
     default="f32",
     show_default=True,
-    help="Type of the weights; with less than f32 they are rounded.",
+    help="Type of the weights; f16 and bf16 round them.",
 )
-@click.option("--step", default="best", show_default=True, metavar="NAME",
-              help="Which checkpoint: best, last, or a number.")  # fmt: skip
+@options.step_option
 @options.run_tokenizer_option
 @click.option(
     "--pre-tokenizer",
     metavar="NAME",
-    help="For gguf: llama.cpp's name for the split pattern.  [default: found by the pattern]",
+    help="For gguf: llama.cpp's name for the split pattern.  [default: derived from the pattern]",
 )
 @options.overwrite_option
-@options.quiet_option
-@streams.json_option
+@options.report_options
 @click.pass_context
 def export(
     ctx: click.Context,
@@ -71,18 +62,14 @@ def export(
     tokenizer: str | None,
     pre_tokenizer: str | None,
     overwrite: bool,
-    quiet: bool,
-    as_json: bool,
 ) -> None:
-    """Write the model of RUN, with its tokenizer, for other programs.
+    """Export the model of RUN, with its tokenizer, for other programs.
 
-    The others compute the same numbers up to rounding. Models and tokenizers that the target
+    They compute the same numbers up to rounding. Models and tokenizers that the target
     format cannot represent exactly are refused, with the reason.
     """
     from .. import lm
 
-    if step not in ("best", "last") and not step.isdecimal():
-        raise click.UsageError(f"--step {step}: best, last or a number of steps")
     done = lm.export_run(
         run,
         output,
@@ -92,54 +79,45 @@ def export(
         tokenizer=tokenizer,
         pre_tokenizer=pre_tokenizer,
         overwrite=overwrite,
-        progress=options.progress(quiet, as_json),
+        progress=options.progress(),
     )
-    if as_json:
-        streams.put_json(
-            {
-                "path": str(done.path),
-                "to": done.to,
-                "architecture": done.architecture,
-                "step": done.step,
-                "bytes": done.n_bytes,
-                "tokenizer": done.tokenizer,
-                "pre_tokenizer": done.pre_tokenizer,
-            }
+    named = "" if done.pre_tokenizer is None else f", pre-tokenizer {done.pre_tokenizer}"
+    streams.emit(
+        {
+            "path": str(done.path),
+            "to": done.to,
+            "architecture": done.architecture,
+            "step": done.step,
+            "bytes": done.n_bytes,
+            "tokenizer": done.tokenizer,
+            "pre_tokenizer": done.pre_tokenizer,
+        },
+        summary=f"saved   {output}: {done.architecture}, step {done.step:,}, "
+        f"{size(done.n_bytes)} of weights ({dtype}){named}",
+    )
+    if not done.tokenizer:
+        streams.note(
+            ctx, "the run has no tokenizer, so none was exported; give one with -t tokenizer.json"
         )
-    elif not quiet:
-        named = "" if done.pre_tokenizer is None else f", pre-tokenizer {done.pre_tokenizer}"
-        streams.say(
-            f"saved   {output}: {done.architecture}, step {done.step:,}, "
-            f"{size(done.n_bytes)} of weights ({dtype}){named}"
-        )
-        if not done.tokenizer:
-            streams.note(
-                ctx, "the run has no tokenizer, so none was written; give it with -t tokenizer.json"
-            )
 
 
-@click.command("import", short_help="A run of a model of transformers.", epilog=IMPORT_EXAMPLES)
+@click.command("import", short_help="Import a transformers model as a run.", epilog=IMPORT_EXAMPLES)
 @click.argument("directory", metavar="DIRECTORY")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True, help="Directory for the run."
-)
+@options.output_option("Directory for the run.")
 @click.option(
     "--tokenizer/--no-tokenizer",
     default=True,
     show_default=True,
-    help="Take its tokenizer.json along; texts cannot be read or written without.",
+    help="Import tokenizer.json too; without it, the run cannot read or write text.",
 )
 @options.overwrite_option
-@options.quiet_option
-@streams.json_option
-def import_(
-    directory: str, output: Path, tokenizer: bool, overwrite: bool, quiet: bool, as_json: bool
-) -> None:
-    """Make a run of DIRECTORY: a Llama or Qwen3 model as transformers saves it, with config.json,
+@options.report_options
+def import_(directory: str, output: Path, tokenizer: bool, overwrite: bool) -> None:
+    """Import DIRECTORY as a run: a Llama or Qwen3 model as transformers saves it, with config.json,
     safetensors and tokenizer.json.
 
-    Nothing is downloaded and nothing is unpickled. A model that ours cannot compute exactly is
-    refused, with the reason.
+    Nothing is downloaded or unpickled. Models that bytemill cannot compute exactly are refused,
+    with the reason.
     """
     from .. import lm
 
@@ -148,18 +126,15 @@ def import_(
         output,
         tokenizer=tokenizer,
         overwrite=overwrite,
-        progress=options.progress(quiet, as_json),
+        progress=options.progress(),
     )
-    if as_json:
-        streams.put_json(
-            {
-                "run": str(done.run),
-                "architecture": done.architecture,
-                "parameters": done.parameters,
-                "tokenizer": done.tokenizer,
-            }
-        )
-    elif not quiet:
-        streams.say(f"saved   {output}: {done.architecture}, {done.parameters:,} parameters")
-        if done.tokenizer:
-            streams.say(f"next    bytemill generate {shlex.quote(str(output))} 'Once upon a time'")
+    streams.emit(
+        {
+            "run": str(done.run),
+            "architecture": done.architecture,
+            "parameters": done.parameters,
+            "tokenizer": done.tokenizer,
+        },
+        summary=f"saved   {output}: {done.architecture}, {done.parameters:,} parameters",
+        next=["generate", output, "Once upon a time"] if done.tokenizer else (),
+    )

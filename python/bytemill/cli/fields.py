@@ -10,7 +10,7 @@ import click
 
 from ..lm.config import ModelConfig, TrainConfig
 from ..lm.presets import DEFAULT_PRESET, PRESETS
-from .options import Count
+from .options import Count, all_of
 
 __all__ = ["config_options", "listed_options", "model_options"]
 
@@ -19,47 +19,50 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Field = tuple[str, Any, str, Any]
 
 MODEL_HELP = {
-    "vocab_size": "Ids.  [default: as many as the tokenizer has]",
-    "context_length": "Longest sequence.",
+    "vocab_size": "Vocabulary size.  [default: the tokenizer's]",
+    "context_length": "Context length in tokens.",
     "d_model": "Width of the residual stream.",
-    "num_layers": "Blocks.",
-    "num_heads": "Heads of queries.",
-    "d_ff": "Inner width of feed-forward layers.",
+    "num_layers": "Transformer blocks.",
+    "num_heads": "Query heads.",
+    "d_ff": "Hidden width of the feed-forward layers.",
     "rope_theta": "Base of the rotary frequencies.",
-    "num_kv_heads": "Heads of keys and values.  [default: as --num-heads]",
-    "norm": "RMSNorm before sublayers, behind them, or nowhere.",
-    "positions": "Rotary, or none.",
+    "num_kv_heads": "Key and value heads.  [default: --num-heads]",
+    "norm": "RMSNorm before sublayers, after them, or none.",
+    "positions": "Position embedding: rotary, or none.",
     "feed_forward": "SwiGLU, or SiLU without a gate.",
-    "tie_embeddings": "One matrix for embedding and head.",
-    "qk_norm": "RMSNorm on queries and keys.",
-    "norm_eps": "What keeps RMSNorm from dividing by zero.",
+    "tie_embeddings": "Share one matrix between embedding and head.",
+    "qk_norm": "Apply RMSNorm to queries and keys.",
+    "norm_eps": "Epsilon of RMSNorm.",
 }
 
 
 def config_options(function: Function) -> Function:
     """Adds an option for each field of the configs; what is not given stays None."""
-    for field in reversed(_model_fields() + _train_fields()):
-        function = _option(*field)(function)
-    return function
+    every = [_option(*field) for field in _model_fields() + _train_fields()]
+    return all_of(*every)(function)
 
 
 def model_options(**texts: str) -> Callable[[Function], Function]:
     """Adds an option for each field of the model's config, with another help where it is given."""
 
-    def add(function: Function) -> Function:
-        for name, hint, text, default in reversed(_model_fields()):
-            function = _option(name, hint, texts.get(name, text), default)(function)
-        return function
-
-    return add
+    return all_of(
+        *(
+            _option(name, hint, texts.get(name, text), default)
+            for name, hint, text, default in _model_fields()
+        )
+    )
 
 
 def listed_options(function: Function) -> Function:
     """The same as `config_options`, but each takes a text: a value, several, or a range."""
-    for name, hint, text, default in reversed(_model_fields() + _train_fields()):
-        text = _with_default(hint, text, default)
-        function = click.option(*_flags(name), name, metavar="LIST", help=text)(function)
-    return function
+    return all_of(
+        *(
+            click.option(
+                *_flags(name), name, metavar="LIST", help=_with_default(hint, text, default)
+            )
+            for name, hint, text, default in _model_fields() + _train_fields()
+        )
+    )(function)
 
 
 def _model_fields() -> list[Field]:
@@ -90,7 +93,7 @@ def _flags(name: str) -> list[str]:
     return ["--context", flag] if name == "context_length" else [flag]
 
 
-def _option(name: str, hint: Any, text: str, default: Any) -> Any:
+def _option(name: str, hint: Any, text: str, default: Any) -> Callable[[Function], Function]:
     flags = _flags(name)
     text = _with_default(hint, text, default)
     if hint is bool:

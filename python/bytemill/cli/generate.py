@@ -30,32 +30,33 @@ examples:
 @click.argument("run", metavar="RUN")
 @click.argument("prompt", required=False)
 @click.option("--max-tokens", type=click.IntRange(min=1), default=256, show_default=True,
-              metavar="N", help="Most tokens of a sample.")  # fmt: skip
+              metavar="N", help="Maximum number of new tokens.")  # fmt: skip
 @click.option("--temperature", type=click.FloatRange(min=0), default=0.8, show_default=True,
               metavar="X", help="0 takes the likeliest token; higher is more random.")  # fmt: skip
-@click.option("--top-k", type=click.IntRange(min=1), metavar="N", help="Only the N likeliest.")
+@click.option(
+    "--top-k", type=click.IntRange(min=1), metavar="N", help="Sample from the N likeliest tokens."
+)
 @click.option("--top-p", type=click.FloatRange(0, 1), default=0.95, show_default=True,
-              metavar="X", help="Only the likeliest that make up X.")  # fmt: skip
+              metavar="X", help="Sample from the likeliest tokens that sum to X.")  # fmt: skip
 @click.option("--min-p", type=click.FloatRange(0, 1), metavar="X",
-              help="Only those at least X times as likely as the likeliest.")  # fmt: skip
+              help="Drop tokens less than X times as likely as the likeliest.")  # fmt: skip
 @click.option("--repetition-penalty", type=click.FloatRange(min=0, min_open=True), default=1.0,
               show_default=True, metavar="X",
-              help="Above 1, tokens already used become less likely.")  # fmt: skip
+              help="Above 1, make tokens already used less likely.")  # fmt: skip
 @click.option("--stop", multiple=True, metavar="TEXT",
-              help="End before this text; may be repeated. \\n and \\t are known.")  # fmt: skip
+              help="Stop before this text; may be repeated. \\n and \\t are escapes.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N",
-              help="The same seed, the same text.  [default: another each time]")  # fmt: skip
+              help="Seed; the same one gives the same text.  [default: random]")  # fmt: skip
 @click.option("-n", "--samples", type=click.IntRange(min=1), default=1, show_default=True,
-              metavar="N", help="How many, made side by side.")  # fmt: skip
-@click.option("--step", default="best", show_default=True, metavar="NAME",
-              help="Which checkpoint: best, last, or a number.")  # fmt: skip
+              metavar="N", help="Number of samples, generated as a batch.")  # fmt: skip
+@options.step_option
 @options.run_tokenizer_option
 @options.device_option
 @click.option("--special", is_flag=True,
-              help="Special tokens written in the prompt are such, not plain text.")  # fmt: skip
-@click.option("--echo/--no-echo", default=True, show_default=True, help="Show the prompt too.")
-@click.option("-i", "--interactive", is_flag=True, help="Ask for prompts, one after another.")
-@streams.json_option
+              help="Encode special tokens in the prompt as such, not as plain text.")  # fmt: skip
+@click.option("--echo/--no-echo", default=True, show_default=True, help="Print the prompt too.")
+@click.option("-i", "--interactive", is_flag=True, help="Ask for prompts, one at a time.")
+@options.json_option
 def generate(
     run: str,
     prompt: str | None,
@@ -68,24 +69,21 @@ def generate(
     special: bool,
     echo: bool,
     interactive: bool,
-    as_json: bool,
     **sampling: Any,
 ) -> None:
-    """Continue PROMPT with tokens sampled from the model of RUN; text goes to stdout as it is made.
+    """Continue PROMPT with tokens sampled from the model of RUN; print text as it is generated.
 
     Without PROMPT, start a new text. With -, each line of stdin is a prompt.
     """
     from .. import lm
 
     if interactive and prompt is not None:
-        raise click.UsageError("--interactive asks for prompts: leave PROMPT out")
-    if step not in ("best", "last") and not step.isdecimal():
-        raise click.UsageError(f"--step {step}: best, last or a number of steps")
+        raise click.UsageError("--interactive asks for prompts: leave out PROMPT")
     model, found = lm.load(run, step=step, device=device or "auto", tokenizer=tokenizer)
     if found is None:
         raise ConfigError(
             f"{run}: the run has no tokenizer, so it cannot read or write text",
-            "give the one that the tokens were made with: -t tokenizer.json; copied to "
+            "give the tokenizer that the tokens were encoded with: -t tokenizer.json; copied to "
             f"{Path(run) / 'tokenizer.json'}, it is found there",
         )
     chosen: dict[str, Any] = {
@@ -97,7 +95,7 @@ def generate(
     chosen |= sampling
     prompts = _prompts(prompt, interactive)
     for number, text in enumerate(prompts):
-        if as_json:
+        if click.get_current_context().meta["json"]:
             _put_json(model, found, text, chosen)
         elif samples == 1:
             if number and not interactive:

@@ -25,7 +25,7 @@ examples:
 """
 
 
-@click.command(short_help="What a vocabulary holds; how a text is cut.", epilog=EXAMPLES)
+@click.command(short_help="Show a vocabulary, or the tokens of a text.", epilog=EXAMPLES)
 @click.argument("tokenizer", metavar="TOKENIZER")
 @click.argument("text", required=False)
 @click.option("--file", metavar="FILE", help="Show this file instead of TEXT.")
@@ -34,7 +34,7 @@ examples:
     "--html",
     "page",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the view, of the text or of the vocabulary, to this self-contained HTML file.",
+    help="Write the text or vocabulary view to this self-contained HTML file.",
 )
 @click.option(
     "--longest",
@@ -42,19 +42,19 @@ examples:
     metavar="N",
     default=20,
     show_default=True,
-    help="How many of the longest tokens to list.",
+    help="Number of longest tokens to list.",
 )
 @click.option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
-    help="auto: on a terminal, unless NO_COLOR is set.",
+    help="When to use colors; auto: on a terminal, unless NO_COLOR is set.",
 )
 @options.special_option
 @options.load_options
 @options.overwrite_option
-@streams.json_option
+@options.json_option
 def inspect(
     tokenizer: str,
     text: str | None,
@@ -67,12 +67,11 @@ def inspect(
     pattern: tuple[str, ...],
     special_token: tuple[str, ...],
     overwrite: bool,
-    as_json: bool,
 ) -> None:
-    """Show what the vocabulary of TOKENIZER holds or, given TEXT, how it cuts that.
+    """Show the vocabulary of TOKENIZER or, given TEXT, its tokens.
 
-    TEXT may be - for stdin. Spaces are shown as · and newlines as ↵, bytes that are no character
-    by themselves as ‹e2›.
+    TEXT may be - for stdin. Spaces are shown as · and newlines as ↵, bytes that are not a whole
+    character as ‹e2›.
     """
     if text is not None and file is not None:
         raise click.UsageError("give TEXT or --file, not both")
@@ -87,23 +86,21 @@ def inspect(
         if page is not None:
             from ..look.vocabulary_page import to_html as vocabulary_html
 
-            _write_page(vocabulary_html(loaded, found, title=tokenizer), page, as_json)
-        if as_json:
-            streams.put_json(_statistics_json(found))
-        elif page is None:
-            streams.put(_statistics(found))
+            _write_page(vocabulary_html(loaded, found, title=tokenizer), page)
+        streams.emit(_statistics_json(found), text=_statistics(found) if page is None else ())
         return
     data = _data(text, file)
     spans = inspection.spans(loaded, data, special=special)
     if page is not None:
         from ..look.rendering import to_html
 
-        _write_page(to_html(loaded, spans, title=file or "text", ids=ids), page, as_json)
-    if as_json:
-        streams.put_json(_spans_json(spans, len(data)))
-    elif page is None:
-        shown = color == "always" or (color == "auto" and streams.use_color(sys.stdout))
-        _show(spans, shown, ids)
+        _write_page(to_html(loaded, spans, title=file or "text", ids=ids), page)
+    shown = color == "always" or (color == "auto" and streams.use_color(sys.stdout))
+    streams.emit(
+        _spans_json(spans, len(data)),
+        text=_shown(spans, shown, ids) if page is None else (),
+        color=shown,
+    )
 
 
 def _data(text: str | None, file: str | None) -> bytes:
@@ -113,21 +110,20 @@ def _data(text: str | None, file: str | None) -> bytes:
         return source.read()
 
 
-def _show(spans: list[Span], color: bool, ids: bool) -> None:
+def _shown(spans: list[Span], color: bool, ids: bool) -> Iterator[str]:
     from ..look.rendering import summary, to_terminal
 
-    streams.put(to_terminal(spans, color=color, ids=ids), color=color)
+    yield from to_terminal(spans, color=color, ids=ids)
     if spans and not spans[-1].token.endswith(b"\n"):
-        click.echo()
-    click.echo(summary(spans))
+        yield "\n"
+    yield summary(spans) + "\n"
 
 
-def _write_page(parts: Iterable[str], page: Path, as_json: bool) -> None:
+def _write_page(parts: Iterable[str], page: Path) -> None:
     from .._files import write_atomically
 
     write_atomically(page, "".join(parts).encode())
-    if not as_json:
-        streams.say(f"saved   {page}")
+    streams.inform(f"saved   {page}")
 
 
 def _spans_json(spans: list[Span], n_bytes: int) -> dict[str, object]:

@@ -26,6 +26,7 @@ from ..counts import Counts
 from ..engines import Engine
 from ..errors import ConfigError
 from ..formats import pattern_names, target_paths
+from ..lm.presets import DEFAULT_PRESET, PRESETS
 from ..progress import ProgressOption
 from ..tokenizer import Tokenizer
 from . import streams
@@ -52,9 +53,77 @@ class Count(click.types.IntParamType):
         return int(value)
 
 
-overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what is already there.")
+def all_of(*decorators: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    """The decorators as one, in the order in which `--help` shows them."""
+
+    def decorate(function: Function) -> Function:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Keeps `--json` and `--quiet` where `streams` and `progress` find them."""
+    ctx.meta[str(param.name)] = value
+
+
+def _not_both(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    # Called for each of the two: the second sees the first.
+    other = "overwrite" if param.name == "resume" else "resume"
+    if value and ctx.params.get(other):
+        raise click.UsageError("--resume contradicts --overwrite")
+    return value
+
+
+def _step(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    if value not in ("best", "last") and not value.isdecimal():
+        raise click.UsageError(f"--step must be best, last or a number of steps, got {value}")
+    return value
+
+
+json_option = click.option(
+    "--json",
+    is_flag=True,
+    callback=_remember,
+    expose_value=False,
+    is_eager=True,  # before options that may fail
+    help="Print the result as JSON on stdout, and everything else as JSON lines on stderr.",
+)
 quiet_option = click.option(
-    "-q", "--quiet", is_flag=True, help="No progress and no summary; only notes and errors."
+    "-q",
+    "--quiet",
+    is_flag=True,
+    callback=_remember,
+    expose_value=False,
+    help="Print no progress and no summary, only notes and errors.",
+)
+# How every command that makes something reports.
+report_options = all_of(quiet_option, json_option)
+overwrite_option = click.option(
+    "--overwrite", is_flag=True, callback=_not_both, help="Replace existing output."
+)
+resume_option = click.option(
+    "--resume",
+    is_flag=True,
+    callback=_not_both,
+    help="Resume interrupted work: what is finished is kept.",
+)
+step_option = click.option(
+    "--step",
+    default="best",
+    show_default=True,
+    metavar="NAME",
+    callback=_step,
+    help="Checkpoint to use: best, last, or a step number.",
+)
+token_dtype_option = click.option(
+    "--token-dtype",
+    type=click.Choice(["uint16", "uint32", "int32"]),
+    default="uint16",
+    show_default=True,
+    help="Type of raw ids (.bin).",
 )
 tokenizer_option = click.option(
     "-t",
@@ -74,18 +143,18 @@ run_tokenizer_option = click.option(
 device_option = click.option(
     "--device",
     metavar="NAME",
-    help="Where to compute: cpu, cuda, cuda:1, mps.  [default: a GPU, or the CPU]",
+    help="Device: cpu, cuda, cuda:1, mps.  [default: a GPU, or the CPU]",
 )
 force_option = click.option(
-    "--force", is_flag=True, help="Train even if that is predicted not to fit into memory."
+    "--force", is_flag=True, help="Train even if the run is predicted not to fit into memory."
 )
 special_option = click.option(
     "--special",
     type=click.Choice(["all", "none", "error"]),
     default="all",
     show_default=True,
-    help="Special tokens in the text: as themselves, as plain text (for text of unknown origin), "
-    "or an error.",
+    help="How to encode special tokens in the text: as such, as plain text (for untrusted text), "
+    "or stop with an error.",
 )
 # What is counted, and with what; the same for count and train-tokenizer.
 special_tokens_option = click.option(
@@ -95,12 +164,14 @@ special_tokens_option = click.option(
     help="String with an id of its own that separates documents; may be repeated. "
     "[default: <|endoftext|>]",
 )
-no_special_tokens_option = click.option("--no-special-tokens", is_flag=True, help="None at all.")
+no_special_tokens_option = click.option(
+    "--no-special-tokens", is_flag=True, help="Use no special tokens."
+)
 pattern_option = click.option(
     "--pattern",
     multiple=True,
     metavar="NAME|REGEX",
-    help=f"What cuts documents into pieces: {pattern_names()} (or what others call them, such "
+    help=f"Split pattern that cuts documents into pieces: {pattern_names()} (or an alias such "
     "as cl100k_base) or a regular expression; repeated for several stages, each cutting the "
     "pieces of the one before.  [default: gpt2]",
 )
@@ -108,12 +179,12 @@ threads_option = click.option(
     "--threads",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How many threads count.  [default: every core allowed]",
+    help="Number of threads.  [default: all available cores]",
 )
 memory_limit_option = click.option(
     "--memory-limit",
     metavar="SIZE",
-    help="How much memory may be used, such as 2GB; what does not fit goes to disk meanwhile. "
+    help="Memory limit, such as 2GB; counts that do not fit are spilled to disk. "
     "[default: 70% of what the machine or container allows]",
 )
 
@@ -121,13 +192,62 @@ memory_limit_option = click.option(
 dry_run_option = click.option(
     "--dry-run",
     is_flag=True,
-    help="List what would be read and what is skipped, estimate time and memory; write nothing.",
+    help="List the files to be read and skipped, estimate time and memory; write nothing.",
 )
 
 
-def progress(quiet: bool, as_json: bool) -> ProgressOption:
+# What a model is trained on, and where its settings come from: `train` and `sweep`.
+training_options = all_of(
+    click.option(
+        "-t",
+        "--tokenizer",
+        metavar="FILE",
+        help="Tokenizer of the tokens.  [default: tokenizer.json in their directory or beside it]",
+    ),
+    click.option(
+        "--val",
+        metavar="TOKENS",
+        help="Tokens to evaluate on.  [default: the split val, or the last of TOKENS]",
+    ),
+    token_dtype_option,
+    click.option(
+        "--preset",
+        metavar="NAME",
+        help=f"Model shape by name: {', '.join(PRESETS)}.  [default: {DEFAULT_PRESET}]",
+    ),
+    click.option(
+        "--config",
+        metavar="FILE",
+        help="TOML file with any of the options below, such as d_model = 256; options on the "
+        "command line take precedence.",
+    ),
+)
+
+
+def output_option(help: str) -> Callable[[Function], Function]:
+    """Adds the required `-o`."""
+    return click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help=help)
+
+
+def progress() -> ProgressOption:
     """What `--quiet` and `--json` mean for progress: by default it is shown, also in a log."""
-    return False if quiet else "json" if as_json else True
+    meta = click.get_current_context().meta
+    return False if meta.get("quiet") else "json" if meta.get("json") else True
+
+
+def refuse_stdin(flag: str, corpus: Sequence[str]) -> None:
+    """For options that need to read the corpus again."""
+    if STDIN in corpus:
+        raise click.UsageError(f"{flag} needs files; stdin can be read only once")
+
+
+def chosen_specials(
+    texts: Sequence[str], none: bool, default: Sequence[str] | None = None
+) -> Sequence[str] | None:
+    """What `--special-token` and `--no-special-tokens` mean together."""
+    if none and texts:
+        raise click.UsageError("--no-special-tokens contradicts --special-token")
+    return texts or (() if none else default)
 
 
 def load_options(function: Function) -> Function:
@@ -137,7 +257,7 @@ def load_options(function: Function) -> Function:
         multiple=True,
         metavar="NAME|REGEX",
         help="Split pattern, for files that do not carry one (tiktoken, GPT-2): "
-        f"{pattern_names()} (or what others call them, such as cl100k_base) or a regular "
+        f"{pattern_names()} (or an alias such as cl100k_base) or a regular "
         "expression; repeated for several stages.",
     )
     special = click.option(
@@ -164,7 +284,7 @@ def special_tokens(texts: Sequence[str]) -> list[str] | dict[str, int] | None:
     if not any(with_id):
         return list(texts)
     if not all(with_id):
-        raise click.UsageError("--special-token: give all of them an id, or none")
+        raise click.UsageError("--special-token must have an id every time, or never")
     return {text: int(id) for text, _, id in parted}
 
 
@@ -245,7 +365,7 @@ CHOICES = [
         "--include",
         multiple=True,
         metavar="GLOB",
-        help="Of directories, globs and archives, read only files of such names, whatever they "
+        help="Read only files of such names from directories, globs and archives, whatever they "
         "are; may be repeated.  [default: files of known formats, or all text if there are none]",
     ),
     click.option(
@@ -257,63 +377,55 @@ CHOICES = [
 ]
 
 
-def choice_options(function: Function) -> Function:
-    """Adds which files of a directory are meant."""
-    for decorator in reversed(CHOICES):
-        function = decorator(function)
-    return function
+choice_options = all_of(*CHOICES)
 
 
-def corpus_options(function: Function) -> Function:
-    """Adds how a corpus is read: what is given to [`corpus_of`][bytemill.cli.options.corpus_of]."""
-    decorators = [
-        click.option(
-            "--text-field",
-            default="text",
-            show_default=True,
-            metavar="NAME",
-            help="Field or column that holds the text of a record; dotted if nested.",
-        ),
-        click.option(
-            "--input-format",
-            metavar="FORMAT",
-            help="text, jsonl, csv, tsv, tar, zip, parquet or arrow; packed: jsonl.gz and so on "
-            "with gz, zst, xz, bz2.  [default: what the file's name says]",
-        ),
-        click.option(
-            "--on-error",
-            type=click.Choice(["stop", "skip"]),
-            default="stop",
-            show_default=True,
-            help="A record that cannot be read: stop there, or leave it out and count it.",
-        ),
-        click.option(
-            "--max-document",
-            default="128MB",
-            show_default=True,
-            metavar="SIZE",
-            help="A larger record cannot be read.",
-        ),
-        click.option(
-            "--max-ratio",
-            type=click.IntRange(min=1),
-            default=250,
-            show_default=True,
-            metavar="N",
-            help="A packed file that unpacks to more than so many times its size is stopped.",
-        ),
-        click.option(
-            "--max-window",
-            default="128MB",
-            show_default=True,
-            metavar="SIZE",
-            help="How much memory unpacking a file may ask for.",
-        ),
-        *CHOICES,
-    ]
-    for decorator in reversed(decorators):
-        function = decorator(function)
-    return function
+# How a corpus is read: what is given to `corpus_of`.
+corpus_options = all_of(
+    click.option(
+        "--text-field",
+        default="text",
+        show_default=True,
+        metavar="NAME",
+        help="Field or column that holds the text of a record; dotted if nested.",
+    ),
+    click.option(
+        "--input-format",
+        metavar="FORMAT",
+        help="text, jsonl, csv, tsv, tar, zip, parquet or arrow; compressed: jsonl.gz and so on "
+        "with gz, zst, xz, bz2.  [default: by file name]",
+    ),
+    click.option(
+        "--on-error",
+        type=click.Choice(["stop", "skip"]),
+        default="stop",
+        show_default=True,
+        help="Stop at a record that cannot be read, or skip and count it.",
+    ),
+    click.option(
+        "--max-document",
+        default="128MB",
+        show_default=True,
+        metavar="SIZE",
+        help="Maximum size of a record.",
+    ),
+    click.option(
+        "--max-ratio",
+        type=click.IntRange(min=1),
+        default=250,
+        show_default=True,
+        metavar="N",
+        help="Maximum ratio of decompressed to compressed size.",
+    ),
+    click.option(
+        "--max-window",
+        default="128MB",
+        show_default=True,
+        metavar="SIZE",
+        help="Maximum memory for decompressing a file.",
+    ),
+    *CHOICES,
+)
 
 
 def engine_options(function: Function) -> Function:
@@ -323,12 +435,12 @@ def engine_options(function: Function) -> Function:
         type=click.Choice(["local", "ray"]),
         default="local",
         show_default=True,
-        help="Who does the work: this process, or a Ray cluster.",
+        help="Where to run the work: in this process, or on a Ray cluster.",
     )
     address = click.option(
         "--ray-address",
         metavar="ADDRESS",
-        help="The cluster: auto, or ray://host:10001.  [default: RAY_ADDRESS, or a new one here]",
+        help="Ray cluster: auto, or ray://host:10001.  [default: RAY_ADDRESS, or a new local one]",
     )
     return engine(address(function))
 
@@ -397,6 +509,6 @@ def skipped_files(listing: Listing) -> list[dict[str, str]]:
 
 
 def note_skips(ctx: click.Context, skipped: dict[str, int]) -> None:
-    """Tells of records that were skipped."""
+    """Prints a note about skipped records."""
     if skipped:
         streams.note(ctx, skips(skipped))

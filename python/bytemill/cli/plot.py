@@ -15,7 +15,7 @@ examples:
 """
 
 
-@click.command(short_help="Draw loss curves of runs.", epilog=EXAMPLES)
+@click.command(short_help="Plot loss curves of runs.", epilog=EXAMPLES)
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option(
     "-o",
@@ -30,18 +30,15 @@ examples:
     type=click.Choice(["step", "seconds"]),
     default="step",
     show_default=True,
-    help="What goes along the bottom.",
+    help="Quantity on the x axis.",
 )
-@click.option("--title", metavar="TEXT", help="What stands above.")
+@click.option("--title", metavar="TEXT", help="Title of the plot.")
 @options.overwrite_option
 @options.quiet_option
-def plot(
-    runs: tuple[str, ...], output: Path, x: str, title: str | None, overwrite: bool, quiet: bool
-) -> None:
-    """Draw the loss of each RUN, of its steps and on held-out tokens, into one picture."""
+def plot(runs: tuple[str, ...], output: Path, x: str, title: str | None, overwrite: bool) -> None:
+    """Plot the training and held-out loss of each RUN in one picture."""
     from ..lm.plan.plot import plot_runs
 
     options.check_file(output, overwrite)
     plot_runs(runs, output, x=x, title=title)
-    if not quiet:
-        streams.say(f"saved   {output}")
+    streams.inform(f"saved   {output}")

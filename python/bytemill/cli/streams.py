@@ -10,14 +10,15 @@ import errno
 import io
 import json
 import os
+import shlex
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, TextIO, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, TextIO
 
 import click
 
-from .. import _numbers, displays
+from .. import _numbers, progress
 from .._files import naming
 from .._system import address_space
 from ..corpus.names import redacted
@@ -25,12 +26,10 @@ from ..errors import BytemillError
 from ..lm.config_checks import ABSENT, SYNONYMS
 from . import hints
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 HINTS = {
-    errno.ENOSPC: "free some space there, or choose another place",
-    errno.EDQUOT: "your quota there is used up: free some space, or choose another place",
-    errno.EROFS: "the file system is mounted read-only: choose another place",
+    errno.ENOSPC: "free some space, or write elsewhere",
+    errno.EDQUOT: "your disk quota is used up: free some space, or write elsewhere",
+    errno.EROFS: "the file system is mounted read-only: write elsewhere",
 }
 
 # Large enough that a call into the core costs nothing, small enough not to matter for memory.
@@ -61,7 +60,7 @@ def prepare() -> None:
 
 
 class _Stdout(io.FileIO):
-    """Stdout, which says its name when it fails: "no space left on device" alone helps nobody."""
+    """Stdout with its name in errors: "no space left on device" alone does not tell where."""
 
     def write(self, data: Any) -> int:
         with naming("stdout"):
@@ -90,24 +89,6 @@ def _reopen(number: int, flags: int) -> None:
 # --- stderr -----------------------------------------------------------------------------------
 
 
-def json_option(function: Function) -> Function:
-    """Adds `--json`; the command gets `as_json`, and failures are told as JSON too."""
-
-    def remember(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
-        ctx.meta["json"] = value
-        return value
-
-    option = click.option(
-        "--json",
-        "as_json",
-        is_flag=True,
-        callback=remember,
-        is_eager=True,  # before options that may fail
-        help="Results as JSON on stdout; what goes to stderr as JSON lines.",
-    )
-    return option(function)
-
-
 def say(text: str) -> None:
     """Prints a line for the person at the terminal, above a progress bar if one is drawn.
 
@@ -115,7 +96,7 @@ def say(text: str) -> None:
     """
     # A stderr that cannot be written (closed, on a full disk) must not hide the exit code.
     with contextlib.suppress(OSError):
-        displays.clear_line(sys.stderr)
+        progress.clear_line(sys.stderr)
         click.echo(redacted(text), err=True)
 
 
@@ -137,14 +118,11 @@ def fail(ctx: click.Context | None, error: BaseException) -> None:
 
 def interrupted(ctx: click.Context | None) -> None:
     """Ctrl-C."""
-    if ctx is not None and ctx.meta.get("json"):
-        say(json.dumps({"event": "interrupted"}))
-    else:
-        say("interrupted")
+    say(json.dumps({"event": "interrupted"}) if _is_json(ctx) else "interrupted")
 
 
 def usage(error: click.ClickException) -> None:
-    """A command line that makes no sense."""
+    """A usage error."""
     ctx = getattr(error, "ctx", None)
     command = ctx.command_path if ctx is not None else "bytemill"
     # click speaks in sentences, of several lines where it lists choices; ours are clauses of one.
@@ -170,7 +148,7 @@ def _meant(option: str, command: click.Command) -> str | None:
 def _event(
     ctx: click.Context | None, kind: str, message: str, hint: str | None, color: str
 ) -> None:
-    if ctx is not None and ctx.meta.get("json"):
+    if _is_json(ctx):
         fields = {"event": kind, "message": message}
         say(json.dumps(fields if hint is None else fields | {"hint": hint}))
     else:
@@ -200,9 +178,9 @@ def explain(error: BaseException) -> tuple[str, str | None]:
     elif isinstance(error, FileExistsError):
         hint = "overwrite=True replaces it"
     elif isinstance(error, IsADirectoryError):
-        hint = "name a file in it"
+        hint = "give a file in it"
     elif isinstance(error, PermissionError):
-        hint = "check who may read or write it: ls -l"
+        hint = "check its permissions: ls -l"
     elif isinstance(error, OSError):
         hint = HINTS.get(error.errno or 0)
     if not isinstance(error, OSError) or error.strerror is None:
@@ -222,7 +200,45 @@ def _relative(error: OSError) -> bool:
     return error.filename is not None and "://" not in name and not os.path.isabs(name)
 
 
+def _is_json(ctx: click.Context | None) -> bool:
+    return ctx is not None and bool(ctx.meta.get("json"))
+
+
+def inform(text: str) -> None:
+    """Prints a line about the work, unless `--quiet` or `--json` was given."""
+    meta = click.get_current_context().meta
+    if not (meta.get("json") or meta.get("quiet")):
+        say(text)
+
+
 # --- stdout -----------------------------------------------------------------------------------
+
+
+def emit(
+    facts: object,
+    *,
+    text: Iterable[str] = (),
+    color: bool | None = None,
+    summary: str = "",
+    next: Sequence[object] = (),
+) -> None:
+    """Prints the result of a command.
+
+    Args:
+        facts: what `--json` writes to stdout, in place of everything else here.
+        text: what goes to stdout otherwise.
+        color: whether `text` keeps its colours; None: on a terminal.
+        summary: a line for stderr, unless `--quiet`.
+        next: arguments of the command that usually follows; shown after the summary.
+    """
+    if _is_json(click.get_current_context()):
+        put_json(facts)
+        return
+    put(text, color=color)
+    if summary:
+        inform(summary)
+    if next:
+        inform(f"next    {shlex.join(['bytemill', *map(str, next)])}")
 
 
 def use_color(stream: TextIO) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,6 @@ from .. import _numbers, lm
 from .._files import write_atomically
 from ..errors import MissingPackageError
 from ..lm.plan.space import Range, parse
-from ..lm.presets import DEFAULT_PRESET, PRESETS
 from . import options, streams
 from .fields import listed_options
 
@@ -28,36 +26,25 @@ examples:
   bytemill sweep tokens/ -o rates/ --find-lr --lr 1e-6..1
   bytemill train tokens/ -o run/ --config sweep/best.toml --steps 5000
 
-A LIST is one value, the same for all runs; several, such as 1e-4,3e-4; or with --random a range,
-such as 1e-4..1e-2, from which logarithms are drawn evenly.
+A LIST is one value for all runs, or several, such as 1e-4,3e-4; with --random also a range, such as
+1e-4..1e-2, from which values are drawn uniformly on a logarithmic scale.
 """
 
 
-@click.command(short_help="Try settings, and find the best.", epilog=EXAMPLES)
+@click.command(short_help="Train with many settings and find the best.", epilog=EXAMPLES)
 @click.argument("tokens", metavar="TOKENS")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path),
-              help="Directory for the runs, tables and pictures.")  # fmt: skip
+@options.output_option("Directory for the runs, tables and pictures.")
 @click.option("--random", type=click.IntRange(min=1), metavar="N",
-              help="So many random draws, by --seed, instead of every combination.")  # fmt: skip
+              help="Draw N random settings, by --seed, instead of every combination.")  # fmt: skip
 @click.option("--find-lr", is_flag=True,
-              help="A learning-rate range test instead: --lr A..B [default: 1e-6..1], "
+              help="Run a learning-rate range test instead: --lr A..B [default: 1e-6..1], "
               "--steps N [default: 100].")  # fmt: skip
-@click.option("-t", "--tokenizer", metavar="FILE",
-              help="Tokenizer of the tokens.  [default: as for bytemill train]")  # fmt: skip
-@click.option("--val", metavar="TOKENS",
-              help="Tokens to evaluate on.  [default: as for bytemill train]")  # fmt: skip
-@click.option("--token-dtype", type=click.Choice(["uint16", "uint32", "int32"]), default="uint16",
-              show_default=True, help="Type of raw ids (.bin).")  # fmt: skip
-@click.option("--preset", metavar="NAME",
-              help=f"Shape by name: {', '.join(PRESETS)}.  "
-              f"[default: {DEFAULT_PRESET}]")  # fmt: skip
-@click.option("--config", metavar="FILE", help="TOML file, as for bytemill train.")
-@click.option("--resume", is_flag=True, help="Keep finished runs, and train the others.")
+@options.training_options
+@options.resume_option
 @options.engine_options
 @options.overwrite_option
 @options.force_option
-@options.quiet_option
-@streams.json_option
+@options.report_options
 @listed_options
 @click.pass_context
 def sweep(
@@ -69,31 +56,25 @@ def sweep(
     find_lr: bool,
     resume: bool,
     overwrite: bool,
-    quiet: bool,
-    as_json: bool,
     **given: Any,
 ) -> None:
     """Train a model on TOKENS for each setting, and find the best.
 
-    Every option of `bytemill train` may be given several values. Runs that diverge are stopped
-    early. The output has the runs, a table (sweep.json), pictures, and the best config
+    Every option of `bytemill train` may have several values. Runs that diverge stop early. The
+    output has the runs, a table (sweep.json), pictures, and the best config
     (best.toml) for `bytemill train --config`.
     """
-    if resume and overwrite:
-        raise click.UsageError("--resume contradicts --overwrite")
     common = {name: given.pop(name)
               for name in ("tokenizer", "val", "token_dtype", "preset", "config",
                            "force")}  # fmt: skip
     common["model"] = common.pop("preset")
-    common["progress"] = options.progress(quiet, as_json)
+    common["progress"] = options.progress()
     engine = options.engine_of(given)
     values = {name: parse(name, text) for name, text in given.items() if text is not None}
     if find_lr:
         if resume or random is not None:
-            raise click.UsageError("--find-lr is one short run: without --random and --resume")
+            raise click.UsageError("--find-lr is a single run: leave out --random and --resume")
         _rates(ctx, tokens, output, values, overwrite, common)
-        if not (quiet or as_json):
-            streams.say(f"saved   {output}")
         return
     fixed = {n: v[0] for n, v in values.items() if not isinstance(v, Range) and len(v) == 1}
     space = {n: v for n, v in values.items() if n not in fixed}
@@ -110,18 +91,17 @@ def sweep(
             **fixed,
         )
     except KeyboardInterrupt:
-        streams.note(ctx, f"finished runs are kept in {output}; --resume continues there")
+        streams.note(ctx, f"finished runs are kept in {output}; --resume continues the sweep")
         raise
     for note in found.notes:
         streams.note(ctx, note)
-    if as_json:
-        streams.put_json(json.loads((output / "sweep.json").read_text()))
-        return
-    streams.put([_table(found)])
-    if found.best is not None and not quiet:
-        best = shlex.quote(str(output / "best.toml"))
-        streams.say(f"best    {output / found.best.run.name}")
-        streams.say(f"next    bytemill train {shlex.quote(tokens)} -o run/ --config {best}")
+    best = output / "best.toml"
+    streams.emit(
+        json.loads((output / "sweep.json").read_text()),
+        text=[_table(found)],
+        summary="" if found.best is None else f"best    {output / found.best.run.name}",
+        next=() if found.best is None else ["train", tokens, "-o", "run/", "--config", best],
+    )
 
 
 def _table(found: Sweep) -> str:
@@ -158,11 +138,11 @@ def _rates(
     rates = values.pop("lr", Range(1e-6, 1.0))
     steps = values.pop("steps", [100])
     if not isinstance(rates, Range):
-        raise click.UsageError("--find-lr goes through a range: --lr 1e-6..1")
+        raise click.UsageError("--find-lr needs a range of rates: --lr 1e-6..1")
     several = [n for n, v in [*values.items(), ("steps", steps)]
                if isinstance(v, Range) or len(v) > 1]  # fmt: skip
     if several:
-        raise click.UsageError(f"--find-lr is one run: one value for --{several[0]}")
+        raise click.UsageError(f"--find-lr is a single run: give one value for --{several[0]}")
     assert not isinstance(steps, Range)
     fixed = {name: value[0] for name, value in values.items() if not isinstance(value, Range)}
     from ..lm.plan.plot import plot_rates
@@ -180,13 +160,11 @@ def _rates(
             plot_rates(found, output / "lr.png")
         except MissingPackageError as error:
             streams.note(ctx, f"no picture: {error.hint}")
-    if ctx.meta.get("json"):
-        streams.put_json(found.to_json())
-        return
     rows = [
         ["suggestion", f"{found.suggestion:g}"],
         ["steepest", f"{found.steepest:.2g}"],
         ["lowest loss", f"{min(found.smoothed):.3f} at {found.lowest:.2g}"],
         ["last", f"{found.smoothed[-1]:.3f} at {found.rates[-1]:.2g}"],
     ]
-    streams.put([streams.table("ll", rows[0], rows[1:])])
+    table = streams.table("ll", rows[0], rows[1:])
+    streams.emit(found.to_json(), text=[table], summary=f"saved   {output}")

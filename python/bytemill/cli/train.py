@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import _numbers
-from ..lm.presets import DEFAULT_PRESET, PRESETS
 from . import options, streams
 from .fields import config_options
 
@@ -32,47 +30,17 @@ examples:
 
 @click.command(short_help="Train a language model on tokens.", epilog=EXAMPLES)
 @click.argument("tokens", metavar="TOKENS")
-@click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="Directory for the run."
-)
-@click.option(
-    "-t",
-    "--tokenizer",
-    metavar="FILE",
-    help="Tokenizer of the tokens.  [default: tokenizer.json in their directory or beside it]",
-)
-@click.option(
-    "--val",
-    metavar="TOKENS",
-    help="Tokens to evaluate on.  [default: a split of that name, or the last of TOKENS]",
-)
-@click.option(
-    "--token-dtype",
-    type=click.Choice(["uint16", "uint32", "int32"]),
-    default="uint16",
-    show_default=True,
-    help="Type of raw ids (.bin).",
-)
-@click.option(
-    "--preset",
-    metavar="NAME",
-    help=f"Shape by name: {', '.join(PRESETS)}.  [default: {DEFAULT_PRESET}]",
-)
-@click.option(
-    "--config",
-    metavar="FILE",
-    help="TOML file with any of the options below, such as d_model = 256; options go over it.",
-)
+@options.output_option("Directory for the run.")
+@options.training_options
 @click.option(
     "--start-from",
     metavar="RUN",
-    help="Start with the weights and the shape of this run, trained or imported (fine-tuning).",
+    help="Start from the weights and shape of this run, trained or imported (fine-tuning).",
 )
-@click.option("--resume", is_flag=True, help="Resume the run, if there is one.")
+@options.resume_option
 @options.overwrite_option
 @options.force_option
-@options.quiet_option
-@streams.json_option
+@options.report_options
 @config_options
 def train(
     tokens: str,
@@ -86,21 +54,17 @@ def train(
     resume: bool,
     overwrite: bool,
     force: bool,
-    quiet: bool,
-    as_json: bool,
     **fields: Any,
 ) -> None:
     """Train a Llama-style language model on TOKENS: a directory that `bytemill encode -o` made, a
     .npy, or raw ids such as nanoGPT's train.bin.
 
-    The run has the model, its tokenizer, checkpoints and metrics. An interrupted run continues
-    with --resume, to the same bits. Under torchrun, ranks share the work. A run that is predicted
+    The run has the model, its tokenizer, checkpoints and metrics. --resume continues an
+    interrupted run, bit for bit. Under torchrun, ranks share the work. A run that is predicted
     not to fit into memory is refused before it starts, with the micro-batch size that would fit.
     """
     from .. import lm
 
-    if resume and overwrite:
-        raise click.UsageError("--resume contradicts --overwrite")
     given = {name: value for name, value in fields.items() if value is not None}
     result = lm.train(
         tokens,
@@ -114,14 +78,14 @@ def train(
         resume=resume,
         overwrite=overwrite,
         force=force,
-        progress=False if quiet else "json" if as_json else None,
+        progress=options.progress(),
         **given,
     )
     from ..lm.parallel import ranks_of_environment
 
     rank, n_ranks = ranks_of_environment()
     if rank == 0:
-        _tell(result, output, quiet=quiet, as_json=as_json)
+        _emit(result, output)
     if n_ranks > 1:
         # All is saved and said. Threads that torch's groups of processes leave behind abort the
         # process now and then on the usual way out, and torchrun would call the run failed.
@@ -130,36 +94,33 @@ def train(
         os._exit(0)
 
 
-def _tell(result: TrainResult, output: Path, *, quiet: bool, as_json: bool) -> None:
+def _emit(result: TrainResult, output: Path) -> None:
     evaluation = result.evaluation
-    if as_json:
-        streams.put_json(
-            {
-                "run": str(output),
-                "step": result.step,
-                "steps": result.steps,
-                # A run that was complete already has trained on nothing.
-                "loss": result.loss if math.isfinite(result.loss) else None,
-                "evaluation": None if evaluation is None else dataclasses.asdict(evaluation),
-                "tokens": result.tokens,
-                "total_tokens": result.total_tokens,
-                "seconds": round(result.seconds, 3),
-            }
+    held_out = "" if evaluation is None else f", held-out loss {evaluation.loss:.4f}"
+    resumed = ""
+    if result.tokens < result.total_tokens:
+        resumed = f" this session ({result.total_tokens:,} tokens in all)"
+    summary = (
+        f"saved   {output}: step {result.step:,} of {result.steps:,}, "
+        f"{result.tokens:,} tokens in {_numbers.duration(result.seconds)}{resumed}{held_out}"
+    )
+    if not result.tokens:
+        summary = (
+            f"done    {output}: complete already at step {result.step:,}; "
+            "train it further with more --steps"
         )
-    elif not quiet:
-        held_out = "" if evaluation is None else f", held-out loss {evaluation.loss:.4f}"
-        resumed = ""
-        if result.tokens < result.total_tokens:
-            resumed = f" this session ({result.total_tokens:,} tokens in all)"
-        if result.tokens:
-            streams.say(
-                f"saved   {output}: step {result.step:,} of {result.steps:,}, "
-                f"{result.tokens:,} tokens in {_numbers.duration(result.seconds)}"
-                f"{resumed}{held_out}"
-            )
-        else:
-            streams.say(
-                f"done    {output}: complete already at step {result.step:,}; "
-                "more --steps train it further"
-            )
-        streams.say(f"next    bytemill generate {shlex.quote(str(output))} 'Once upon a time'")
+    streams.emit(
+        {
+            "run": str(output),
+            "step": result.step,
+            "steps": result.steps,
+            # A run that was complete already has trained on nothing.
+            "loss": result.loss if math.isfinite(result.loss) else None,
+            "evaluation": None if evaluation is None else dataclasses.asdict(evaluation),
+            "tokens": result.tokens,
+            "total_tokens": result.total_tokens,
+            "seconds": round(result.seconds, 3),
+        },
+        summary=summary,
+        next=["generate", output, "Once upon a time"],
+    )

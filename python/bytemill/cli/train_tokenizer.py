@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -35,22 +34,16 @@ examples:
     "--counts",
     multiple=True,
     metavar="FILE|GLOB",
-    help="Learn from counts files, made by bytemill count, in place of a corpus; may be repeated.",
+    help="Learn from counts files made by bytemill count, instead of a corpus; may be repeated.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Where the tokenizer goes; a directory for --format gpt2.",
-)
+@options.output_option("File for the tokenizer; a directory for --format gpt2.")
 @click.option(
     "--vocab-size",
     type=options.Count(1),
     metavar="N",
     default=32_000,
     show_default=True,
-    help="How many ids: 256 bytes, the merges, the special tokens; 32000 or 32k.",
+    help="Number of ids: 256 bytes, merges and special tokens; 32000 or 32k.",
 )
 @options.special_tokens_option
 @options.no_special_tokens_option
@@ -60,7 +53,7 @@ examples:
     type=click.Choice(["bytes", "huggingface"]),
     default="bytes",
     show_default=True,
-    help="Of pairs with equal counts: the greatest byte strings, or as the tokenizers library.",
+    help="Order of equally frequent pairs: the greatest byte strings first, or as in tokenizers.",
 )
 @click.option(
     "--min-frequency",
@@ -68,7 +61,7 @@ examples:
     metavar="N",
     default=1,
     show_default=True,
-    help="Pairs that occur less often are not merged.",
+    help="Do not merge pairs that occur less often.",
 )
 @click.option(
     "--min-piece-count",
@@ -76,13 +69,13 @@ examples:
     metavar="N",
     default=1,
     show_default=True,
-    help="Pieces that occur less often are dropped before merging.",
+    help="Drop pieces that occur less often before merging.",
 )
 @click.option(
     "--max-token-length",
     type=options.Count(1),
     metavar="N",
-    help="No token grows longer than this many bytes.",
+    help="Maximum length of a token in bytes.",
 )
 @click.option(
     "--extend-from",
@@ -97,19 +90,18 @@ examples:
     "--spill-dir",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="DIR",
-    help="Where counts go that do not fit into memory.  [default: beside the output]",
+    help="Directory for counts that do not fit into memory.  [default: beside the output]",
 )
 @click.option(
     "--format",
     type=options.FORMATS,
     default="huggingface",
     show_default=True,
-    help="huggingface is tokenizer.json.",
+    help="File format; huggingface is tokenizer.json.",
 )
 @options.overwrite_option
 @options.dry_run_option
-@options.quiet_option
-@streams.json_option
+@options.report_options
 def train_tokenizer(
     corpus: tuple[str, ...],
     counts: tuple[str, ...],
@@ -124,8 +116,6 @@ def train_tokenizer(
     format: Format,
     overwrite: bool,
     dry_run: bool,
-    quiet: bool,
-    as_json: bool,
     **limits: Any,
 ) -> None:
     """Learn a tokenizer from CORPUS and save it.
@@ -135,33 +125,31 @@ def train_tokenizer(
     another format is a document.
     """
     if not corpus and not counts:
-        raise click.UsageError("give a CORPUS, or --counts")
+        raise click.UsageError("give CORPUS or --counts")
     if corpus and counts:
-        raise click.UsageError("--counts takes the place of CORPUS; give one of them")
-    if no_special_tokens and special_token:
-        raise click.UsageError("--no-special-tokens contradicts --special-token")
+        raise click.UsageError("give CORPUS or --counts, not both")
+    specials = options.chosen_specials(special_token, no_special_tokens)
     if extend_from is not None and pattern:
-        raise click.UsageError("--extend-from keeps its own pattern; leave --pattern out")
+        raise click.UsageError("--extend-from keeps its own pattern: leave out --pattern")
     reading = options.taken(limits)
     limits["engine"] = options.engine_of(limits)
     options.check_output(output, format, overwrite)
     options.check_not_read(target_paths(output, format), corpus or counts)
     base = None if extend_from is None else options.load(extend_from)
-    shown = options.progress(quiet, as_json)
     limits |= {
         "vocab_size": vocab_size,
-        "special_tokens": special_token or (() if no_special_tokens else None),
+        "special_tokens": specials,
         "pattern": options.stages(pattern),
         "extend_from": base,
         "memory_limit": memory_limit,
         "spill_dir": spill_dir or _beside(output),
-        "progress": shown,
+        "progress": options.progress(),
     }
     if base is not None and not counts and not special_token:
         # A tokenizer to extend brings its special tokens; more only if they are asked for.
         limits["special_tokens"] = ()
     if dry_run:
-        _dry_run(corpus, reading, limits, as_json)
+        _dry_run(corpus, reading, limits)
         return
     began = time.perf_counter()
     files: dict[str, Any] = {}
@@ -178,34 +166,35 @@ def train_tokenizer(
     tokenizer = learnt.tokenizer
     tokenizer.save(output, format=format, overwrite=overwrite)
     seconds = time.perf_counter() - began
-    if as_json:
-        streams.put_json(
-            {
-                "tokenizer": str(output),
-                "format": format,
-                "vocab_size": len(tokenizer),
-                "merges": len(tokenizer.merges),
-                "special_tokens": tokenizer.special_tokens,
-                "fingerprint": tokenizer.fingerprint,
-                "bytes": learnt.text_bytes,
-                "skipped": learnt.skipped,
-                **files,
-                "seconds": round(seconds, 3),
-            }
-        )
-    elif not quiet:
-        text = _numbers.text_size(learnt.text_bytes, file_bytes)
-        # The line before says how much there was, unless that lay otherwise on disk.
-        origin = f"from {text} " if file_bytes not in (0, learnt.text_bytes) else ""
-        _summary(tokenizer, output, format, origin, seconds)
+    text = _numbers.text_size(learnt.text_bytes, file_bytes)
+    # The progress line has the size of the text; here it is only if the files have another.
+    origin = f"from {text} " if file_bytes not in (0, learnt.text_bytes) else ""
+    n_special = len(tokenizer.special_tokens)
+    streams.emit(
+        {
+            "tokenizer": str(output),
+            "format": format,
+            "vocab_size": len(tokenizer),
+            "merges": len(tokenizer.merges),
+            "special_tokens": tokenizer.special_tokens,
+            "fingerprint": tokenizer.fingerprint,
+            "bytes": learnt.text_bytes,
+            "skipped": learnt.skipped,
+            **files,
+            "seconds": round(seconds, 3),
+        },
+        summary=f"saved   {output}: {len(tokenizer):,} ids (256 bytes, "
+        f"{len(tokenizer.merges):,} merges, "
+        f"{n_special} special token{'' if n_special == 1 else 's'}) "
+        f"{origin}in {_numbers.duration(seconds)}",
+        next=inspect_command(tokenizer, output, format),
+    )
 
 
-def _dry_run(
-    corpus: tuple[str, ...], reading: dict[str, Any], limits: dict[str, Any], as_json: bool
-) -> None:
+def _dry_run(corpus: tuple[str, ...], reading: dict[str, Any], limits: dict[str, Any]) -> None:
     if not corpus:
-        raise click.UsageError("--dry-run is for a CORPUS")
-    dry.refuse_stdin(corpus)
+        raise click.UsageError("--dry-run needs a CORPUS")
+    options.refuse_stdin("--dry-run", corpus)
     base, special_tokens = limits["extend_from"], limits["special_tokens"]
     work = Counting(
         stages(DEFAULT_PATTERN if base is None else base.pattern)
@@ -217,7 +206,7 @@ def _dry_run(
         limits["vocab_size"],
     )
     with options.corpus_of(corpus, reading) as named:
-        dry.show(named, work, as_json=as_json)
+        dry.show(named, work)
 
 
 def _beside(output: Path) -> Path | None:
@@ -225,21 +214,9 @@ def _beside(output: Path) -> Path | None:
     return output.parent if output.parent.is_dir() else None
 
 
-def _summary(
-    tokenizer: Tokenizer, output: Path, format: Format, origin: str, seconds: float
-) -> None:
-    n_special = len(tokenizer.special_tokens)
-    streams.say(
-        f"saved   {output}: {len(tokenizer):,} ids (256 bytes, {len(tokenizer.merges):,} merges, "
-        f"{n_special} special token{'' if n_special == 1 else 's'}) "
-        f"{origin}in {_numbers.duration(seconds)}"
-    )
-    streams.say(f"next    {inspect_command(tokenizer, output, format)} 'any text'")
-
-
-def inspect_command(tokenizer: Tokenizer, path: Path, format: Format) -> str:
+def inspect_command(tokenizer: Tokenizer, path: Path, format: Format) -> list[str]:
     """How to look at a file just written, with what its format does not carry."""
-    words = ["bytemill", "inspect", str(path)]
+    words = ["inspect", str(path)]
     if "pattern" not in CARRIES[format]:
         stages = tokenizer.pattern
         for stage in [stages] if isinstance(stages, str) else stages:
@@ -247,4 +224,4 @@ def inspect_command(tokenizer: Tokenizer, path: Path, format: Format) -> str:
     if "special tokens" not in CARRIES[format]:
         for text, id in tokenizer.special_tokens.items():
             words += ["--special-token", f"{text}={id}"]
-    return shlex.join(words)
+    return [*words, "any text"]

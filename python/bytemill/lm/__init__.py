@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import MissingPackageError
 
 if TYPE_CHECKING:
+    from ..progress import StepReport
     from .config import ModelConfig, TrainConfig
     from .data import Windows, get_batch, open_tokens
     from .evaluation import Evaluation, Scores, evaluate
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from .plan.space import Range
     from .plan.sweeping import Sweep, Trial, sweep
     from .presets import PRESETS
-    from .report import StepReport
     from .run.checkpoint import load_checkpoint, save_checkpoint
     from .run.directory import load, read_config
     from .training import TrainResult, train
@@ -107,7 +107,7 @@ _HOMES = {
         "wsd_schedule",
     ),
     "plan.rate_test": ("RateTest", "find_lr"),
-    "report": ("StepReport",),
+    ".progress": ("StepReport",),
     "run.directory": ("load", "read_config"),
     "plan.sweeping": ("Sweep", "Trial", "sweep"),
     "presets": ("PRESETS",),

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
+from ..progress import ProgressOption
 from ..tokenizer import Tokenizer
 from . import fast
 from .config import ModelConfig
 from .data import Windows, open_tokens
 from .generate import generate_text
 from .model import TransformerLM
-from .report import ReportOption
 from .run.directory import load
 from .training import TrainResult, train
 
@@ -52,7 +52,7 @@ class ModelDemo:
 
 
 def run_model(
-    tokens: Path, tokenizer: Tokenizer, run: Path, *, seconds: float, progress: ReportOption
+    tokens: Path, tokenizer: Tokenizer, run: Path, *, seconds: float, progress: ProgressOption
 ) -> ModelDemo:
     """Trains for about so many seconds, and lets the model write."""
     steps = _steps_within(seconds, tokens, len(tokenizer))

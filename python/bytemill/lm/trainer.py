@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from ..errors import ConfigError
+from ..progress import Progress
 from . import devices
 from .config import ModelConfig, TrainConfig
 from .data import TokenArray, Windows
@@ -28,7 +29,6 @@ from .model import TransformerLM
 from .optim import clip_gradients, make_optimizers
 from .parallel import World, local_rank
 from .plan.fitting import Prediction, check_memory
-from .report import Report
 
 __all__ = ["Clock", "Setup", "Stop", "Trainer", "Watch", "prepare", "rows_of"]
 
@@ -126,7 +126,7 @@ class Trainer:
             embedding_lr=config.embedding_lr,
         )
 
-    def compile(self, step: int, report: Report) -> None:
+    def compile(self, step: int, report: Progress) -> None:
         """Compiles as planned; what cannot be compiled runs as it is."""
         if self.plan.compile == "off":
             return

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ import torch
 from .. import __version__
 from .._numbers import duration, size
 from ..errors import BytemillError, CheckpointError, ConfigError, TrainingError
+from ..progress import Progress, StepOption, reporter
 from . import devices, presets
 from .config import ModelConfig, TrainConfig
 from .data import Sources, check_length, open_sources
@@ -30,7 +31,6 @@ from .generate import generate_text
 from .optim import learning_rate
 from .parallel import World, joined, ranks_of_environment
 from .plan import costs
-from .report import Report, ReportOption, StepReport
 from .run import checkpoint
 from .run.directory import (
     CONFIG,
@@ -100,7 +100,7 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     force: bool = False,
-    progress: ReportOption = None,
+    progress: StepOption = None,
     **options: Any,
 ) -> TrainResult:
     """Trains a model on tokens and writes a run.
@@ -119,7 +119,8 @@ def train(
         resume: resume the run in `out`, if there is one.
         overwrite: replace the run in `out`.
         force: train even if the run is predicted not to fit into memory.
-        progress: None shows it on stderr; False not; a function gets each `StepReport`.
+        progress: as in [`train_tokenizer`][bytemill.train_tokenizer]; a function gets each
+            `StepReport`.
         options: single fields of `ModelConfig` and `TrainConfig`, which override all of these.
     """
     if resume and overwrite:
@@ -127,7 +128,7 @@ def train(
     run, preset = Path(out), model if isinstance(model, str) else None
     options = presets.given(model, train) | options
     rank, n_ranks = ranks_of_environment()
-    report = Report(progress if rank == 0 else False)
+    report = reporter(progress if rank == 0 else False)
     file = presets.read_toml(config) if isinstance(config, (str, os.PathLike)) else config
     if rank == 0:
         # Of several ranks, none may give up before all have met: the others would wait for it.
@@ -161,15 +162,13 @@ def train(
         check_start_tokens(start, sources)
     check_length(len(sources.train), model_config.context_length)
     setup = prepare(model_config, train_config, n_ranks=n_ranks, force=force)
-    try:
-        with (
-            joined(setup.plan.device) as world,
-            _only_writer(run, world, stored, resume, overwrite),
-        ):
-            session = _Session(run, sources, setup, world, report, overwrite, start)
-            return session.go(new=stored is None)
-    finally:
-        report.close()
+    with (
+        report,
+        joined(setup.plan.device) as world,
+        _only_writer(run, world, stored, resume, overwrite),
+    ):
+        session = _Session(run, sources, setup, world, report, overwrite, start)
+        return session.go(new=stored is None)
 
 
 @contextmanager
@@ -201,7 +200,7 @@ class _Session:
         sources: Sources,
         setup: Setup,
         world: World,
-        report: Report,
+        report: Progress,
         overwrite: bool,
         start: Path | None,
     ) -> None:
@@ -288,9 +287,12 @@ class _Session:
             return
         self.step = checkpoint.load_checkpoint(steps[-1], self.model, self.trainer.optimizers)
         best = best_step(self.run)
-        # What came after the checkpoint did not happen, an evaluation least of all.
         if best is not None:
             self.best = best[1]
+        # A process that was killed after it wrote the checkpoint may not have compared it any more.
+        loss = checkpoint.read_step(steps[-1]).get("val_loss")
+        if loss is not None and loss < self.best:
+            self._remember_best(loss)
         self.report.say(f"resume  from step {self.step:,} ({steps[-1].name})")
 
     # --- words --------------------------------------------------------------------------------
@@ -337,6 +339,7 @@ class _Session:
         n_tokens = config.batch_size * self.model.config.context_length
         flops = costs.training_flops(self.model.config, config.batch_size)
         clock = Clock()
+        self.report.begin("train", self.step)
         while self.step < config.steps:
             clock.begin()
             lr = learning_rate(
@@ -355,22 +358,18 @@ class _Session:
             self._check(norm, "the norm of the gradients")
             self.step += 1
             seconds = clock.end()
-            row = StepReport(
-                step=self.step,
-                steps=config.steps,
-                loss=loss,
-                lr=lr,
-                grad_norm=norm,
-                tokens_per_s=n_tokens / seconds,
-                mfu=flops / seconds / (self.rate * self.world.size),
-                eta=(config.steps - self.step) * seconds,
-                memory=devices.peak_memory(self.plan.device),
-            )
+            measures: dict[str, Any] = {
+                "loss": loss,
+                "lr": lr,
+                "grad_norm": norm,
+                "tokens_per_s": n_tokens / seconds,
+                "mfu": flops / seconds / (self.rate * self.world.size),
+                "memory": devices.peak_memory(self.plan.device),
+            }
             if metrics is not None:
-                fields = asdict(row)
-                del fields["steps"], fields["eta"]
-                metrics.write(**fields, seconds=clock.last)
-            self.report.step(row)
+                metrics.write(step=self.step, **measures, seconds=clock.last)
+            eta = (config.steps - self.step) * seconds
+            self.report.step(self.step, config.steps, eta=eta, **measures)
             evaluation = self._between(metrics)
             if self.stop.asked and self.step < config.steps:
                 self._save()
@@ -402,13 +401,16 @@ class _Session:
         if config.sample_steps and (last or self.step % config.sample_steps == 0):
             self._sample(metrics)
         if improved or last or self.step % config.checkpoint_steps == 0:
-            self._save()
+            self._save(evaluation)
         if improved and evaluation is not None:
-            self.best = evaluation.loss
-            if self.world.first:
-                write_best(self.run, self.step, self.best)
-                checkpoint.prune_steps(self.run, config.keep, self._best_place())
+            self._remember_best(evaluation.loss)
         return evaluation
+
+    def _remember_best(self, loss: float) -> None:
+        self.best = loss
+        if self.world.first:
+            write_best(self.run, self.step, loss)
+            checkpoint.prune_steps(self.run, self.config.keep, self._best_place())
 
     def _tell(self, evaluation: Evaluation, metrics: Metrics | None) -> None:
         bits = evaluation.bits_per_byte
@@ -455,7 +457,9 @@ class _Session:
         if metrics is not None:
             metrics.write(step=self.step, sample=whole)
 
-    def _save(self) -> None:
+    def _save(self, evaluation: Evaluation | None = None) -> None:
+        """Writes a checkpoint, with the loss of its evaluation if there was one."""
+        loss = math.nan if evaluation is None else evaluation.loss
         # Shards are put together by all ranks; one writes.
         weights = checkpoint.weights_of(self.model)
         moments, facts = checkpoint.optimizer_state(self.model, self.trainer.optimizers)
@@ -471,6 +475,7 @@ class _Session:
                     "tokenizer": tokenizer_fingerprint(self.sources.facts),
                     "seed": self.config.seed,
                     "ranks": self.world.size,
+                    "val_loss": loss if math.isfinite(loss) else None,
                 },
             )
             checkpoint.prune_steps(self.run, self.config.keep, self._best_place())

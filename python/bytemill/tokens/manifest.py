@@ -11,6 +11,7 @@ import json
 import operator
 import re
 import secrets
+import shlex
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -47,7 +48,7 @@ MAX_BYTES = 2 << 30
 # Bytes of the header of an .npy file of ours.
 NPY_HEADER = 128
 HINT_ENCODE = "bytemill encode -o makes directories of tokens"
-HINT_VERIFY = "bytemill verify tells all that is wrong"
+HINT_VERIFY = "bytemill verify lists everything that is wrong"
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -123,7 +124,9 @@ def whole_manifest(directory: Path) -> dict[str, Any]:
                 f"{directory}: the tokens are not finished", "encode with resume=True to continue"
             ) from None
         raise TokensError(
-            f"{directory}: not a directory of tokens: it has no {NAME}", HINT_ENCODE
+            f"{directory}: not a directory of tokens: it has no {NAME}",
+            f"if it holds text, encode it first: bytemill encode {shlex.quote(str(directory))} "
+            "-t tokenizer.json -o tokens/",
         ) from None
 
 

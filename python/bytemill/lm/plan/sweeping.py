@@ -32,11 +32,10 @@ from ...errors import (
     MissingPackageError,
     TrainingError,
 )
-from ...progress import ProgressOption, reporter
+from ...progress import ProgressOption, StepReport, reporter
 from .. import presets
 from ..config import MAX_COUNT, ModelConfig, TrainConfig
 from ..config_checks import check_seed
-from ..report import StepReport
 from ..run.directory import CONFIG, OUTCOME, clear_run, foreign_in_run, read_config
 from ..run.metrics import METRICS, read_metrics
 from ..run.placing import contents, tidy, writing
@@ -151,7 +150,7 @@ def sweep(
         resume: keep finished runs, and train the others.
         overwrite: replace the sweep that is there.
         force: train settings that are predicted not to fit into memory too.
-        progress: None shows it on a terminal, False not.
+        progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
         fixed: fields that are the same for all.
     """
     if resume and overwrite:

@@ -201,6 +201,8 @@ def _check_fields(facts: Mapping[str, Any], name: str) -> None:
         wrong.append("iteration")
     if not isinstance(facts.get("tokenizer"), (str, type(None))):
         wrong.append("tokenizer")
+    if type(facts.get("val_loss")) not in (float, int, type(None)):
+        wrong.append("val_loss")
     if wrong:
         shown = repr(facts.get(wrong[0]))[:60]
         raise CheckpointError(f"{name}: damaged: {wrong[0]} is {shown}", _OLDER)
