@@ -567,3 +567,16 @@ def test_pictures(ids: Path, tmp_path: Path) -> None:
         plot_runs([tmp_path / "run"], tmp_path / "a.txt")
     with pytest.raises(bytemill.CheckpointError, match=r"no metrics.jsonl here"):
         plot_runs([tmp_path], tmp_path / "a.png")
+
+
+def test_a_run_killed_before_it_noted_its_best_finds_it_again(ids: Path, tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    options = SMALL | {"eval_every": 5}
+    lm.train(ids, whole, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bytemill.lm.training.write_best", lambda *_: None)
+        lm.train(ids, killed, **options)
+    assert not (killed / "best.json").exists()
+    lm.train(ids, killed, resume=True, **options)
+    assert json.loads((killed / "best.json").read_text())["step"] == 20
+    assert (killed / "best.json").read_bytes() == (whole / "best.json").read_bytes()
