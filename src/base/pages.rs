@@ -13,14 +13,14 @@ use crate::base::memory::{out_of_memory, try_reserve};
 ///
 /// # Safety
 /// An implementor promises just that, and an alignment of at most 4096.
-pub unsafe trait Plain: Copy {}
+pub unsafe trait Zeroable: Copy {}
 
 // SAFETY: a number is one, whatever its bytes.
-unsafe impl Plain for u16 {}
+unsafe impl Zeroable for u16 {}
 // SAFETY: as above.
-unsafe impl Plain for u32 {}
+unsafe impl Zeroable for u32 {}
 // SAFETY: as above.
-unsafe impl Plain for u64 {}
+unsafe impl Zeroable for u64 {}
 
 /// From this many bytes on an array is mapped.
 const LARGE: usize = 1 << 20;
@@ -41,11 +41,11 @@ enum Memory<T> {
 }
 
 // SAFETY: the array owns its memory and hands it out by the usual rules of borrowing.
-unsafe impl<T: Plain + Send> Send for Pages<T> {}
+unsafe impl<T: Zeroable + Send> Send for Pages<T> {}
 // SAFETY: as above.
-unsafe impl<T: Plain + Sync> Sync for Pages<T> {}
+unsafe impl<T: Zeroable + Sync> Sync for Pages<T> {}
 
-impl<T: Plain> Pages<T> {
+impl<T: Zeroable> Pages<T> {
     /// `len` zeros; unwinds where there is no memory for them.
     pub fn new(len: usize) -> Self {
         Pages::try_new(len).unwrap_or_else(|| out_of_memory(len.saturating_mul(size_of::<T>())))
@@ -62,7 +62,7 @@ impl<T: Plain> Pages<T> {
             let start = NonNull::from(&mut map[..]).cast();
             return Some(Pages { start, len, _memory: Memory::Mapped { _map: map } });
         }
-        // SAFETY: `Plain` says that zeros are a value.
+        // SAFETY: `Zeroable` says that zeros are a value.
         let zero: T = unsafe { std::mem::zeroed() };
         let mut values = vec![zero; len];
         let start = NonNull::from(&mut values[..]).cast();

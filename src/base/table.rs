@@ -20,7 +20,7 @@ pub use sorted::TableRun;
 use std::sync::LazyLock;
 
 use crate::base::memory::{filled, reserve};
-use crate::base::pages::{Pages, Plain, prefetch};
+use crate::base::pages::{Pages, Zeroable, prefetch};
 use crate::base::seed::seed;
 
 /// Strings of up to this many bytes are packed into their key.
@@ -149,14 +149,14 @@ pub fn hash_bytes(string: &[u8]) -> u64 {
 
 #[repr(align(32))]
 #[derive(Debug, Clone, Copy)]
-struct Entry<V> {
+struct ShortEntry<V> {
     /// 0: the entry is free.
     key: Key,
     value: V,
 }
 
-// SAFETY: all bytes zero is key 0, a free entry, and `V: Plain` says the same of the value.
-unsafe impl<V: Plain> Plain for Entry<V> {}
+// SAFETY: all bytes zero is key 0, a free entry, and `V: Zeroable` says the same of the value.
+unsafe impl<V: Zeroable> Zeroable for ShortEntry<V> {}
 
 /// Entries of a table of `n` short strings: at most three quarters full. A larger table would find
 /// rare strings faster, but takes longer to allocate and fits the cache worse.
@@ -167,7 +167,7 @@ fn table_size(n: usize) -> usize {
 /// Short strings and their values.
 #[derive(Debug)]
 struct ShortTable<V> {
-    entries: Pages<Entry<V>>,
+    entries: Pages<ShortEntry<V>>,
     len: usize,
 }
 
@@ -195,7 +195,7 @@ pub struct Table<V> {
     long: LongTable<V>,
 }
 
-impl<V: Plain> ShortTable<V> {
+impl<V: Zeroable> ShortTable<V> {
     fn new(capacity: usize) -> Self {
         ShortTable { entries: Pages::new(capacity), len: 0 }
     }
@@ -231,7 +231,7 @@ impl<V: Plain> ShortTable<V> {
     }
 }
 
-impl<V: Plain + Default> LongTable<V> {
+impl<V: Zeroable + Default> LongTable<V> {
     fn new(capacity: usize) -> Self {
         LongTable { entries: filled(LongEntry::default(), capacity), len: 0, arena: Vec::new() }
     }
@@ -267,13 +267,13 @@ impl<V: Plain + Default> LongTable<V> {
     }
 }
 
-impl<V: Plain + Default> Default for Table<V> {
+impl<V: Zeroable + Default> Default for Table<V> {
     fn default() -> Self {
         Table { short: ShortTable::new(1 << 10), long: LongTable::new(1 << 6) }
     }
 }
 
-impl<V: Plain + Default> Table<V> {
+impl<V: Zeroable + Default> Table<V> {
     /// A map with room for `n` short strings.
     pub fn with_room(n: usize) -> Self {
         Table { short: ShortTable::new(table_size(n).max(1 << 10)), ..Table::default() }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use super::bytes::{ByteStream, LocalFile, PipeReader, StorageReader};
 use super::decompress::decompress;
-use super::inputs::{GivenRows, Input, Location, Position, RowBatches, Source, Storage};
-use super::kind::Format;
+use super::inputs::{GivenRows, Input, Location, RowBatches, Source, SourcePosition, Storage};
+use super::kind::FileFormat;
 use super::ranges::Ranges;
 use super::reading::{Context, Skipped};
-use super::records::{Content, Cut, Scratch, Text};
-use super::sequential::{Archive, Members, OneStream, Progress};
+use super::records::{BlockBuffers, BlockContent, BlockText, Cut};
+use super::sequential::{Archive, ArchiveMembers, OneStream, SourceProgress};
 use super::tar::Tar;
 use super::zip::Zip;
 use crate::base::error::{Error, Result};
@@ -27,7 +27,7 @@ pub struct Block<'a> {
     /// The number of its source.
     pub number: usize,
     /// Where the next one begins.
-    pub after: Position,
+    pub after: SourcePosition,
     pub ends_source: bool,
     /// How many stored bytes of the source were read for it.
     pub weight: u64,
@@ -38,7 +38,7 @@ pub struct Block<'a> {
 
 #[derive(Debug)]
 enum Held<'a> {
-    Content(Content<'a>),
+    Content(BlockContent<'a>),
     /// A whole source that the worker opens.
     Unopened {
         input: &'a Input,
@@ -52,7 +52,7 @@ impl<'a> Block<'a> {
     pub(super) fn unopened(number: usize, input: &'a Input, source: &'a Source) -> Self {
         Block {
             number,
-            after: Position::default(),
+            after: SourcePosition::default(),
             ends_source: true,
             weight: source.size,
             held: Held::Unopened { input, source },
@@ -64,18 +64,18 @@ impl<'a> Block<'a> {
     pub fn read(
         &mut self,
         context: &Context<'_>,
-        scratch: &mut Scratch,
+        buffers: &mut BlockBuffers,
         skipped: &mut Skipped,
-        each: &mut dyn FnMut(Text<'_>) -> Result<()>,
+        each: &mut dyn FnMut(BlockText<'_>) -> Result<()>,
     ) -> Result<()> {
         skipped.take(&mut self.skipped);
         match &self.held {
-            Held::Content(content) => content.read(context, scratch, skipped, each),
+            Held::Content(content) => content.read(context, buffers, skipped, each),
             Held::Unopened { input, source } => {
-                let start = Position::default();
+                let start = SourcePosition::default();
                 let mut blocks = Blocks::open(input, self.number, Some(source), start, context)?;
                 while let Some(mut block) = blocks.next(context)? {
-                    block.read(context, scratch, skipped, each)?;
+                    block.read(context, buffers, skipped, each)?;
                 }
                 Ok(())
             }
@@ -90,7 +90,7 @@ impl<'a> Block<'a> {
     /// How many bytes will be in memory at once when it is read.
     pub fn size(&self) -> u64 {
         match &self.held {
-            Held::Content(Content::Nothing) | Held::Unopened { .. } => self.weight,
+            Held::Content(BlockContent::Nothing) | Held::Unopened { .. } => self.weight,
             Held::Content(content) => content.size(),
         }
     }
@@ -99,14 +99,14 @@ impl<'a> Block<'a> {
 /// An open source. Finding a block is short work; the worker that holds the source excludes others.
 pub(super) struct Blocks<'a> {
     number: usize,
-    cuts: Cuts<'a>,
+    open: OpenSource<'a>,
 }
 
-enum Cuts<'a> {
+enum OpenSource<'a> {
     Ranges(Ranges<'a>),
-    Stream(OneStream<'a>),
-    Members(Box<Members<'a>>),
-    Rows(Rows<'a>),
+    TextStream(OneStream<'a>),
+    ArchiveMembers(Box<ArchiveMembers<'a>>),
+    Rows(RowBlocks<'a>),
 }
 
 impl<'a> Blocks<'a> {
@@ -115,10 +115,10 @@ impl<'a> Blocks<'a> {
         input: &'a Input,
         number: usize,
         source: Option<&'a Source>,
-        from: Position,
+        from: SourcePosition,
         context: &Context<'_>,
     ) -> Result<Self> {
-        let cuts = match &input.location {
+        let open = match &input.location {
             Location::File(path) => {
                 open_storage(input, Arc::new(LocalFile::open(path)?), source, from, context)?
             }
@@ -127,25 +127,25 @@ impl<'a> Blocks<'a> {
             }
             Location::Rows(rows, _) => {
                 let (batches, name) = (rows.open(from)?, input.name.as_str());
-                Cuts::Rows(Rows { name, batches, open: None, at: from, over: false })
+                OpenSource::Rows(RowBlocks { name, batches, open: None, at: from, over: false })
             }
             Location::Pipe(pipe, _) => {
-                let progress = Progress::new(None, None);
+                let progress = SourceProgress::new(None, None);
                 let (stopped, passed) = (context.job.stopped(), Arc::clone(&progress.passed));
                 let raw = Box::new(PipeReader::open(Arc::clone(pipe), stopped, passed)?);
-                open_stream(input, raw, PIPE_STRIDE, progress, Position::default(), context)?
+                open_stream(input, raw, PIPE_STRIDE, progress, SourcePosition::default(), context)?
             }
         };
-        Ok(Blocks { number, cuts })
+        Ok(Blocks { number, open })
     }
 
     /// The next block, or None after the one that ends the source.
     pub fn next(&mut self, context: &Context<'_>) -> Result<Option<Block<'a>>> {
-        let cut = match &mut self.cuts {
-            Cuts::Ranges(ranges) => ranges.next(context)?,
-            Cuts::Stream(stream) => stream.next(context)?,
-            Cuts::Members(members) => members.next(context)?,
-            Cuts::Rows(rows) => rows.next(context)?,
+        let cut = match &mut self.open {
+            OpenSource::Ranges(ranges) => ranges.next(context)?,
+            OpenSource::TextStream(stream) => stream.next(context)?,
+            OpenSource::ArchiveMembers(members) => members.next(context)?,
+            OpenSource::Rows(rows) => rows.next(context)?,
         };
         let number = self.number;
         Ok(cut.map(|Cut { content, after, ends_source, weight, skipped }| Block {
@@ -163,29 +163,29 @@ fn open_storage<'a>(
     input: &'a Input,
     storage: Arc<dyn Storage>,
     source: Option<&'a Source>,
-    from: Position,
+    from: SourcePosition,
     context: &Context<'_>,
-) -> Result<Cuts<'a>> {
+) -> Result<OpenSource<'a>> {
     if let Some(source) = source {
         storage.check(source)?;
     }
-    if input.kind.is_plain() && matches!(input.kind.format, Format::Text | Format::Jsonl) {
-        return Ranges::open(input, storage, source, from, context).map(Cuts::Ranges);
+    if input.kind.is_plain() && matches!(input.kind.format, FileFormat::Text | FileFormat::Jsonl) {
+        return Ranges::open(input, storage, source, from, context).map(OpenSource::Ranges);
     }
     if input.range.is_some() {
         return Err(Error::config(format!("{}: cannot be read in ranges", input.name)));
     }
-    let progress = Progress::new(Some(Arc::clone(&storage)), source);
+    let progress = SourceProgress::new(Some(Arc::clone(&storage)), source);
     let passed = Arc::clone(&progress.passed);
     match input.kind.format {
-        Format::Parquet | Format::Arrow => {
+        FileFormat::Parquet | FileFormat::Arrow => {
             Err(Error::corpus(format!("{}: {} is not read", input.name, input.kind))
                 .with_hint("unpack it first; what it holds is packed inside, column by column"))
         }
-        Format::Zip if !input.kind.is_plain() => {
+        FileFormat::Zip if !input.kind.is_plain() => {
             Err(Error::config(format!("{}: a zip archive cannot be packed again", input.name)))
         }
-        Format::Zip => {
+        FileFormat::Zip => {
             let archive = Zip::open(storage, passed, context.reading).map(Archive::Zip);
             Ok(members(input, archive, progress, from))
         }
@@ -202,23 +202,23 @@ fn open_stream<'a>(
     input: &'a Input,
     raw: ByteStream,
     stride: usize,
-    progress: Progress<'a>,
-    from: Position,
+    progress: SourceProgress<'a>,
+    from: SourcePosition,
     context: &Context<'_>,
-) -> Result<Cuts<'a>> {
+) -> Result<OpenSource<'a>> {
     let passed = Arc::clone(&progress.passed);
     let content = decompress(raw, input.kind.compression, passed, stride, context.reading);
     match input.kind.format {
-        Format::Tar => {
+        FileFormat::Tar => {
             let archive = content.map(|content| Archive::Tar(Tar::new(content)));
             Ok(members(input, archive, progress, from))
         }
-        Format::Text | Format::Jsonl | Format::Separated(_) => {
+        FileFormat::Text | FileFormat::Jsonl | FileFormat::Separated(_) => {
             let content = content.map_err(|e| Error::corpus(format!("{}: {e}", input.name)))?;
             let format = input.kind.format;
-            Ok(Cuts::Stream(OneStream::new(&input.name, format, content, progress, from)))
+            Ok(OpenSource::TextStream(OneStream::new(&input.name, format, content, progress, from)))
         }
-        Format::Zip | Format::Parquet | Format::Arrow => Err(Error::corpus(format!(
+        FileFormat::Zip | FileFormat::Parquet | FileFormat::Arrow => Err(Error::corpus(format!(
             "{}: {} is read from its end, which a pipe does not let one do",
             input.name, input.kind
         ))
@@ -229,24 +229,24 @@ fn open_stream<'a>(
 fn members<'a>(
     input: &'a Input,
     archive: io::Result<Archive>,
-    progress: Progress<'a>,
-    from: Position,
-) -> Cuts<'a> {
+    progress: SourceProgress<'a>,
+    from: SourcePosition,
+) -> OpenSource<'a> {
     let archive = archive.unwrap_or_else(|error| Archive::Failed(Some(error)));
-    Cuts::Members(Box::new(Members::new(&input.name, archive, progress, from)))
+    OpenSource::ArchiveMembers(Box::new(ArchiveMembers::new(&input.name, archive, progress, from)))
 }
 
 /// The blocks of a source of rows.
-struct Rows<'a> {
+struct RowBlocks<'a> {
     name: &'a str,
     batches: RowBatches,
     /// The current batch, and how many of its rows were handed out.
     open: Option<(GivenRows, usize)>,
-    at: Position,
+    at: SourcePosition,
     over: bool,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> RowBlocks<'a> {
     fn next(&mut self, context: &Context<'_>) -> Result<Option<Cut<'a>>> {
         if self.over {
             return Ok(None);
@@ -258,7 +258,7 @@ impl<'a> Rows<'a> {
         };
         let Some((given, mut first)) = open else {
             self.over = true;
-            let (content, after) = (Content::Nothing, self.at);
+            let (content, after) = (BlockContent::Nothing, self.at);
             return Ok(Some(Cut { content, after, ends_source: true, weight: 0, skipped }));
         };
         if let Some((kind, n)) = &given.fault {
@@ -269,21 +269,21 @@ impl<'a> Rows<'a> {
             first = first.max((self.at.records - given.first) as usize);
         }
         let (n, mut end, mut size) = (given.batch.len(), first, 0);
-        while end < n && size < context.chunk_size {
+        while end < n && size < context.block_size {
             size += given.batch.get(end).map_or(0, <[u8]>::len) + 1;
             end += 1;
         }
         let whole = end >= n;
         self.at = if whole && given.ends_part {
-            Position { part: given.part + 1, ..Position::default() }
+            SourcePosition { part: given.part + 1, ..SourcePosition::default() }
         } else {
-            Position { part: given.part, offset: 0, records: given.first + end as u64 }
+            SourcePosition { part: given.part, offset: 0, records: given.first + end as u64 }
         };
         let weight =
             (given.weight as u128 * (end - first.min(end)) as u128 / n.max(1) as u128) as u64;
         let place = format!("{}: row group {}", self.name, given.part);
         let (batch, before) = (Arc::clone(&given.batch), given.first);
-        let content = Content::Rows { batch, first: first.min(end), end, place, before };
+        let content = BlockContent::Rows { batch, first: first.min(end), end, place, before };
         if !whole {
             self.open = Some((given, end));
         }

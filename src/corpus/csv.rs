@@ -12,30 +12,30 @@ use std::str::from_utf8;
 
 use memchr::{memchr, memchr3};
 
-use super::inputs::Position;
+use super::inputs::SourcePosition;
 use super::reading::{Context, Fault};
-use super::records::{BYTE_ORDER_MARK, Content, hint};
-use super::stream::{STEP, Stream};
+use super::records::{BYTE_ORDER_MARK, BlockContent, hint};
+use super::stream::{STEP, TextStream};
 use crate::base::error::{Error, Result};
 
 pub(super) struct CsvStream {
-    stream: Stream,
+    stream: TextStream,
     separator: u8,
     /// Names of the columns, once the first row was read.
     columns: Option<Vec<String>>,
 }
 
 impl CsvStream {
-    pub fn new(stream: Stream, separator: u8) -> Self {
+    pub fn new(stream: TextStream, separator: u8) -> Self {
         CsvStream { stream, separator, columns: None }
     }
 
-    pub fn stream(&mut self) -> &mut Stream {
+    pub fn stream(&mut self) -> &mut TextStream {
         &mut self.stream
     }
 
     /// Goes to a position at which a block once ended.
-    pub fn seek(&mut self, to: Position, context: &Context<'_>) -> Result<()> {
+    pub fn seek(&mut self, to: SourcePosition, context: &Context<'_>) -> Result<()> {
         self.read_columns(context)?;
         self.stream.seek(to, context)
     }
@@ -81,13 +81,13 @@ impl CsvStream {
     }
 
     /// The content of the next block.
-    pub fn next<'a>(&mut self, context: &Context<'_>) -> Result<Content<'a>> {
+    pub fn next<'a>(&mut self, context: &Context<'_>) -> Result<BlockContent<'a>> {
         self.read_columns(context)?;
         let (field, max_document) = (&context.reading.text_field, context.reading.max_document);
         let columns = self.columns.as_deref().unwrap_or_default();
         let column = columns.iter().position(|name| name == field);
         let (mut text, mut ends) = (Vec::new(), Vec::new());
-        let size = context.chunk_size.max(1);
+        let size = context.block_size.max(1);
         let mut wanted = size;
         let begin = self.stream.at.offset;
         while self.stream.at.offset - begin < size as u64 {
@@ -107,7 +107,7 @@ impl CsvStream {
             if length > max_document {
                 text.truncate(before);
                 let what = format!("longer than {max_document} bytes");
-                self.fault(Fault::TooLong, &what, context)?;
+                self.skip_or_fail(Fault::TooLong, &what, context)?;
                 self.pass_row(context)?;
                 wanted = size;
                 continue;
@@ -137,12 +137,12 @@ impl CsvStream {
                 ends.push(text.len());
             }
             if let Some((fault, what)) = fault {
-                self.fault(fault, what, context)?;
+                self.skip_or_fail(fault, what, context)?;
             }
             self.stream.pass(row.end);
             self.stream.at.records += u64::from(row.n_values > 0);
         }
-        Ok(Content::Documents { text, ends })
+        Ok(BlockContent::Documents { text, ends })
     }
 
     /// Passes over a row that is too long to be held.
@@ -162,9 +162,9 @@ impl CsvStream {
         }
     }
 
-    fn fault(&mut self, fault: Fault, what: &str, context: &Context<'_>) -> Result<()> {
-        let Stream { name, at, skipped, .. } = &mut self.stream;
-        context.reading.fault(fault, skipped, || {
+    fn skip_or_fail(&mut self, fault: Fault, what: &str, context: &Context<'_>) -> Result<()> {
+        let TextStream { name, at, skipped, .. } = &mut self.stream;
+        context.reading.skip_or_fail(fault, skipped, || {
             let place = format!("{name}: row {} (byte {})", at.records + 1, at.offset);
             if fault == Fault::Field {
                 let field = &context.reading.text_field;
@@ -179,7 +179,7 @@ impl CsvStream {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Row {
+struct CsvRow {
     /// Where it ends, with its line end.
     end: usize,
     /// 0 if it is blank.
@@ -190,7 +190,12 @@ struct Row {
 
 /// Reads the row at the beginning of `data`: `emit` gets the number and the parts of each value.
 /// None if the row does not end in `data` and more follows, that is, unless `whole`.
-fn row(data: &[u8], separator: u8, whole: bool, mut emit: impl FnMut(usize, &[u8])) -> Option<Row> {
+fn row(
+    data: &[u8],
+    separator: u8,
+    whole: bool,
+    mut emit: impl FnMut(usize, &[u8]),
+) -> Option<CsvRow> {
     let (mut at, mut number) = (0, 0);
     loop {
         if data.get(at) == Some(&b'"') {
@@ -198,7 +203,7 @@ fn row(data: &[u8], separator: u8, whole: bool, mut emit: impl FnMut(usize, &[u8
             loop {
                 let Some(n) = memchr(b'"', &data[at..]) else {
                     emit(number, &data[at..]);
-                    let row = Row { end: data.len(), n_values: number + 1, unclosed: true };
+                    let row = CsvRow { end: data.len(), n_values: number + 1, unclosed: true };
                     return whole.then_some(row);
                 };
                 emit(number, &data[at..at + n]);
@@ -214,7 +219,7 @@ fn row(data: &[u8], separator: u8, whole: bool, mut emit: impl FnMut(usize, &[u8
         let Some(n) = memchr3(separator, b'\n', b'\r', &data[at..]) else {
             emit(number, &data[at..]);
             let n_values = if data.is_empty() { 0 } else { number + 1 };
-            return whole.then_some(Row { end: data.len(), n_values, unclosed: false });
+            return whole.then_some(CsvRow { end: data.len(), n_values, unclosed: false });
         };
         emit(number, &data[at..at + n]);
         at += n + 1;
@@ -229,7 +234,7 @@ fn row(data: &[u8], separator: u8, whole: bool, mut emit: impl FnMut(usize, &[u8
             }
         };
         let blank = matches!(data[0], b'\n' | b'\r');
-        return Some(Row { end, n_values: if blank { 0 } else { number + 1 }, unclosed: false });
+        return Some(CsvRow { end, n_values: if blank { 0 } else { number + 1 }, unclosed: false });
     }
 }
 

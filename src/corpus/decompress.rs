@@ -1,7 +1,7 @@
 //! Compressed bytes → bytes, as a stream of constant memory.
 //!
 //! A file that decompresses to far more than text does (a *bomb*) is stopped; so is one that asks
-//! for more memory than `max_window` allows. Members, frames and streams end to end are one text.
+//! for more memory than `max_window` allows. ArchiveMembers, frames and streams end to end are one text.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
@@ -88,19 +88,19 @@ pub fn decompress_member(
     reading: &Reading,
 ) -> ByteStream {
     let passed = Arc::new(AtomicU64::new(0));
-    let counted = Box::new(Counted { input, passed: Arc::clone(&passed) });
+    let counted = Box::new(CountingReader { input, passed: Arc::clone(&passed) });
     match decompress(counted, compression, passed, MEMBER_STRIDE, reading) {
         Ok(content) => content,
-        Err(error) => Box::new(Failing(Some(error))),
+        Err(error) => Box::new(FailingReader(Some(error))),
     }
 }
 
-struct Counted {
+struct CountingReader {
     input: ByteStream,
     passed: Arc<AtomicU64>,
 }
 
-impl Read for Counted {
+impl Read for CountingReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.input.read(buffer)?;
         self.passed.fetch_add(n as u64, Relaxed);
@@ -108,9 +108,9 @@ impl Read for Counted {
     }
 }
 
-struct Failing(Option<io::Error>);
+struct FailingReader(Option<io::Error>);
 
-impl Read for Failing {
+impl Read for FailingReader {
     fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
         self.0.take().map_or(Ok(0), Err)
     }
@@ -141,11 +141,11 @@ fn guarded(
     before: u64,
     reading: &Reading,
 ) -> ByteStream {
-    Box::new(Guarded { content, passed, before, given: 0, max_ratio: reading.max_ratio })
+    Box::new(RatioGuard { content, passed, before, given: 0, max_ratio: reading.max_ratio })
 }
 
 /// Compares the bytes that came out with those that went in since `before`.
-struct Guarded {
+struct RatioGuard {
     content: ByteStream,
     passed: Arc<AtomicU64>,
     before: u64,
@@ -153,7 +153,7 @@ struct Guarded {
     max_ratio: u64,
 }
 
-impl Read for Guarded {
+impl Read for RatioGuard {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.content.read(buffer).map_err(explained)?;
         self.given += n as u64;
@@ -196,17 +196,17 @@ impl MemberTotal {
 
     /// `content` with an error once the total is too large.
     pub fn guard(&self, content: ByteStream, reading: &Reading) -> ByteStream {
-        Box::new(MemberContent { content, total: self.clone(), max_ratio: reading.max_ratio })
+        Box::new(MemberGuard { content, total: self.clone(), max_ratio: reading.max_ratio })
     }
 }
 
-struct MemberContent {
+struct MemberGuard {
     content: ByteStream,
     total: MemberTotal,
     max_ratio: u64,
 }
 
-impl Read for MemberContent {
+impl Read for MemberGuard {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let MemberTotal { given, passed, size } = &self.total;
         let taken = size.unwrap_or_else(|| passed.load(Relaxed));

@@ -11,7 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::kind::Kind;
+use super::kind::FileKind;
 use super::reading::Reading;
 use crate::base::error::{Error, Result};
 
@@ -128,7 +128,7 @@ pub trait Pipe: Send + Sync + fmt::Debug {
 /// Rows in batches: columns of Parquet or Arrow, a dataset, an iterator.
 pub trait RowSource: Send + Sync + fmt::Debug {
     /// The batches from a position on at which a block once ended.
-    fn open(&self, from: Position) -> Result<RowBatches>;
+    fn open(&self, from: SourcePosition) -> Result<RowBatches>;
 }
 
 pub type RowBatches = Box<dyn Iterator<Item = Result<GivenRows>> + Send>;
@@ -168,7 +168,7 @@ pub trait RowBatch: Send + Sync + fmt::Debug {
 
 /// A position in a source, at the end of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Position {
+pub struct SourcePosition {
     /// The member of an archive, or the row group.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub part: u64,
@@ -197,7 +197,7 @@ pub struct Input {
     /// Where it is, as the user wrote it.
     pub name: String,
     pub location: Location,
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Of work that is divided among machines, about which bytes: a record or piece belongs to the
     /// range that it begins in.
     pub range: Option<(u64, u64)>,
@@ -225,7 +225,7 @@ impl Inputs {
 impl Input {
     pub fn of_file(path: &Path) -> Self {
         let name = path.to_string_lossy().into_owned();
-        let kind = Kind::of_name(&name);
+        let kind = FileKind::of_name(&name);
         Input { name, location: Location::File(path.to_owned()), kind, range: None }
     }
 
@@ -237,7 +237,8 @@ impl Input {
             | Location::Rows(_, source)
             | Location::Pipe(_, source) => source.clone(),
         };
-        let format = if self.kind == Kind::TEXT { String::new() } else { self.kind.to_string() };
+        let format =
+            if self.kind == FileKind::TEXT { String::new() } else { self.kind.to_string() };
         Ok(Source { path: self.name.clone(), format, range: self.range, ..source })
     }
 

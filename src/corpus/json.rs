@@ -14,10 +14,10 @@ const MAX_DEPTH: usize = 512;
 
 /// What is at the requested path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum FieldValue {
     /// A string, which was appended.
     Text,
-    Nothing,
+    Missing,
     Null,
     /// A value of another type, named.
     Other(&'static str),
@@ -25,17 +25,17 @@ pub enum Found {
 
 /// Why a value is not JSON, and the byte where that shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wrong {
+pub struct JsonError {
     pub at: usize,
     pub what: &'static str,
 }
 
-type Result<T> = std::result::Result<T, Wrong>;
+type Result<T> = std::result::Result<T, JsonError>;
 
 /// Appends the string at `path` (names of members, from the outermost inwards) of the JSON value
 /// `data` to `out`.
-pub fn text_at(data: &[u8], path: &[String], out: &mut Vec<u8>) -> Result<Found> {
-    let mut scanner = Scanner { data, at: 0, path, start: out.len(), out };
+pub fn text_at(data: &[u8], path: &[String], out: &mut Vec<u8>) -> Result<FieldValue> {
+    let mut scanner = JsonScanner { data, at: 0, path, start: out.len(), out };
     scanner.space();
     let found = scanner.sought(0, 0)?;
     scanner.space();
@@ -65,7 +65,7 @@ fn is_joined(name: &[u8], parts: &[String]) -> bool {
     rest == Some(b"")
 }
 
-struct Scanner<'a> {
+struct JsonScanner<'a> {
     data: &'a [u8],
     at: usize,
     path: &'a [String],
@@ -74,9 +74,9 @@ struct Scanner<'a> {
     start: usize,
 }
 
-impl Scanner<'_> {
+impl JsonScanner<'_> {
     fn wrong<T>(&self, what: &'static str) -> Result<T> {
-        Err(Wrong { at: self.at, what })
+        Err(JsonError { at: self.at, what })
     }
 
     fn peek(&self) -> Option<u8> {
@@ -90,7 +90,7 @@ impl Scanner<'_> {
     }
 
     /// A value on the path: `level` names lead to it.
-    fn sought(&mut self, level: usize, depth: usize) -> Result<Found> {
+    fn sought(&mut self, level: usize, depth: usize) -> Result<FieldValue> {
         // Of equal keys the last counts: an earlier text is dropped.
         self.out.truncate(self.start);
         let last = level == self.path.len();
@@ -98,7 +98,7 @@ impl Scanner<'_> {
             Some(b'"') if last => {
                 self.at += 1;
                 self.string(true)?;
-                Ok(Found::Text)
+                Ok(FieldValue::Text)
             }
             Some(b'{') if !last => self.object(Some(level), depth),
             Some(byte) => {
@@ -112,11 +112,11 @@ impl Scanner<'_> {
                 };
                 self.value(depth)?;
                 Ok(match (byte, last) {
-                    (b'n', true) => Found::Null,
-                    (_, true) => Found::Other(what),
+                    (b'n', true) => FieldValue::Null,
+                    (_, true) => FieldValue::Other(what),
                     // The record itself must be an object; members on the path may be missing.
-                    (_, false) if level == 0 => Found::Other(what),
-                    (_, false) => Found::Nothing,
+                    (_, false) if level == 0 => FieldValue::Other(what),
+                    (_, false) => FieldValue::Missing,
                 })
             }
             None => self.wrong("the end where a value should be"),
@@ -229,9 +229,9 @@ impl Scanner<'_> {
     }
 
     /// An object; if it is on the path, at `level`, the result is what it holds there.
-    fn object(&mut self, level: Option<usize>, depth: usize) -> Result<Found> {
+    fn object(&mut self, level: Option<usize>, depth: usize) -> Result<FieldValue> {
         self.enter(depth)?;
-        let mut found = Found::Nothing;
+        let mut found = FieldValue::Missing;
         // Whether that is the member named by the whole path, which precedes nested ones.
         let mut direct = false;
         if self.peek() == Some(b'}') {

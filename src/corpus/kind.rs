@@ -10,7 +10,7 @@ use crate::base::error::{Error, Result};
 
 /// What a file holds, decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum FileFormat {
     /// Special tokens separate documents.
     Text,
     /// One JSON object per line, each a document.
@@ -35,30 +35,30 @@ pub enum Compression {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kind {
-    pub format: Format,
+pub struct FileKind {
+    pub format: FileFormat,
     pub compression: Compression,
 }
 
-/// Format names, as extensions and as `input_format`; the first name of a format is printed.
-const FORMATS: [(&str, Format); 16] = [
-    ("text", Format::Text),
-    ("txt", Format::Text),
-    ("jsonl", Format::Jsonl),
-    ("ndjson", Format::Jsonl),
+/// FileFormat names, as extensions and as `input_format`; the first name of a format is printed.
+const FORMATS: [(&str, FileFormat); 16] = [
+    ("text", FileFormat::Text),
+    ("txt", FileFormat::Text),
+    ("jsonl", FileFormat::Jsonl),
+    ("ndjson", FileFormat::Jsonl),
     // Large corpora are published under this extension with one record per line.
-    ("json", Format::Jsonl),
-    ("csv", Format::Separated(b',')),
-    ("tsv", Format::Separated(b'\t')),
-    ("tar", Format::Tar),
-    ("zip", Format::Zip),
-    ("parquet", Format::Parquet),
-    ("parq", Format::Parquet),
-    ("pq", Format::Parquet),
-    ("arrow", Format::Arrow),
-    ("feather", Format::Arrow),
-    ("ipc", Format::Arrow),
-    ("arrows", Format::Arrow),
+    ("json", FileFormat::Jsonl),
+    ("csv", FileFormat::Separated(b',')),
+    ("tsv", FileFormat::Separated(b'\t')),
+    ("tar", FileFormat::Tar),
+    ("zip", FileFormat::Zip),
+    ("parquet", FileFormat::Parquet),
+    ("parq", FileFormat::Parquet),
+    ("pq", FileFormat::Parquet),
+    ("arrow", FileFormat::Arrow),
+    ("feather", FileFormat::Arrow),
+    ("ipc", FileFormat::Arrow),
+    ("arrows", FileFormat::Arrow),
 ];
 
 const COMPRESSIONS: [(&str, Compression); 6] = [
@@ -82,12 +82,13 @@ fn known<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     table.iter().find(|(known, _)| name.eq_ignore_ascii_case(known)).map(|(_, value)| *value)
 }
 
-impl Kind {
-    pub const TEXT: Kind = Kind { format: Format::Text, compression: Compression::Plain };
+impl FileKind {
+    pub const TEXT: FileKind =
+        FileKind { format: FileFormat::Text, compression: Compression::Plain };
 
     /// By the name of a file; a file with an unknown extension is text.
     pub fn of_name(name: &str) -> Self {
-        Kind::named(name).unwrap_or(Kind::TEXT)
+        FileKind::named(name).unwrap_or(FileKind::TEXT)
     }
 
     /// By the name of a file, or None if its extension is unknown.
@@ -95,14 +96,14 @@ impl Kind {
         let last = name.rsplit(['/', '\\']).next().unwrap_or(name);
         let (stem, extension) = last.rsplit_once('.')?;
         if let Some(compression) = known(&TAR_EXTENSIONS, extension) {
-            return Some(Kind { format: Format::Tar, compression });
+            return Some(FileKind { format: FileFormat::Tar, compression });
         }
         let Some(compression) = known(&COMPRESSIONS, extension) else {
             return known(&FORMATS, extension)
-                .map(|format| Kind { format, compression: Compression::Plain });
+                .map(|format| FileKind { format, compression: Compression::Plain });
         };
         let inner = stem.rsplit_once('.').and_then(|(_, inner)| known(&FORMATS, inner));
-        Some(Kind { format: inner.unwrap_or(Format::Text), compression })
+        Some(FileKind { format: inner.unwrap_or(FileFormat::Text), compression })
     }
 
     /// By `input_format`: a format, a compression (of text), or both, as in `jsonl.gz`.
@@ -114,10 +115,10 @@ impl Kind {
             )
         };
         if let Some(compression) = known(&TAR_EXTENSIONS, text) {
-            return Ok(Kind { format: Format::Tar, compression });
+            return Ok(FileKind { format: FileFormat::Tar, compression });
         }
         if let Some(compression) = known(&COMPRESSIONS, text) {
-            return Ok(Kind { format: Format::Text, compression });
+            return Ok(FileKind { format: FileFormat::Text, compression });
         }
         let (format, compression) = match text.split_once('.') {
             Some((format, compression)) => {
@@ -125,7 +126,7 @@ impl Kind {
             }
             None => (text, Compression::Plain),
         };
-        Ok(Kind { format: known(&FORMATS, format).ok_or_else(unknown)?, compression })
+        Ok(FileKind { format: known(&FORMATS, format).ok_or_else(unknown)?, compression })
     }
 
     pub fn is_plain(self) -> bool {
@@ -133,9 +134,9 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FileKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |table: &[(&'static str, Format)]| {
+        let name = |table: &[(&'static str, FileFormat)]| {
             table.iter().find(|(_, format)| *format == self.format).map(|(name, _)| *name)
         };
         f.write_str(name(&FORMATS).unwrap_or("text"))?;
@@ -199,7 +200,7 @@ mod tests {
 
     #[test]
     fn names_tell() {
-        let told = |name: &str| Kind::of_name(name).to_string();
+        let told = |name: &str| FileKind::of_name(name).to_string();
         for (name, kind) in [
             ("a", "text"),
             ("dir.jsonl/a", "text"),
@@ -221,22 +222,25 @@ mod tests {
             assert_eq!(told(name), kind, "{name}");
         }
         for name in ["a", "a.py", "README.md", "_SUCCESS", "gz", "part.crc"] {
-            assert_eq!(Kind::named(name), None, "{name}");
+            assert_eq!(FileKind::named(name), None, "{name}");
         }
-        assert_eq!(Kind::named("a.txt"), Some(Kind::TEXT));
-        assert_eq!(Kind::named("a.py.gz").unwrap().to_string(), "text.gz");
+        assert_eq!(FileKind::named("a.txt"), Some(FileKind::TEXT));
+        assert_eq!(FileKind::named("a.py.gz").unwrap().to_string(), "text.gz");
     }
 
     #[test]
     fn what_is_said_is_read_back() {
         for said in ["text", "jsonl.gz", "csv.bz2", "tsv.zst", "tar.xz", "zip", "parquet", "arrow"]
         {
-            assert_eq!(Kind::parse(said).unwrap().to_string(), said);
+            assert_eq!(FileKind::parse(said).unwrap().to_string(), said);
         }
-        assert_eq!(Kind::parse("gz").unwrap().to_string(), "text.gz");
-        assert_eq!(Kind::parse("tgz").unwrap().to_string(), "tar.gz");
+        assert_eq!(FileKind::parse("gz").unwrap().to_string(), "text.gz");
+        assert_eq!(FileKind::parse("tgz").unwrap().to_string(), "tar.gz");
         for said in ["", "xml", "jsonl.rar", ".gz", "jsonl.gz.gz"] {
-            assert!(Kind::parse(said).unwrap_err().to_string().contains("input_format"), "{said}");
+            assert!(
+                FileKind::parse(said).unwrap_err().to_string().contains("input_format"),
+                "{said}"
+            );
         }
     }
 

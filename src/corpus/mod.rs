@@ -40,10 +40,10 @@ pub use blocks::Block;
 pub use bytes::ended_early;
 pub use choice::{Choice, Chosen, is_about};
 pub use inputs::{
-    GivenRows, Input, Inputs, Location, Pipe, Position, RowBatch, RowBatches, RowSource, Source,
-    Storage,
+    GivenRows, Input, Inputs, Location, Pipe, RowBatch, RowBatches, RowSource, Source,
+    SourcePosition, Storage,
 };
-pub use kind::{Compression, Format, Kind, not_text};
+pub use kind::{Compression, FileFormat, FileKind, not_text};
 pub use readers::{AnyOrder, InOrder};
 pub use reading::{Context, OnError, Reading, Skipped};
-pub use records::{Scratch, StretchEnd, Text};
+pub use records::{BlockBuffers, BlockEnd, BlockText};

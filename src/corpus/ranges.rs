@@ -6,10 +6,10 @@ use std::sync::Arc;
 use memchr::memchr;
 
 use super::bytes::read_range;
-use super::inputs::{Input, Position, Source, Storage};
-use super::kind::{Format, TEXT_SAMPLE, not_text};
+use super::inputs::{Input, Source, SourcePosition, Storage};
+use super::kind::{FileFormat, TEXT_SAMPLE, not_text};
 use super::reading::{Context, Fault, Skipped};
-use super::records::{Content, Cut, LineSpan, LinesBefore, Raw, StretchEnd};
+use super::records::{BlockContent, BlockEnd, Cut, LineSpan, LinesBefore, Raw};
 use crate::base::error::Result;
 use crate::text::cutter::Cutter;
 
@@ -37,11 +37,11 @@ impl<'a> Ranges<'a> {
         input: &'a Input,
         storage: Arc<dyn Storage>,
         source: Option<&'a Source>,
-        from: Position,
+        from: SourcePosition,
         context: &Context<'_>,
     ) -> Result<Self> {
         let size = storage.size();
-        let is_text = input.kind.format == Format::Text;
+        let is_text = input.kind.format == FileFormat::Text;
         let mut ranges = Ranges {
             name: &input.name,
             storage,
@@ -113,7 +113,7 @@ impl<'a> Ranges<'a> {
         read_range(self.storage.as_ref(), 0, end, &mut sample)?;
         if let Some((what, hint)) = not_text(&sample) {
             self.over = true;
-            context.reading.fault(Fault::NotText, &mut self.skipped, || {
+            context.reading.skip_or_fail(Fault::NotText, &mut self.skipped, || {
                 (format!("{}: {what}", self.name), hint)
             })?;
         }
@@ -127,15 +127,15 @@ impl<'a> Ranges<'a> {
                 return Ok(None);
             }
             return Ok(Some(Cut {
-                content: Content::Nothing,
-                after: Position::default(),
+                content: BlockContent::Nothing,
+                after: SourcePosition::default(),
                 ends_source: true,
                 weight: 0,
                 skipped: std::mem::take(&mut self.skipped),
             }));
         }
         let (storage, start) = (self.storage.as_ref(), self.at);
-        let nominal = start + context.chunk_size as u64;
+        let nominal = start + context.block_size as u64;
         let mut next = self.end;
         let (mut end, mut cut_short, mut is_open) = (self.end, false, false);
         if nominal < self.end {
@@ -158,9 +158,9 @@ impl<'a> Ranges<'a> {
         let raw = if self.is_text {
             Raw::Text {
                 end: match end {
-                    _ if is_open => StretchEnd::Inside,
-                    _ if end == storage.size() => StretchEnd::Text,
-                    _ => StretchEnd::Piece,
+                    _ if is_open => BlockEnd::InsidePiece,
+                    _ if end == storage.size() => BlockEnd::EndOfText,
+                    _ => BlockEnd::BetweenPieces,
                 },
             }
         } else {
@@ -174,8 +174,14 @@ impl<'a> Ranges<'a> {
         };
         let check = if self.over { self.source } else { None };
         Ok(Some(Cut {
-            content: Content::Range { storage: Arc::clone(&self.storage), start, end, raw, check },
-            after: Position { offset: next, ..Position::default() },
+            content: BlockContent::Range {
+                storage: Arc::clone(&self.storage),
+                start,
+                end,
+                raw,
+                check,
+            },
+            after: SourcePosition { offset: next, ..SourcePosition::default() },
             ends_source: self.over,
             weight: next - start,
             skipped: Skipped::default(),

@@ -3,7 +3,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::blocks::{Block, Blocks};
-use super::inputs::{Inputs, Location, Position, Source};
+use super::inputs::{Inputs, Location, Source, SourcePosition};
 use super::reading::Context;
 use crate::base::error::Result;
 
@@ -68,7 +68,7 @@ impl<'a> AnyOrder<'a> {
                 Some(blocks) => blocks,
                 None => {
                     let input = &self.inputs.list[number];
-                    Blocks::open(input, number, None, Position::default(), &self.context)?
+                    Blocks::open(input, number, None, SourcePosition::default(), &self.context)?
                 }
             };
             let block = blocks.next(&self.context)?;
@@ -102,7 +102,7 @@ pub struct InOrder<'a> {
     sources: &'a [Source],
     context: Context<'a>,
     next: usize,
-    at: Position,
+    at: SourcePosition,
     open: Option<Blocks<'a>>,
 }
 
@@ -113,7 +113,7 @@ impl<'a> InOrder<'a> {
         inputs: &'a Inputs,
         sources: &'a [Source],
         context: Context<'a>,
-        (first, at): (usize, Position),
+        (first, at): (usize, SourcePosition),
     ) -> Self {
         InOrder { inputs, sources, context, next: first, at, open: None }
     }
@@ -130,10 +130,10 @@ impl<'a> InOrder<'a> {
             else {
                 return Ok(None);
             };
-            let small = source.size <= self.context.chunk_size as u64
+            let small = source.size <= self.context.block_size as u64
                 && source.range.is_none()
                 && !matches!(input.location, Location::Rows(..) | Location::Pipe(..));
-            if small && self.open.is_none() && self.at == Position::default() {
+            if small && self.open.is_none() && self.at == SourcePosition::default() {
                 self.next += 1;
                 return Ok(Some(Block::unopened(number, input, source)));
             }
@@ -147,7 +147,9 @@ impl<'a> InOrder<'a> {
             let block = blocks.next(&self.context)?;
             match &block {
                 Some(block) if !block.ends_source => self.at = block.after,
-                _ => (self.next, self.at, self.open) = (number + 1, Position::default(), None),
+                _ => {
+                    (self.next, self.at, self.open) = (number + 1, SourcePosition::default(), None)
+                }
             }
             if block.is_some() {
                 return Ok(block);

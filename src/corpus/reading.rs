@@ -57,7 +57,7 @@ impl Fault {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Saved", into = "Saved")]
+#[serde(from = "SavedReading", into = "SavedReading")]
 pub struct Reading {
     /// The field of a record that holds the text.
     pub text_field: String,
@@ -76,7 +76,7 @@ pub struct Reading {
 
 /// `Reading` on disk.
 #[derive(Serialize, Deserialize)]
-struct Saved {
+struct SavedReading {
     text_field: String,
     on_error: OnError,
     max_document: usize,
@@ -86,20 +86,21 @@ struct Saved {
     choice: Choice,
 }
 
-impl From<Saved> for Reading {
-    fn from(saved: Saved) -> Self {
-        let Saved { text_field, on_error, max_document, max_ratio, max_window, choice } = saved;
+impl From<SavedReading> for Reading {
+    fn from(saved: SavedReading) -> Self {
+        let SavedReading { text_field, on_error, max_document, max_ratio, max_window, choice } =
+            saved;
         let limits =
             Reading { on_error, max_document, max_ratio, max_window, choice, ..Reading::default() };
         limits.with_field(&text_field)
     }
 }
 
-impl From<Reading> for Saved {
+impl From<Reading> for SavedReading {
     fn from(reading: Reading) -> Self {
         let Reading { text_field, on_error, max_document, max_ratio, max_window, choice, .. } =
             reading;
-        Saved { text_field, on_error, max_document, max_ratio, max_window, choice }
+        SavedReading { text_field, on_error, max_document, max_ratio, max_window, choice }
     }
 }
 
@@ -126,7 +127,7 @@ impl Reading {
     }
 
     /// Counts a fault, or makes an error of it; `report` gives the message and the hint.
-    pub fn fault(
+    pub fn skip_or_fail(
         &self,
         fault: Fault,
         skipped: &mut Skipped,
@@ -147,7 +148,7 @@ pub struct Context<'c> {
     pub cutter: &'c Cutter,
     pub reading: &'c Reading,
     /// About how many bytes make a block.
-    pub chunk_size: usize,
+    pub block_size: usize,
     /// Whether a block may end inside a piece where the text has no other cut for long: only for
     /// callers that take blocks in order.
     pub open_pieces: bool,
@@ -198,13 +199,13 @@ pub enum ReadFailure {
 
 impl ReadFailure {
     pub fn into_io(self) -> io::Error {
-        io::Error::other(Carried(self))
+        io::Error::other(IoPayload(self))
     }
 
     /// An error that no code of ours made comes from a decoder: the data is damaged.
     pub fn of_io(error: io::Error) -> Self {
         let what = error.to_string();
-        match error.into_inner().map(|inner| inner.downcast::<Carried>()) {
+        match error.into_inner().map(|inner| inner.downcast::<IoPayload>()) {
             Some(Ok(carried)) => carried.0,
             _ => ReadFailure::Fault(
                 Fault::Damaged,
@@ -217,7 +218,7 @@ impl ReadFailure {
 
     /// Makes an error of it, or counts it if faults are skipped; `place` says where in the corpus
     /// it was met.
-    pub fn settle(
+    pub fn skip_or_fail(
         self,
         reading: &Reading,
         skipped: &mut Skipped,
@@ -226,7 +227,7 @@ impl ReadFailure {
         match self {
             ReadFailure::Stop(error) => Err(error),
             ReadFailure::Fault(fault, what, hint) => {
-                reading.fault(fault, skipped, || (format!("{}: {what}", place()), hint))
+                reading.skip_or_fail(fault, skipped, || (format!("{}: {what}", place()), hint))
             }
         }
     }
@@ -244,9 +245,9 @@ pub fn damaged(what: impl Into<String>) -> io::Error {
 }
 
 #[derive(Debug)]
-struct Carried(ReadFailure);
+struct IoPayload(ReadFailure);
 
-impl std::fmt::Display for Carried {
+impl std::fmt::Display for IoPayload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
             ReadFailure::Stop(error) => error.fmt(f),
@@ -255,4 +256,4 @@ impl std::fmt::Display for Carried {
     }
 }
 
-impl std::error::Error for Carried {}
+impl std::error::Error for IoPayload {}

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use memchr::{memchr, memchr_iter};
 
 use super::bytes::read_range;
-use super::inputs::{Position, RowBatch, Source, Storage};
+use super::inputs::{RowBatch, Source, SourcePosition, Storage};
 use super::json;
 use super::reading::{Context, Fault, Reading, SKIP_HINT, Skipped};
 use crate::base::error::Result;
@@ -18,9 +18,9 @@ use crate::base::error::Result;
 /// What an open source gives for a block.
 #[derive(Debug)]
 pub(super) struct Cut<'a> {
-    pub content: Content<'a>,
+    pub content: BlockContent<'a>,
     /// Where the next one begins.
-    pub after: Position,
+    pub after: SourcePosition,
     pub ends_source: bool,
     /// How many stored bytes of the source were read for it.
     pub weight: u64,
@@ -29,7 +29,7 @@ pub(super) struct Cut<'a> {
 }
 
 #[derive(Debug)]
-pub(super) enum Content<'a> {
+pub(super) enum BlockContent<'a> {
     Nothing,
     /// Bytes that are yet to be read; then, if `check` is set, the source must still be as it says.
     Range {
@@ -61,64 +61,64 @@ pub(super) enum Content<'a> {
 /// What bytes are.
 #[derive(Debug)]
 pub(super) enum Raw {
-    Text { end: StretchEnd },
+    Text { end: BlockEnd },
     Lines(LineSpan),
 }
 
-/// A text or the documents of a block.
+/// What one read of a block yields.
 #[derive(Debug)]
-pub enum Text<'t> {
-    /// Running text; empty only if the whole file is.
-    Stretch {
+pub enum BlockText<'t> {
+    /// Text in which special tokens separate documents; empty only if the whole file is.
+    Running {
         text: &'t [u8],
-        end: StretchEnd,
+        end: BlockEnd,
     },
     Documents(Vec<&'t [u8]>),
 }
 
-/// What the running text of a block ends with.
+/// What ends where the running text of a block ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StretchEnd {
-    /// The end of the file, or of the member of an archive.
-    Text,
+pub enum BlockEnd {
+    /// The file, or the member of an archive.
+    EndOfText,
     /// A piece or a special token.
-    Piece,
-    /// A part of a piece, which continues in the next block. Only with [`Context::open_pieces`].
-    Inside,
+    BetweenPieces,
+    /// Nothing: the piece continues in the next block. Only with [`Context::open_pieces`].
+    InsidePiece,
 }
 
 /// Buffers that a worker reuses from block to block.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct BlockBuffers {
     raw: Vec<u8>,
     text: Vec<u8>,
     ends: Vec<usize>,
 }
 
-impl Content<'_> {
+impl BlockContent<'_> {
     /// Passes the texts to `each`, in order.
     pub fn read(
         &self,
         context: &Context<'_>,
-        scratch: &mut Scratch,
+        buffers: &mut BlockBuffers,
         skipped: &mut Skipped,
-        each: &mut dyn FnMut(Text<'_>) -> Result<()>,
+        each: &mut dyn FnMut(BlockText<'_>) -> Result<()>,
     ) -> Result<()> {
-        let Scratch { raw: buffer, text, ends } = scratch;
+        let BlockBuffers { raw: buffer, text, ends } = buffers;
         let (data, raw) = match self {
-            Content::Nothing => return Ok(()),
-            Content::Range { storage, start, end, raw, check } => {
+            BlockContent::Nothing => return Ok(()),
+            BlockContent::Range { storage, start, end, raw, check } => {
                 read_range(storage.as_ref(), *start, *end, buffer)?;
                 if let Some(source) = check {
                     storage.check(source)?;
                 }
                 (&buffer[..], raw)
             }
-            Content::Bytes { data, raw } => (&data[..], raw),
-            Content::Documents { text, ends } => {
-                return each(Text::Documents(documents(text, ends)));
+            BlockContent::Bytes { data, raw } => (&data[..], raw),
+            BlockContent::Documents { text, ends } => {
+                return each(BlockText::Documents(documents(text, ends)));
             }
-            Content::Rows { batch, first, end, place, before } => {
+            BlockContent::Rows { batch, first, end, place, before } => {
                 let mut documents = Vec::with_capacity(end - first);
                 for row in *first..*end {
                     let text = batch.get(row);
@@ -126,40 +126,42 @@ impl Content<'_> {
                         documents.extend(text);
                         continue;
                     };
-                    context.reading.fault(fault, skipped, || {
+                    context.reading.skip_or_fail(fault, skipped, || {
                         // From 1, as lines are.
                         let number = before + row as u64 + 1;
                         (format!("{place}, row {number}: {what}"), hint(fault))
                     })?;
                 }
-                return each(Text::Documents(documents));
+                return each(BlockText::Documents(documents));
             }
         };
         match raw {
-            Raw::Text { end } => each(Text::Stretch { text: data, end: *end }),
+            Raw::Text { end } => each(BlockText::Running { text: data, end: *end }),
             Raw::Lines(span) => {
                 text.clear();
                 ends.clear();
                 read_lines(data, span, context.reading, text, ends, skipped)?;
-                each(Text::Documents(documents(text, ends)))
+                each(BlockText::Documents(documents(text, ends)))
             }
         }
     }
 
     /// Whether it ends inside a piece, which the next block continues.
     pub fn is_open(&self) -> bool {
-        let (Content::Range { raw, .. } | Content::Bytes { raw, .. }) = self else { return false };
-        matches!(raw, Raw::Text { end: StretchEnd::Inside })
+        let (BlockContent::Range { raw, .. } | BlockContent::Bytes { raw, .. }) = self else {
+            return false;
+        };
+        matches!(raw, Raw::Text { end: BlockEnd::InsidePiece })
     }
 
     /// How many bytes will be in memory at once when it is read.
     pub fn size(&self) -> u64 {
         match self {
-            Content::Nothing => 0,
-            Content::Range { start, end, .. } => end - start,
-            Content::Bytes { data, .. } => data.len() as u64,
-            Content::Documents { text, .. } => text.len() as u64,
-            Content::Rows { batch, first, end, .. } => {
+            BlockContent::Nothing => 0,
+            BlockContent::Range { start, end, .. } => end - start,
+            BlockContent::Bytes { data, .. } => data.len() as u64,
+            BlockContent::Documents { text, .. } => text.len() as u64,
+            BlockContent::Rows { batch, first, end, .. } => {
                 (*first..*end).map(|row| batch.get(row).map_or(0, <[u8]>::len) as u64).sum()
             }
         }
@@ -288,7 +290,7 @@ fn read_lines(
             ends.push(text.len());
             continue;
         };
-        reading.fault(fault, skipped, || {
+        reading.skip_or_fail(fault, skipped, || {
             let (line, offset) = (span.line_after(&data[..start]), span.offset + start as u64);
             (format!("{}: line {line} (byte {offset}): {what}", span.name), hint(fault))
         })?;
@@ -296,12 +298,12 @@ fn read_lines(
     Ok(())
 }
 
-fn other_than_text(found: json::Found, field: &str) -> Option<(Fault, String)> {
+fn other_than_text(found: json::FieldValue, field: &str) -> Option<(Fault, String)> {
     match found {
-        json::Found::Text => None,
-        json::Found::Nothing => Some((Fault::Field, format!("no field {field:?}"))),
-        json::Found::Null => Some((Fault::Field, format!("the field {field:?} is null"))),
-        json::Found::Other(what) => {
+        json::FieldValue::Text => None,
+        json::FieldValue::Missing => Some((Fault::Field, format!("no field {field:?}"))),
+        json::FieldValue::Null => Some((Fault::Field, format!("the field {field:?} is null"))),
+        json::FieldValue::Other(what) => {
             Some((Fault::Type, format!("{what} where the string {field:?} should be")))
         }
     }

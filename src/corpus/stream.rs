@@ -9,10 +9,10 @@ use std::io::ErrorKind;
 use memchr::{memchr, memrchr};
 
 use super::bytes::ByteStream;
-use super::inputs::Position;
-use super::kind::{Format, TEXT_SAMPLE, not_text};
+use super::inputs::SourcePosition;
+use super::kind::{FileFormat, TEXT_SAMPLE, not_text};
 use super::reading::{Context, Fault, ReadFailure, Skipped};
-use super::records::{Content, LineSpan, LinesBefore, Raw, StretchEnd, count_lines};
+use super::records::{BlockContent, BlockEnd, LineSpan, LinesBefore, Raw, count_lines};
 use crate::base::error::{Error, Result};
 use crate::base::memory::reserve;
 
@@ -21,16 +21,16 @@ pub(super) const STEP: usize = 64 << 10;
 /// How many bytes are wanted after a block to find its end in.
 const WINDOW: usize = 16 << 10;
 
-pub(super) struct Stream {
+pub(super) struct TextStream {
     /// Of the source, with the member of an archive.
     pub name: String,
-    format: Format,
+    format: FileFormat,
     input: ByteStream,
     buffer: Vec<u8>,
     /// How much of `buffer` was given away.
     start: usize,
     /// The position in the stream of what follows.
-    pub at: Position,
+    pub at: SourcePosition,
     /// Whether there is nothing left to read, and whether that is because of a fault.
     pub ended: bool,
     pub broken: bool,
@@ -40,15 +40,15 @@ pub(super) struct Stream {
     pub skipped: Skipped,
 }
 
-impl Stream {
-    pub fn new(name: String, format: Format, input: ByteStream) -> Self {
-        Stream {
+impl TextStream {
+    pub fn new(name: String, format: FileFormat, input: ByteStream) -> Self {
+        TextStream {
             name,
             format,
             input,
             buffer: Vec::new(),
             start: 0,
-            at: Position::default(),
+            at: SourcePosition::default(),
             ended: false,
             broken: false,
             over: false,
@@ -57,7 +57,7 @@ impl Stream {
     }
 
     /// Goes to a position at which a block once ended.
-    pub fn seek(&mut self, to: Position, context: &Context<'_>) -> Result<()> {
+    pub fn seek(&mut self, to: SourcePosition, context: &Context<'_>) -> Result<()> {
         while self.at.offset < to.offset {
             self.fill(1, context)?;
             let n = self.held().min((to.offset - self.at.offset) as usize);
@@ -79,9 +79,9 @@ impl Stream {
     }
 
     /// The content of the next block. Must not be called once `over`.
-    pub fn next<'a>(&mut self, context: &Context<'_>) -> Result<Content<'a>> {
+    pub fn next<'a>(&mut self, context: &Context<'_>) -> Result<BlockContent<'a>> {
         match self.format {
-            Format::Jsonl => self.next_lines(context),
+            FileFormat::Jsonl => self.next_lines(context),
             _ => self.next_text(context),
         }
     }
@@ -133,11 +133,11 @@ impl Stream {
     fn fail(&mut self, failure: ReadFailure, context: &Context<'_>) -> Result<()> {
         (self.ended, self.broken) = (true, true);
         let mut skipped = std::mem::take(&mut self.skipped);
-        let settled = failure.settle(context.reading, &mut skipped, || {
+        let settled = failure.skip_or_fail(context.reading, &mut skipped, || {
             let offset = self.at.offset + self.held() as u64;
             let line = self.at.records + count_lines(self.data()) + 1;
             match self.format {
-                Format::Jsonl => {
+                FileFormat::Jsonl => {
                     format!("{}: in line {line}, after {offset} bytes, unpacked", self.name)
                 }
                 _ => format!("{}: after {offset} bytes, unpacked", self.name),
@@ -149,16 +149,16 @@ impl Stream {
 
     // --- text ---------------------------------------------------------------------------------
 
-    fn next_text<'a>(&mut self, context: &Context<'_>) -> Result<Content<'a>> {
-        let size = context.chunk_size.max(1);
+    fn next_text<'a>(&mut self, context: &Context<'_>) -> Result<BlockContent<'a>> {
+        let size = context.block_size.max(1);
         let mut wanted = size + WINDOW.max(4 * context.cutter.specials.longest());
         if self.at.offset == 0 {
             self.fill(wanted.max(TEXT_SAMPLE), context)?;
             if let Some((what, hint)) = not_text(&self.data()[..self.held().min(TEXT_SAMPLE)]) {
                 let report = || (format!("{}: {what}", self.name), hint);
-                context.reading.fault(Fault::NotText, &mut self.skipped, report)?;
+                context.reading.skip_or_fail(Fault::NotText, &mut self.skipped, report)?;
                 self.over = true;
-                return Ok(Content::Nothing);
+                return Ok(BlockContent::Nothing);
             }
         }
         let (end, is_open) = loop {
@@ -185,15 +185,15 @@ impl Stream {
         // If more follows, some of it is held already: the last block of a text is never empty.
         self.over = end == self.held();
         if self.broken && self.held() == 0 {
-            return Ok(Content::Nothing);
+            return Ok(BlockContent::Nothing);
         }
         let data = self.take(end);
         let end = match self.over {
-            _ if is_open => StretchEnd::Inside,
-            true => StretchEnd::Text,
-            false => StretchEnd::Piece,
+            _ if is_open => BlockEnd::InsidePiece,
+            true => BlockEnd::EndOfText,
+            false => BlockEnd::BetweenPieces,
         };
-        Ok(Content::Bytes { data, raw: Raw::Text { end } })
+        Ok(BlockContent::Bytes { data, raw: Raw::Text { end } })
     }
 
     fn uncuttable(&self, length: usize) -> Error {
@@ -209,8 +209,8 @@ impl Stream {
 
     // --- lines --------------------------------------------------------------------------------
 
-    fn next_lines<'a>(&mut self, context: &Context<'_>) -> Result<Content<'a>> {
-        let mut wanted = context.chunk_size.max(1);
+    fn next_lines<'a>(&mut self, context: &Context<'_>) -> Result<BlockContent<'a>> {
+        let mut wanted = context.block_size.max(1);
         loop {
             self.fill(wanted, context)?;
             let whole_lines = memrchr(b'\n', self.data()).map(|last| last + 1);
@@ -222,13 +222,13 @@ impl Stream {
                 let raw = Raw::Lines(self.span(false));
                 let data = self.take(n);
                 self.at.records += count_lines(&data);
-                return Ok(Content::Bytes { data, raw });
+                return Ok(BlockContent::Bytes { data, raw });
             }
             if self.held() > context.reading.max_document {
                 let raw = Raw::Lines(self.span(true));
                 let data = self.take(1);
                 self.pass_line(context)?;
-                return Ok(Content::Bytes { data, raw });
+                return Ok(BlockContent::Bytes { data, raw });
             }
             wanted = self.held() * 2;
         }

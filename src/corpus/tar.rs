@@ -15,7 +15,7 @@ use super::bytes::{ByteStream, Member};
 use super::choice::is_hidden;
 use super::reading::damaged;
 
-const UNIT: usize = 512;
+const RECORD_SIZE: usize = 512;
 /// A damaged length must not ask for all memory.
 const MAX_NAME_SIZE: u64 = 1 << 20;
 /// Small enough that adding to it cannot overflow.
@@ -44,7 +44,7 @@ impl Tar {
     /// The next file, or None at the end. The one before need not have been read to its end.
     pub fn next(&mut self) -> io::Result<Option<Member>> {
         let mut state = lock(&self.input);
-        let mut extended = Extended::default();
+        let mut extended = ExtendedHeader::default();
         if state.failed {
             return Ok(None);
         }
@@ -56,7 +56,7 @@ impl Tar {
                 return Err(damaged("an impossible size of a member"));
             }
             state.left = size;
-            state.padding = (UNIT as u64 - size % UNIT as u64) % UNIT as u64;
+            state.padding = (RECORD_SIZE as u64 - size % RECORD_SIZE as u64) % RECORD_SIZE as u64;
             match head[156] {
                 b'L' => extended.name = Some(until_zero(&state.text()?)),
                 b'x' => read_extended(&state.text()?, &mut extended)?,
@@ -70,7 +70,7 @@ impl Tar {
                 }
                 b'S' => return Err(damaged("holds a sparse file, which is not read")),
                 b'g' | b'K' => {}
-                _ => extended = Extended::default(),
+                _ => extended = ExtendedHeader::default(),
             }
         }
     }
@@ -82,7 +82,7 @@ fn lock(input: &Mutex<TarInput>) -> MutexGuard<'_, TarInput> {
 
 /// What headers before that of a member say of it.
 #[derive(Default)]
-struct Extended {
+struct ExtendedHeader {
     name: Option<String>,
     size: Option<u64>,
 }
@@ -101,10 +101,10 @@ impl TarInput {
     }
 
     /// The next header; None at the end.
-    fn head(&mut self) -> io::Result<Option<[u8; UNIT]>> {
-        let mut head = [0; UNIT];
+    fn head(&mut self) -> io::Result<Option<[u8; RECORD_SIZE]>> {
+        let mut head = [0; RECORD_SIZE];
         let mut filled = 0;
-        while filled < UNIT {
+        while filled < RECORD_SIZE {
             match self.input.read(&mut head[filled..])? {
                 0 if filled == 0 => return Ok(None),
                 0 => return Err(damaged("ends within the head of a member")),
@@ -162,7 +162,7 @@ fn until_zero(field: &[u8]) -> String {
     String::from_utf8_lossy(&field[..end]).into_owned()
 }
 
-fn name_of(head: &[u8; UNIT]) -> String {
+fn name_of(head: &[u8; RECORD_SIZE]) -> String {
     let name = until_zero(&head[..100]);
     let prefix = until_zero(&head[345..500]);
     let posix = &head[257..263] == b"ustar\0";
@@ -170,7 +170,7 @@ fn name_of(head: &[u8; UNIT]) -> String {
 }
 
 /// Reads `LENGTH NAME=VALUE` lines (pax).
-fn read_extended(mut text: &[u8], extended: &mut Extended) -> io::Result<()> {
+fn read_extended(mut text: &[u8], extended: &mut ExtendedHeader) -> io::Result<()> {
     let wrong = || damaged("an extended head of a member makes no sense");
     while !text.is_empty() {
         let space = text.iter().position(|&byte| byte == b' ').ok_or_else(wrong)?;

@@ -1,6 +1,6 @@
 //! Zip: members, and a directory of them at the end, which decides.
 //!
-//! Members may be stored, deflated, or compressed with bzip2, LZMA, xz or Zstandard; archives may be
+//! ArchiveMembers may be stored, deflated, or compressed with bzip2, LZMA, xz or Zstandard; archives may be
 //! larger than 4 GB. Encrypted members are refused.
 //!
 //! Why not in Python: `zipfile` needs 40,000 instructions to list a member, this file 760; counting
@@ -28,13 +28,13 @@ const STRIDE: usize = 64 << 10;
 
 pub struct Zip {
     storage: Arc<dyn Storage>,
-    listed: std::vec::IntoIter<Listed>,
+    listed: std::vec::IntoIter<DirectoryEntry>,
     passed: Arc<AtomicU64>,
     reading: Reading,
 }
 
 /// A member as the directory lists it.
-struct Listed {
+struct DirectoryEntry {
     name: String,
     method: u16,
     encrypted: bool,
@@ -55,13 +55,13 @@ impl Zip {
     ) -> io::Result<Self> {
         let mut listed = directory(storage.as_ref())?;
         listed.retain(|member| !member.name.ends_with('/') && !is_hidden(&member.name));
-        // Members may overlap, so that a few bytes make many of them.
+        // ArchiveMembers may overlap, so that a few bytes make many of them.
         let size = listed.iter().fold(0u64, |sum, member| sum.saturating_add(member.size));
         within_ratio(size, storage.size(), reading.max_ratio)?;
         Ok(Zip { storage, listed: listed.into_iter(), passed, reading: reading.clone() })
     }
 
-    fn content(&self, member: &Listed) -> io::Result<ByteStream> {
+    fn content(&self, member: &DirectoryEntry) -> io::Result<ByteStream> {
         if member.encrypted {
             return Err(damaged(format!("{} is encrypted", member.name)));
         }
@@ -102,7 +102,7 @@ impl Zip {
             }
         };
         let (crc32, left) = (member.crc32, member.size);
-        Ok(Box::new(Checked { content, hasher: Hasher::new(), crc32, left }))
+        Ok(Box::new(CheckedMember { content, hasher: Hasher::new(), crc32, left }))
     }
 
     /// The next file, or None at the end.
@@ -114,14 +114,14 @@ impl Zip {
 }
 
 /// Compares the size and the checksum of a member with the directory.
-struct Checked {
+struct CheckedMember {
     content: ByteStream,
     hasher: Hasher,
     crc32: u32,
     left: u64,
 }
 
-impl Read for Checked {
+impl Read for CheckedMember {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.content.read(buffer)?;
         self.hasher.update(&buffer[..n]);
@@ -163,7 +163,7 @@ fn wide(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Finds and reads the directory.
-fn directory(storage: &dyn Storage) -> io::Result<Vec<Listed>> {
+fn directory(storage: &dyn Storage) -> io::Result<Vec<DirectoryEntry>> {
     let tail_size = storage.size().min(END_SIZE + MAX_COMMENT_SIZE);
     let tail_start = storage.size() - tail_size;
     let tail = read(storage, tail_start, tail_size)?;
@@ -202,7 +202,7 @@ fn directory(storage: &dyn Storage) -> io::Result<Vec<Listed>> {
         else {
             return Err(damaged("its directory makes no sense"));
         };
-        let mut member = Listed {
+        let mut member = DirectoryEntry {
             name: String::from_utf8_lossy(name).into_owned(),
             method: short(record, 10),
             encrypted: short(record, 8) & 1 != 0,
@@ -220,7 +220,7 @@ fn directory(storage: &dyn Storage) -> io::Result<Vec<Listed>> {
 }
 
 /// Takes numbers that do not fit into 32 bits from the extra field for them.
-fn widen(member: &mut Listed, mut extra: &[u8]) {
+fn widen(member: &mut DirectoryEntry, mut extra: &[u8]) {
     while extra.len() >= 4 {
         let (id, length) = (short(extra, 0), usize::from(short(extra, 2)));
         let field = extra.get(4..4 + length).unwrap_or_default();

@@ -9,7 +9,7 @@ use crate::base::table::{Key, SHORT, TOO_LONG, hash, key_inside, key_or_too_long
 
 /// A piece as it is looked up.
 #[derive(Debug, Clone, Copy)]
-pub struct Record {
+pub struct KeyedPiece {
     /// What it is looked up by.
     pub key: Key,
     /// Where.
@@ -18,7 +18,7 @@ pub struct Record {
     pub end: usize,
 }
 
-impl Record {
+impl KeyedPiece {
     /// Whether the piece is too long for a key.
     #[inline(always)]
     pub fn is_long(&self) -> bool {
@@ -29,9 +29,9 @@ impl Record {
 /// Pieces of a text, some at a time: first all keys are made and their places asked for, then they
 /// are looked up, by when what was asked for has come.
 #[derive(Debug, Default)]
-pub struct Records {
+pub struct PieceBatch {
     ends: Vec<usize>,
-    records: Vec<Record>,
+    records: Vec<KeyedPiece>,
     n: usize,
     any_long: bool,
     /// The end of the long piece that the last records ended in, of which there is more.
@@ -41,7 +41,7 @@ pub struct Records {
 /// Pieces at a time.
 pub const BATCH: usize = 256;
 
-impl Records {
+impl PieceBatch {
     /// Cuts about [`BATCH`] pieces off `text` from `from` on; returns where they end. `prefetch` is
     /// told every hash.
     #[inline(always)]
@@ -55,7 +55,7 @@ impl Records {
         self.ends.clear();
         let upto = pattern.scan(text, from, BATCH, &mut self.ends)?;
         if self.records.len() < self.ends.len() {
-            self.records.resize(self.ends.len(), Record { key: 0, hash: 0, end: 0 });
+            self.records.resize(self.ends.len(), KeyedPiece { key: 0, hash: 0, end: 0 });
         }
         let mut start = from;
         // Whether any is longer than 15 is seen in the bits of all lengths together.
@@ -72,7 +72,7 @@ impl Records {
             let key = unsafe { key_inside(shapes, text, start, end) };
             let hash = hash(key);
             prefetch(hash);
-            *record = Record { key, hash, end };
+            *record = KeyedPiece { key, hash, end };
             lengths |= end - start;
             start = end;
             next = pairs.next();
@@ -80,7 +80,7 @@ impl Records {
         while let Some((record, &end)) = next {
             let key = key_or_too_long(text, start, end);
             let hash = hash(key);
-            *record = Record { key, hash, end };
+            *record = KeyedPiece { key, hash, end };
             lengths |= end - start;
             start = end;
             next = pairs.next();
@@ -155,7 +155,7 @@ impl Records {
             let key = key_or_too_long(text, start, part);
             let hash = hash(key);
             prefetch(hash);
-            self.push(Record { key, hash, end: part });
+            self.push(KeyedPiece { key, hash, end: part });
             start = part;
             if self.n >= 2 * BATCH && start < end {
                 self.inside = Some(end);
@@ -165,7 +165,7 @@ impl Records {
         start
     }
 
-    fn push(&mut self, record: Record) {
+    fn push(&mut self, record: KeyedPiece) {
         if self.n < self.records.len() {
             self.records[self.n] = record;
         } else {
@@ -176,7 +176,7 @@ impl Records {
 
     /// The records.
     #[inline(always)]
-    pub fn all(&self) -> &[Record] {
+    pub fn all(&self) -> &[KeyedPiece] {
         &self.records[..self.n]
     }
 }

@@ -38,7 +38,7 @@ enum Finder {
 
 /// A special token found in text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct SpecialMatch {
     /// Its number in the list that [`Specials::new`] was given.
     pub index: usize,
     /// Where it starts.
@@ -84,16 +84,16 @@ impl Specials {
     }
 
     /// The first special token of `text` from `from` on.
-    pub fn find(&self, text: &[u8], from: usize) -> Option<Found> {
+    pub fn find(&self, text: &[u8], from: usize) -> Option<SpecialMatch> {
         match self.finder.as_deref()? {
             Finder::Automata { reading, .. } => {
                 let found = reading.find(aho_corasick::Input::new(text).range(from..))?;
                 let index = found.pattern().as_usize();
-                Some(Found { index, start: found.start(), end: found.end() })
+                Some(SpecialMatch { index, start: found.start(), end: found.end() })
             }
             Finder::Sorted(texts) => (from..text.len()).find_map(|start| {
                 let (index, length) = texts.longest(&text[start..])?;
-                Some(Found { index, start, end: start + length })
+                Some(SpecialMatch { index, start, end: start + length })
             }),
         }
     }
@@ -183,7 +183,7 @@ pub enum Segment<'t> {
     /// Plain text and where it starts.
     Plain(usize, &'t [u8]),
     /// A special token.
-    Special(Found),
+    Special(SpecialMatch),
 }
 
 #[cfg(test)]
@@ -252,7 +252,7 @@ mod tests {
         let specials = Specials::new(&texts).unwrap();
         assert!(matches!(specials.finder.as_deref(), Some(Finder::Sorted(_))));
         let found = specials.find(b"x <|token 7|><|token 77|>", 3).unwrap();
-        assert_eq!(found, Found { index: 77, start: 13, end: 25 });
+        assert_eq!(found, SpecialMatch { index: 77, start: 13, end: 25 });
         let few = Specials::new(&texts[..1000]).unwrap();
         assert!(matches!(few.finder.as_deref(), Some(Finder::Automata { .. })));
     }

@@ -4,18 +4,18 @@
 //! entries are moved to the front and sorted in place. They are sorted in runs of bounded length, so
 //! that a cancelled job stops in time; the reader merges the runs.
 
-use super::{Entry, LongEntry, LongTable, ShortTable, Table, key_bytes, order};
+use super::{LongEntry, LongTable, ShortEntry, ShortTable, Table, key_bytes, order};
 use crate::base::error::Result;
-use crate::base::pages::{Pages, Plain};
+use crate::base::pages::{Pages, Zeroable};
 
-/// Entries that are sorted between two checks for cancellation: some 50 ms.
-const RUN: usize = 1 << 18;
+/// RunEntries that are sorted between two checks for cancellation: some 50 ms.
+const RUN_LENGTH: usize = 1 << 18;
 
 /// The entries of a table, in runs, each in byte order.
 #[derive(Debug)]
 pub struct SortedEntries<V> {
     /// The first `n_short` are the short pieces, the others are free.
-    short: Pages<Entry<V>>,
+    short: Pages<ShortEntry<V>>,
     n_short: usize,
     long: Vec<LongEntry<V>>,
     arena: Vec<u8>,
@@ -24,7 +24,7 @@ pub struct SortedEntries<V> {
 /// One run of [`SortedEntries`]: goes through its pieces in byte order.
 #[derive(Debug)]
 pub struct TableRun<'a, V> {
-    entries: Entries<'a, V>,
+    entries: RunEntries<'a, V>,
     /// How many pieces were gone to: the present one is the last of them.
     seen: usize,
     /// The present piece, if it is a short one.
@@ -32,12 +32,12 @@ pub struct TableRun<'a, V> {
 }
 
 #[derive(Debug)]
-enum Entries<'a, V> {
-    Short(&'a [Entry<V>]),
+enum RunEntries<'a, V> {
+    Short(&'a [ShortEntry<V>]),
     Long(&'a [LongEntry<V>], &'a [u8]),
 }
 
-impl<V: Plain + Default> Table<V> {
+impl<V: Zeroable + Default> Table<V> {
     /// The memory that the table holds.
     pub fn heap_bytes(&self) -> usize {
         size_of_val(&*self.short.entries)
@@ -65,7 +65,7 @@ impl<V: Plain + Default> Table<V> {
             needed if needed > arena.capacity() => arena.len() + needed.max(2 * arena.capacity()),
             _ => arena.capacity(),
         };
-        short * size_of::<Entry<V>>() + long * size_of::<LongEntry<V>>() + arena
+        short * size_of::<ShortEntry<V>>() + long * size_of::<LongEntry<V>>() + arena
     }
 
     /// The pieces in byte order, in the memory of the table. `check` is asked now and then whether
@@ -82,12 +82,12 @@ impl<V: Plain + Default> Table<V> {
         }
         check()?;
         long.retain(|entry| entry.length > 0);
-        for block in short[..n_short].chunks_mut(RUN) {
+        for block in short[..n_short].chunks_mut(RUN_LENGTH) {
             // The first byte on top, the length at the bottom: numbers in the order of the bytes.
             block.sort_unstable_by_key(|entry| order(entry.key));
             check()?;
         }
-        for block in long.chunks_mut(RUN) {
+        for block in long.chunks_mut(RUN_LENGTH) {
             let bytes = |entry: &LongEntry<V>| &arena[entry.start..entry.start + entry.length];
             block.sort_unstable_by(|a, b| bytes(a).cmp(bytes(b)));
             check()?;
@@ -96,10 +96,10 @@ impl<V: Plain + Default> Table<V> {
     }
 }
 
-impl<V: Plain + Default> SortedEntries<V> {
+impl<V: Zeroable + Default> SortedEntries<V> {
     pub fn runs(&self) -> Vec<TableRun<'_, V>> {
-        let short = self.short[..self.n_short].chunks(RUN).map(Entries::Short);
-        let long = self.long.chunks(RUN).map(|block| Entries::Long(block, &self.arena));
+        let short = self.short[..self.n_short].chunks(RUN_LENGTH).map(RunEntries::Short);
+        let long = self.long.chunks(RUN_LENGTH).map(|block| RunEntries::Long(block, &self.arena));
         short
             .chain(long)
             .map(|entries| TableRun { entries, seen: 0, bytes: ([0; 16], 0) })
@@ -109,7 +109,7 @@ impl<V: Plain + Default> SortedEntries<V> {
     /// An empty table in the same memory, so that what comes next need not grow again.
     pub fn into_empty(self) -> Table<V> {
         let SortedEntries { mut short, n_short, mut long, mut arena } = self;
-        short[..n_short].fill(Entry { key: 0, value: V::default() });
+        short[..n_short].fill(ShortEntry { key: 0, value: V::default() });
         // A table's size is a power of two; what the allocator gave may be more.
         let capacity = floor_power_of_two(long.capacity());
         long.clear();
@@ -130,14 +130,14 @@ impl<V: Copy> TableRun<'_, V> {
     /// Goes to the next piece, the first one to begin with; false if there is none.
     pub fn advance(&mut self) -> bool {
         let there = match self.entries {
-            Entries::Short(entries) => match entries.get(self.seen) {
+            RunEntries::Short(entries) => match entries.get(self.seen) {
                 Some(entry) => {
                     self.bytes = key_bytes(entry.key);
                     true
                 }
                 None => false,
             },
-            Entries::Long(entries, _) => self.seen < entries.len(),
+            RunEntries::Long(entries, _) => self.seen < entries.len(),
         };
         self.seen += usize::from(there);
         there
@@ -146,8 +146,8 @@ impl<V: Copy> TableRun<'_, V> {
     /// The present piece. There must be one.
     pub fn piece(&self) -> &[u8] {
         match self.entries {
-            Entries::Short(_) => &self.bytes.0[..self.bytes.1],
-            Entries::Long(entries, arena) => {
+            RunEntries::Short(_) => &self.bytes.0[..self.bytes.1],
+            RunEntries::Long(entries, arena) => {
                 let entry = &entries[self.seen - 1];
                 &arena[entry.start..entry.start + entry.length]
             }
@@ -157,8 +157,8 @@ impl<V: Copy> TableRun<'_, V> {
     /// Its value.
     pub fn value(&self) -> V {
         match self.entries {
-            Entries::Short(entries) => entries[self.seen - 1].value,
-            Entries::Long(entries, _) => entries[self.seen - 1].value,
+            RunEntries::Short(entries) => entries[self.seen - 1].value,
+            RunEntries::Long(entries, _) => entries[self.seen - 1].value,
         }
     }
 }

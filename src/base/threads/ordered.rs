@@ -24,7 +24,7 @@ pub fn ordered<T, S, R: Default + Send>(
 ) -> Result<()> {
     let threads = threads.max(1);
     let items = Mutex::new(Items { next, number: 0, ended: false });
-    let queue = Queue {
+    let queue = ResultQueue {
         state: Mutex::new(State {
             slots: (0..2 * threads + 2).map(|_| None).collect(),
             spare: Vec::new(),
@@ -72,7 +72,7 @@ struct Items<N> {
     ended: bool,
 }
 
-struct Queue<R> {
+struct ResultQueue<R> {
     state: Mutex<State<R>>,
     filled: Condvar,
     freed: Condvar,
@@ -90,7 +90,7 @@ struct State<R> {
     workers: usize,
 }
 
-impl<R: Default> Queue<R> {
+impl<R: Default> ResultQueue<R> {
     fn lock(&self) -> MutexGuard<'_, State<R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -135,7 +135,7 @@ impl<R: Default> Queue<R> {
 }
 
 /// Tells the workers that all is over, also when the caller unwinds.
-struct Over<'a, R: Default>(&'a Queue<R>);
+struct Over<'a, R: Default>(&'a ResultQueue<R>);
 
 impl<R: Default> Drop for Over<'_, R> {
     fn drop(&mut self) {
@@ -145,7 +145,7 @@ impl<R: Default> Drop for Over<'_, R> {
 }
 
 /// Tells the caller that a worker has left, also when the worker unwinds.
-struct Left<'a, R: Default>(&'a Queue<R>);
+struct Left<'a, R: Default>(&'a ResultQueue<R>);
 
 impl<R: Default> Drop for Left<'_, R> {
     fn drop(&mut self) {
@@ -156,7 +156,7 @@ impl<R: Default> Drop for Left<'_, R> {
 
 fn run<T, S, R: Default, N: FnMut() -> Result<Option<(T, bool)>>>(
     items: &Mutex<Items<N>>,
-    queue: &Queue<R>,
+    queue: &ResultQueue<R>,
     new_state: &impl Fn() -> S,
     work: &impl Fn(&mut S, T, &mut R) -> Result<()>,
 ) {

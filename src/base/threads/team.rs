@@ -55,12 +55,12 @@ impl Idle {
 pub struct Team {
     n: usize,
     idle: Idle,
-    members: Mutex<Members>,
+    threads: Mutex<TeamThreads>,
 }
 
 #[derive(Debug)]
-struct Members {
-    shared: Arc<Shared>,
+struct TeamThreads {
+    shared: Arc<TeamState>,
     helpers: Vec<JoinHandle<()>>,
     /// The process that started the helpers.
     process: u32,
@@ -71,15 +71,15 @@ struct Members {
 #[repr(align(128))]
 struct Line<T>(T);
 
-type Chunk<'a> = dyn Fn(usize) + Sync + 'a;
+type LoopCall<'a> = dyn Fn(usize) + Sync + 'a;
 
 #[derive(Debug)]
-struct Shared {
+struct TeamState {
     /// From the top: how many chunks the loop has, how many are taken.
     ticket: Line<AtomicU64>,
     done: Line<AtomicUsize>,
     /// What a chunk does; valid until all chunks of the loop are done.
-    work: UnsafeCell<Option<Work>>,
+    work: UnsafeCell<Option<LoopBody>>,
     /// What the first chunk that panicked unwound with.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     closing: AtomicBool,
@@ -89,24 +89,24 @@ struct Shared {
 }
 
 #[derive(Clone, Copy)]
-struct Work(*const Chunk<'static>);
+struct LoopBody(*const LoopCall<'static>);
 
-impl std::fmt::Debug for Work {
+impl std::fmt::Debug for LoopBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Work")
+        f.write_str("LoopBody")
     }
 }
 
-// SAFETY: `work` is written only by the thread that holds the lock on `Members`, between loops, and
+// SAFETY: `work` is written only by the thread that holds the lock on `TeamThreads`, between loops, and
 // read only by a thread that has taken a chunk of the present loop; what it points to is `Sync`.
-unsafe impl Send for Shared {}
+unsafe impl Send for TeamState {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for TeamState {}
 
 impl Team {
     /// A team of `n` threads, the caller's among them; of fewer if the system refuses more.
     pub fn new(n: usize, idle: Idle) -> Self {
-        Team { n: n.max(1), idle, members: Mutex::new(Members::new(n, idle)) }
+        Team { n: n.max(1), idle, threads: Mutex::new(TeamThreads::new(n, idle)) }
     }
 
     /// How many threads there are at most.
@@ -116,15 +116,15 @@ impl Team {
 
     /// Calls `work` once for each of `0..n`, on all threads; returns when all calls are over. A call
     /// from within `work`, or from another thread meanwhile, is done by its caller alone.
-    pub fn each(&self, n: usize, work: &Chunk<'_>) -> Result<()> {
-        match self.members.try_lock() {
-            Ok(mut members) if n > 1 && self.n > 1 => {
-                if members.process != std::process::id() {
+    pub fn each(&self, n: usize, work: &LoopCall<'_>) -> Result<()> {
+        match self.threads.try_lock() {
+            Ok(mut threads) if n > 1 && self.n > 1 => {
+                if threads.process != std::process::id() {
                     // A fork copied the caller's thread and no other.
-                    *members = Members::new(self.n, self.idle);
+                    *threads = TeamThreads::new(self.n, self.idle);
                 }
                 (0..n).step_by(MAX_CHUNKS).try_for_each(|first| {
-                    members.each((n - first).min(MAX_CHUNKS), &|i| work(first + i))
+                    threads.each((n - first).min(MAX_CHUNKS), &|i| work(first + i))
                 })
             }
             _ => {
@@ -135,10 +135,10 @@ impl Team {
     }
 }
 
-impl Members {
+impl TeamThreads {
     fn new(n: usize, idle: Idle) -> Self {
         let n_helpers = n.saturating_sub(1);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TeamState {
             ticket: Line::default(),
             done: Line::default(),
             work: UnsafeCell::new(None),
@@ -153,16 +153,17 @@ impl Members {
             thread::Builder::new().name(name).spawn(move || shared.help(number)).ok()
         };
         let helpers = (0..n_helpers).map_while(start).collect();
-        Members { shared, helpers, process: std::process::id() }
+        TeamThreads { shared, helpers, process: std::process::id() }
     }
 
-    fn each(&mut self, n_chunks: usize, work: &Chunk<'_>) -> Result<()> {
+    fn each(&mut self, n_chunks: usize, work: &LoopCall<'_>) -> Result<()> {
         let shared = &*self.shared;
         // SAFETY: only the lifetime changes, and no thread uses it after the last chunk, for which
         // this function waits.
-        let work = unsafe { std::mem::transmute::<*const Chunk<'_>, *const Chunk<'static>>(work) };
+        let work =
+            unsafe { std::mem::transmute::<*const LoopCall<'_>, *const LoopCall<'static>>(work) };
         // SAFETY: all chunks of earlier loops are done, so no other thread reads this now.
-        unsafe { *shared.work.get() = Some(Work(work)) };
+        unsafe { *shared.work.get() = Some(LoopBody(work)) };
         shared.done.0.store(0, Ordering::Relaxed);
         // Sequentially consistent with `asleep`: either a helper that is about to sleep sees the
         // ticket, or `wake` sees it sleeping.
@@ -191,7 +192,7 @@ impl Members {
     }
 }
 
-impl Drop for Members {
+impl Drop for TeamThreads {
     fn drop(&mut self) {
         if self.process != std::process::id() {
             // After a fork there are no threads to join; the handles belong to the parent process.
@@ -207,7 +208,7 @@ impl Drop for Members {
     }
 }
 
-impl Shared {
+impl TeamState {
     fn has_chunks(ticket: u64) -> bool {
         ticket & MASK < ticket >> BITS & MASK
     }
@@ -216,11 +217,11 @@ impl Shared {
     #[inline]
     fn take(&self) -> Option<usize> {
         // Looking first bounds how far the number of taken chunks can run past the end.
-        if !Shared::has_chunks(self.ticket.0.load(Ordering::Relaxed)) {
+        if !TeamState::has_chunks(self.ticket.0.load(Ordering::Relaxed)) {
             return None;
         }
         let ticket = self.ticket.0.fetch_add(1, Ordering::AcqRel);
-        Shared::has_chunks(ticket).then_some((ticket & MASK) as usize)
+        TeamState::has_chunks(ticket).then_some((ticket & MASK) as usize)
     }
 
     fn run(&self, chunk: usize) {
@@ -247,7 +248,7 @@ impl Shared {
             }
             for _ in 0..SPINS {
                 std::hint::spin_loop();
-                if Shared::has_chunks(self.ticket.0.load(Ordering::Relaxed)) {
+                if TeamState::has_chunks(self.ticket.0.load(Ordering::Relaxed)) {
                     break;
                 }
             }
@@ -257,7 +258,7 @@ impl Shared {
                 continue;
             }
             asleep.store(true, Ordering::SeqCst);
-            let nothing = !Shared::has_chunks(self.ticket.0.load(Ordering::SeqCst));
+            let nothing = !TeamState::has_chunks(self.ticket.0.load(Ordering::SeqCst));
             if nothing && !self.closing.load(Ordering::SeqCst) {
                 // `park` may return for no reason.
                 while asleep.load(Ordering::SeqCst) {

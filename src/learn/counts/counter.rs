@@ -4,19 +4,19 @@ use crate::base::error::Result;
 use crate::base::job::Job;
 use crate::base::table::Table;
 use crate::text::cutter::Cutter;
-use crate::text::keys::Records;
+use crate::text::keys::PieceBatch;
 use crate::text::specials::Segment;
 
 /// One worker: its table and what it reuses from chunk to chunk.
 pub struct Counter<'a> {
     table: &'a mut Table<u64>,
-    records: Records,
+    records: PieceBatch,
 }
 
 impl<'a> Counter<'a> {
     /// A worker that counts into `table`.
     pub fn new(table: &'a mut Table<u64>) -> Self {
-        Counter { table, records: Records::default() }
+        Counter { table, records: PieceBatch::default() }
     }
 
     /// Counts the pieces of a chunk.

@@ -19,7 +19,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::record::{BUFFER, Decoder, Encoder, Metered};
+use super::record::{BUFFER, Metered, RecordDecoder, RecordEncoder};
 use super::sorted::{self, MAKE_AGAIN, SortedCounts};
 use crate::base::error::{Error, Result};
 use crate::base::files;
@@ -78,7 +78,7 @@ pub fn write(
     begin.extend((text.len() as u32).to_le_bytes());
     begin.extend(text);
     out.write_all(&begin).map_err(failed)?;
-    let mut encoder = Encoder::default();
+    let mut encoder = RecordEncoder::default();
     sorted::for_each(source, job, |piece, count| {
         encoder.write(&mut out, piece, count).map(|_| ()).map_err(failed)
     })?;
@@ -114,13 +114,13 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-type Input<'a> = BufReader<Hashing<Take<Metered<'a, File>>>>;
+type HashedInput<'a> = BufReader<Hashing<Take<Metered<'a, File>>>>;
 
 /// A counts file as a source. The checksum is compared when the last piece was given, so a
 /// source that was read to its end is known to be undamaged.
 pub struct FileSource<'a> {
     header: Header,
-    records: Decoder<Input<'a>>,
+    records: RecordDecoder<HashedInput<'a>>,
     name: String,
     done: bool,
 }
@@ -136,7 +136,7 @@ impl<'a> FileSource<'a> {
         let hashing = Hashing { inner, hasher: Sha256::new() };
         let mut input = BufReader::with_capacity(BUFFER, hashing);
         let header = read_header(&mut input, path)?;
-        let records = Decoder::new(input, name.clone(), header.n_pieces);
+        let records = RecordDecoder::new(input, name.clone(), header.n_pieces);
         Ok(FileSource { header, records, name, done: false })
     }
 

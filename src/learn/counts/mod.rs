@@ -35,14 +35,14 @@ use crate::base::error::{Error, Result};
 use crate::base::job::Job;
 use crate::base::table::Table;
 use crate::base::threads;
-use crate::corpus::{AnyOrder, Block, Context, Input, Inputs, Scratch, Skipped, Text};
+use crate::corpus::{AnyOrder, Block, BlockBuffers, BlockText, Context, Input, Inputs, Skipped};
 use crate::text::cutter::Cutter;
 use counter::Counter;
 use spill::{DiskRun, SpillDir, sweep};
 
 /// Files are counted in chunks of about this many bytes: small enough for the second-level cache
 /// and for an even spread over threads, large enough for the costs of a chunk not to show.
-pub const CHUNK_SIZE: usize = 1 << 20;
+pub const BLOCK_SIZE: usize = 1 << 20;
 
 /// Set aside of a memory limit for what is not tables: stacks, buffers of runs being merged.
 const ASIDE: u64 = 8 << 20;
@@ -141,41 +141,41 @@ impl Counts {
     }
 
     /// Counts a corpus. On an error nothing of it is kept apart: the counts are to be dropped.
-    pub fn add_corpus(&mut self, inputs: &Inputs, chunk_size: usize, job: &Job) -> Result<()> {
+    pub fn add_corpus(&mut self, inputs: &Inputs, block_size: usize, job: &Job) -> Result<()> {
         self.stats = None;
-        let room = Room::new(self.limit, self.tables.len(), &self.dir);
-        let chunk_size = chunk_size.min(room.chunk_size);
+        let memory = WorkerMemory::new(self.limit, self.tables.len(), &self.dir);
+        let block_size = block_size.min(memory.block_size);
         let Counts { cutter, tables, runs, bytes_read, skipped, .. } = self;
         let cutter = &*cutter;
         let reader = AnyOrder::new(
             inputs,
-            Context { cutter, reading: &inputs.reading, chunk_size, open_pieces: false, job },
+            Context { cutter, reading: &inputs.reading, block_size, open_pieces: false, job },
         );
         let total = reader.total()?;
         job.set_total(total);
         // A corpus of one chunk is not worth a thread; but the size of compressed text is not known.
         let known = inputs.list.iter().all(Input::is_measured);
-        let chunks = (total / chunk_size as u64 + 1).max(inputs.list.len() as u64) as usize;
+        let chunks = (total / block_size as u64 + 1).max(inputs.list.len() as u64) as usize;
         let workers = if known { tables.len().min(chunks) } else { tables.len() };
         let (counted, left_out) = (AtomicU64::new(0), Mutex::new(Skipped::default()));
         threads::for_each(&mut tables[..workers], |table, failed| {
             let _job = job.on_this_thread();
-            let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
+            let (mut buffers, mut skipped) = (BlockBuffers::default(), Skipped::default());
             while !failed.load(Relaxed)
                 && let Some(mut block) = reader.next()?
             {
                 job.check()?;
-                room.check(&block, inputs)?;
-                room.make(table, block.size() as usize, job)?;
+                memory.check(&block, inputs)?;
+                memory.make(table, block.size() as usize, job)?;
                 let mut counter = Counter::new(table);
                 let mut n_bytes = 0;
-                block.read(reader.context(), &mut scratch, &mut skipped, &mut |text| {
+                block.read(reader.context(), &mut buffers, &mut skipped, &mut |text| {
                     let size = match text {
-                        Text::Stretch { text, .. } => {
+                        BlockText::Running { text, .. } => {
                             counter.add(cutter, text, job)?;
                             text.len()
                         }
-                        Text::Documents(documents) => {
+                        BlockText::Documents(documents) => {
                             for text in &documents {
                                 counter.add(cutter, text, job)?;
                             }
@@ -192,7 +192,7 @@ impl Counts {
             Ok(())
         })?;
         job.read_all();
-        runs.append(&mut room.into_runs());
+        runs.append(&mut memory.into_runs());
         *bytes_read += counted.into_inner();
         skipped.take(&mut left_out.into_inner().unwrap_or_else(PoisonError::into_inner));
         Ok(())
@@ -201,50 +201,50 @@ impl Counts {
     /// Counts texts, each a corpus of its own: no piece spans two.
     pub fn add_texts(&mut self, texts: &[&[u8]], job: &Job) -> Result<()> {
         self.stats = None;
-        let room = Room::new(self.limit, self.tables.len(), &self.dir);
+        let memory = WorkerMemory::new(self.limit, self.tables.len(), &self.dir);
         let Counts { cutter, tables, runs, bytes_read, .. } = self;
         let total: usize = texts.iter().map(|text| text.len()).sum();
-        let workers = tables.len().min(total / room.chunk_size + 1);
+        let workers = tables.len().min(total / memory.block_size + 1);
         let queue = Mutex::new((0, 0));
         threads::for_each(&mut tables[..workers], |table, failed| {
             let _job = job.on_this_thread();
             while !failed.load(Relaxed)
-                && let Some(chunk) = next_of_texts(texts, &queue, cutter, room.chunk_size)
+                && let Some(chunk) = next_of_texts(texts, &queue, cutter, memory.block_size)
             {
                 job.check()?;
-                room.make(table, chunk.len(), job)?;
+                memory.make(table, chunk.len(), job)?;
                 Counter::new(table).add(cutter, chunk, job)?;
                 job.read(chunk.len() as u64, chunk.len() as u64);
             }
             Ok(())
         })?;
-        runs.append(&mut room.into_runs());
+        runs.append(&mut memory.into_runs());
         *bytes_read += total as u64;
         Ok(())
     }
 }
 
 /// The memory that workers have, and where they put what does not fit.
-struct Room<'a> {
+struct WorkerMemory<'a> {
     /// Of one worker's table.
     share: usize,
-    chunk_size: usize,
+    block_size: usize,
     dir: &'a Arc<SpillDir>,
     runs: Mutex<Vec<DiskRun>>,
 }
 
-impl<'a> Room<'a> {
+impl<'a> WorkerMemory<'a> {
     fn new(limit: Option<Limit>, threads: usize, dir: &'a Arc<SpillDir>) -> Self {
-        let (share, chunk_size) = match limit {
-            None => (usize::MAX, CHUNK_SIZE),
+        let (share, block_size) = match limit {
+            None => (usize::MAX, BLOCK_SIZE),
             Some(limit) => {
                 let each = limit.available.saturating_sub(ASIDE) / threads as u64;
                 // A chunk is read whole, and the size of the table is checked only between chunks.
-                let chunk_size = (each / 64).clamp(64 << 10, CHUNK_SIZE as u64);
-                (each.saturating_sub(2 * chunk_size) as usize, chunk_size as usize)
+                let block_size = (each / 64).clamp(64 << 10, BLOCK_SIZE as u64);
+                (each.saturating_sub(2 * block_size) as usize, block_size as usize)
             }
         };
-        Room { share, chunk_size, dir, runs: Mutex::new(Vec::new()) }
+        WorkerMemory { share, block_size, dir, runs: Mutex::new(Vec::new()) }
     }
 
     /// Sees to it that the pieces of a text of this size fit into the table.
@@ -265,7 +265,7 @@ impl<'a> Room<'a> {
 
     /// Refuses a block that cannot even be read.
     fn check(&self, block: &Block<'_>, inputs: &Inputs) -> Result<()> {
-        let most = (self.share / 2).max(4 * self.chunk_size) as u64;
+        let most = (self.share / 2).max(4 * self.block_size) as u64;
         if block.size() <= most {
             return Ok(());
         }
@@ -291,17 +291,17 @@ fn next_of_texts<'t>(
     texts: &[&'t [u8]],
     queue: &Mutex<(usize, usize)>,
     cutter: &Cutter,
-    chunk_size: usize,
+    block_size: usize,
 ) -> Option<&'t [u8]> {
     let mut place = queue.lock().unwrap_or_else(PoisonError::into_inner);
     let (index, start) = *place;
     let text = *texts.get(index)?;
     let rest = &text[start..];
     // Each claim searches on from where the last one ended, so texts without cuts cost one pass.
-    let end = if rest.len() <= chunk_size {
+    let end = if rest.len() <= block_size {
         rest.len()
     } else {
-        cutter.cut_after(rest, chunk_size, true).unwrap_or(rest.len())
+        cutter.cut_after(rest, block_size, true).unwrap_or(rest.len())
     };
     *place = if end == rest.len() { (index + 1, 0) } else { (index, start + end) };
     Some(&rest[..end])

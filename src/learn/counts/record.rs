@@ -16,12 +16,12 @@ pub const BUFFER: usize = 64 << 10;
 
 /// Writes records. The pieces must come in byte order, each once.
 #[derive(Debug, Default)]
-pub struct Encoder {
+pub struct RecordEncoder {
     last: Vec<u8>,
     record: Vec<u8>,
 }
 
-impl Encoder {
+impl RecordEncoder {
     /// Writes a record and gives its size.
     pub fn write(&mut self, out: &mut impl Write, piece: &[u8], count: u64) -> io::Result<u64> {
         let shared = self.last.iter().zip(piece).take_while(|(a, b)| a == b).count();
@@ -46,7 +46,7 @@ fn push_number(out: &mut Vec<u8>, mut n: u64) {
 }
 
 /// Reads records.
-pub struct Decoder<R> {
+pub struct RecordDecoder<R> {
     input: R,
     /// What is read, for messages.
     name: String,
@@ -56,10 +56,10 @@ pub struct Decoder<R> {
     count: u64,
 }
 
-impl<R: BufRead> Decoder<R> {
+impl<R: BufRead> RecordDecoder<R> {
     /// Reads `n_records` records.
     pub fn new(input: R, name: String, n_records: u64) -> Self {
-        Decoder { input, name, n_records, n_read: 0, piece: Vec::new(), count: 0 }
+        RecordDecoder { input, name, n_records, n_read: 0, piece: Vec::new(), count: 0 }
     }
 
     /// What the records are read from.
@@ -133,7 +133,7 @@ impl<R: BufRead> Decoder<R> {
     }
 }
 
-impl<R: BufRead> SortedCounts for Decoder<R> {
+impl<R: BufRead> SortedCounts for RecordDecoder<R> {
     fn advance(&mut self) -> Result<bool> {
         if self.n_read == self.n_records {
             return Ok(false);

@@ -145,9 +145,9 @@ impl Counts {
     pub fn cursor(&mut self, job: &Job) -> Result<Cursor> {
         self.settle(job)?;
         if let [run, ..] = &self.runs[..] {
-            return Ok(Cursor(Place::Disk(run.open(None)?)));
+            return Ok(Cursor(CursorSource::Disk(run.open(None)?)));
         }
-        Ok(Cursor(Place::Memory { list: self.sorted(job)?, seen: 0 }))
+        Ok(Cursor(CursorSource::Memory { list: self.sorted(job)?, seen: 0 }))
     }
 
     /// The `n` most common pieces with their counts; of equal counts, the first in byte order.
@@ -358,9 +358,9 @@ impl Counts {
 }
 
 /// Goes through counted pieces in byte order.
-pub struct Cursor(Place);
+pub struct Cursor(CursorSource);
 
-enum Place {
+enum CursorSource {
     Memory { list: PieceList, seen: usize },
     Disk(Box<dyn SortedCounts + Send + Sync>),
 }
@@ -368,8 +368,8 @@ enum Place {
 impl SortedCounts for Cursor {
     fn advance(&mut self) -> Result<bool> {
         match &mut self.0 {
-            Place::Disk(source) => source.advance(),
-            Place::Memory { list, seen } => {
+            CursorSource::Disk(source) => source.advance(),
+            CursorSource::Memory { list, seen } => {
                 let there = *seen < list.len();
                 *seen += usize::from(there);
                 Ok(there)
@@ -379,15 +379,15 @@ impl SortedCounts for Cursor {
 
     fn piece(&self) -> &[u8] {
         match &self.0 {
-            Place::Disk(source) => source.piece(),
-            Place::Memory { list, seen } => list.entry(*seen - 1).0,
+            CursorSource::Disk(source) => source.piece(),
+            CursorSource::Memory { list, seen } => list.entry(*seen - 1).0,
         }
     }
 
     fn count(&self) -> u64 {
         match &self.0 {
-            Place::Disk(source) => source.count(),
-            Place::Memory { list, seen } => list.entry(*seen - 1).1,
+            CursorSource::Disk(source) => source.count(),
+            CursorSource::Memory { list, seen } => list.entry(*seen - 1).1,
         }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::file::FileSource;
-use super::record::{BUFFER, Decoder, Encoder, Metered};
+use super::record::{BUFFER, Metered, RecordDecoder, RecordEncoder};
 use super::sorted::{self, Merged, SortedCounts};
 use super::stats::Stats;
 use crate::base::allocator;
@@ -149,7 +149,7 @@ impl DiskRun {
         let failed = |error| Error::io(&spilled.dir.base, error);
         let file = File::create(&spilled.path).map_err(failed)?;
         let mut out = BufWriter::with_capacity(4 * BUFFER, file);
-        let mut encoder = Encoder::default();
+        let mut encoder = RecordEncoder::default();
         let mut stats = Stats::default();
         let mut size = 0;
         sorted::for_each(source, job, |piece, count| {
@@ -177,7 +177,7 @@ impl DiskRun {
                 let file = File::open(&spilled.path).map_err(|e| Error::io(&spilled.path, e))?;
                 let input = BufReader::with_capacity(BUFFER, Metered { input: file, job });
                 let name = spilled.path.display().to_string();
-                let decoder = Decoder::new(input, name, self.n_records);
+                let decoder = RecordDecoder::new(input, name, self.n_records);
                 Ok(Box::new(Kept { decoder, _spilled: Arc::clone(spilled) }))
             }
         }

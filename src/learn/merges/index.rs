@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-use super::id::Id;
-use super::pairs::{Entry, Pair, PairTable};
+use super::pairs::{Pair, PairEntry, PairTable};
+use super::slot_number::SlotNumber;
 use super::slots::Slots;
 use crate::base::error::Result;
 use crate::base::job::Job;
@@ -68,7 +68,7 @@ const MAX_PARTS: usize = 8;
 
 /// Counts all pairs, then lists the positions of those of at least `floor`, in ascending order.
 /// `n_merges` is how many are to come.
-pub fn index<I: Id>(
+pub fn index<I: SlotNumber>(
     slots: &Slots<I>,
     floor: u64,
     n_merges: usize,
@@ -85,7 +85,7 @@ pub fn index<I: Id>(
     }
 }
 
-fn index_tokens<I: Id>(
+fn index_tokens<I: SlotNumber>(
     slots: &Slots<I>,
     floor: u64,
     mut pairs: PairTable,
@@ -113,7 +113,7 @@ fn index_tokens<I: Id>(
     drop(rough);
     for entry in all.entries().filter(|entry| entry.count >= floor) {
         let start = positions.add(entry.n as usize) as u64;
-        *pairs.entry(entry.pair) = Entry { start, n: 0, ..*entry };
+        *pairs.entry(entry.pair) = PairEntry { start, n: 0, ..*entry };
     }
     for_each_pair(slots, job, |at, pair, _| {
         if let Some(entry) = pairs.find(pair) {
@@ -125,7 +125,7 @@ fn index_tokens<I: Id>(
 }
 
 /// Calls `visit` for every two neighbours: their position, the pair, its weight.
-fn for_each_pair<I: Id>(
+fn for_each_pair<I: SlotNumber>(
     slots: &Slots<I>,
     job: &Job,
     mut visit: impl FnMut(u32, Pair, u64),
@@ -155,7 +155,7 @@ fn for_each_pair<I: Id>(
 
 /// The same while all tokens are bytes: the largest index, with plain arrays instead of a hash
 /// table, each thread at its own part of the slots.
-fn index_bytes<I: Id>(
+fn index_bytes<I: SlotNumber>(
     slots: &Slots<I>,
     floor: u64,
     team: &Team,
@@ -184,7 +184,7 @@ fn index_bytes<I: Id>(
         let mut start = positions.end.start as u64;
         if tracked {
             let key = Pair::new(pair as u32 >> 8, pair as u32 & 255);
-            *pairs.entry(key) = Entry { pair: key, count, start, n: n as u32 };
+            *pairs.entry(key) = PairEntry { pair: key, count, start, n: n as u32 };
             positions.add(n as usize);
         }
         for (_, table) in &mut parts {
@@ -194,7 +194,7 @@ fn index_bytes<I: Id>(
             start += n;
         }
     }
-    let list = Shared(positions.list.as_mut_ptr());
+    let list = SharedPositions(positions.list.as_mut_ptr());
     for_each_on(team, &mut parts, |(part, cursors), _| {
         let cursors = &mut cursors[..];
         for_each_byte_pair(slots, part.clone(), job, |at, pair, _| {
@@ -211,12 +211,12 @@ fn index_bytes<I: Id>(
 
 /// The positions, for several threads to write to.
 #[derive(Clone, Copy)]
-struct Shared(*mut u32);
+struct SharedPositions(*mut u32);
 
 // SAFETY: `put` says what is asked of those who write.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedPositions {}
 
-impl Shared {
+impl SharedPositions {
     /// Writes one position.
     ///
     /// # Safety
@@ -230,7 +230,7 @@ impl Shared {
 }
 
 /// Stretches of the slots that no piece crosses.
-fn parts<I: Id>(slots: &Slots<I>, n: usize) -> Vec<Range<usize>> {
+fn parts<I: SlotNumber>(slots: &Slots<I>, n: usize) -> Vec<Range<usize>> {
     let all = slots.all();
     let mut parts = Vec::new();
     let mut start = 0;
@@ -247,7 +247,7 @@ fn parts<I: Id>(slots: &Slots<I>, n: usize) -> Vec<Range<usize>> {
 }
 
 #[inline(always)]
-fn for_each_byte_pair<I: Id>(
+fn for_each_byte_pair<I: SlotNumber>(
     slots: &Slots<I>,
     part: Range<usize>,
     job: &Job,

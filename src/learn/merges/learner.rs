@@ -1,12 +1,12 @@
 //! The loop: take the best pair, merge it, bring the counts up to date.
 
 use super::base::Base;
-use super::id::Id;
 use super::index::Positions;
-use super::neighbours::{Neighbours, Sum};
+use super::neighbours::{NeighbourSum, Neighbours};
 use super::options::{MAX_TOKEN_LENGTH, Options, TieBreak};
-use super::pairs::{Entry, Pair, PairTable};
-use super::queue::{Candidate, Judge, Queue};
+use super::pairs::{Pair, PairEntry, PairTable};
+use super::queue::{Candidate, PairOrder, PairQueue};
+use super::slot_number::SlotNumber;
 use super::slots::{Findings, Replacement, Slots};
 
 use crate::base::error::Result;
@@ -32,7 +32,7 @@ pub fn learn(
     }
 }
 
-pub(super) fn learn_with<I: Id>(
+pub(super) fn learn_with<I: SlotNumber>(
     pieces: PieceList,
     base: &(dyn Base + Sync),
     options: &Options,
@@ -65,18 +65,18 @@ struct Learner<'a, I> {
     options: Options,
     team: &'a Team,
     slots: Slots<I>,
-    known: Known,
+    vocab: LearnerVocab,
     /// Pairs that are rarer are not tracked.
     floor: u64,
     /// The positions of all tracked pairs.
     positions: Positions,
-    queue: Queue,
+    queue: PairQueue,
     merges: Vec<(u32, u32)>,
     /// One for each thread.
     findings: Vec<Findings>,
 }
 
-impl<'a, I: Id> Learner<'a, I> {
+impl<'a, I: SlotNumber> Learner<'a, I> {
     fn new(
         pieces: PieceList,
         base: &(dyn Base + Sync),
@@ -95,14 +95,14 @@ impl<'a, I: Id> Learner<'a, I> {
             team,
             slots,
             floor,
-            known: Known {
+            vocab: LearnerVocab {
                 tie_break: options.tie_break,
                 ranks: huggingface_ranks(tokens.len()),
                 tokens,
                 pairs,
             },
             positions,
-            queue: Queue::default(),
+            queue: PairQueue::default(),
             merges: Vec::new(),
             findings: (0..options.threads.max(1)).map(|_| Findings::default()).collect(),
         };
@@ -122,23 +122,23 @@ impl<'a, I: Id> Learner<'a, I> {
         // The old lists are of no use any more, and would be in the way of the new ones.
         self.positions = Positions::default();
         let n_left = self.options.n_merges - self.merges.len();
-        (self.known.pairs, self.positions) =
+        (self.vocab.pairs, self.positions) =
             super::index::index(&self.slots, self.floor, n_left, self.team, job)?;
         self.fill_queue();
         job.check()
     }
 
     fn fill_queue(&mut self) {
-        self.queue = Queue::default();
-        for entry in self.known.pairs.entries() {
-            self.queue.push(Candidate { count: entry.count, pair: entry.pair }, &self.known);
+        self.queue = PairQueue::default();
+        for entry in self.vocab.pairs.entries() {
+            self.queue.push(Candidate { count: entry.count, pair: entry.pair }, &self.vocab);
         }
     }
 
     /// The pair to merge next.
     fn best_pair(&mut self, base: &dyn Base, job: &Job) -> Result<Option<Pair>> {
         loop {
-            let Some(top) = self.queue.pop(self.floor, &self.known) else {
+            let Some(top) = self.queue.pop(self.floor, &self.vocab) else {
                 if self.floor <= self.least() {
                     return Ok(None);
                 }
@@ -147,7 +147,7 @@ impl<'a, I: Id> Learner<'a, I> {
             };
             let [left, right] = top.pair.ids();
             let (left, right) =
-                (&self.known.tokens[left as usize], &self.known.tokens[right as usize]);
+                (&self.vocab.tokens[left as usize], &self.vocab.tokens[right as usize]);
             if left.len() + right.len() > self.options.max_token_length.min(MAX_TOKEN_LENGTH) {
                 continue;
             }
@@ -163,16 +163,16 @@ impl<'a, I: Id> Learner<'a, I> {
 
     fn merge(&mut self, pair: Pair, job: &Job) -> Result<()> {
         let [a, b] = pair.ids();
-        let c = self.known.tokens.len() as u32;
-        let token = [&self.known.tokens[a as usize][..], &self.known.tokens[b as usize]].concat();
+        let c = self.vocab.tokens.len() as u32;
+        let token = [&self.vocab.tokens[a as usize][..], &self.vocab.tokens[b as usize]].concat();
         self.slots.add_token(token.len());
-        self.known.tokens.push(token);
-        self.known.ranks.push(c);
+        self.vocab.tokens.push(token);
+        self.vocab.ranks.push(c);
         self.merges.push((a, b));
         for findings in &mut self.findings {
-            findings.resize(self.known.tokens.len());
+            findings.resize(self.vocab.tokens.len());
         }
-        let entry = self.known.pairs.entry(pair);
+        let entry = self.vocab.pairs.entry(pair);
         entry.count = 0;
         let list = entry.start as usize..entry.start as usize + entry.n as usize;
         let positions = &self.positions.list[list.clone()];
@@ -196,8 +196,8 @@ impl<'a, I: Id> Learner<'a, I> {
         for i in 0..left.n_touched() {
             if i.is_multiple_of(AT_ONCE) {
                 for next in i..left.n_touched().min(i + AT_ONCE) {
-                    self.known.pairs.prefetch(Pair::new(left.touched(next), a));
-                    self.known.pairs.prefetch(Pair::new(left.touched(next), c));
+                    self.vocab.pairs.prefetch(Pair::new(left.touched(next), a));
+                    self.vocab.pairs.prefetch(Pair::new(left.touched(next), c));
                 }
             }
             let x = left.touched(i);
@@ -210,8 +210,8 @@ impl<'a, I: Id> Learner<'a, I> {
         for i in 0..right.n_touched() {
             if i.is_multiple_of(AT_ONCE) {
                 for next in i..right.n_touched().min(i + AT_ONCE) {
-                    self.known.pairs.prefetch(Pair::new(b, right.touched(next)));
-                    self.known.pairs.prefetch(Pair::new(c, right.touched(next)));
+                    self.vocab.pairs.prefetch(Pair::new(b, right.touched(next)));
+                    self.vocab.pairs.prefetch(Pair::new(c, right.touched(next)));
                 }
             }
             let y = right.touched(i);
@@ -241,20 +241,20 @@ impl<'a, I: Id> Learner<'a, I> {
     }
 
     /// Tracks a pair that came into being, if it is worth it; returns where its positions go.
-    fn add_pair(&mut self, pair: Pair, sum: Sum) -> usize {
+    fn add_pair(&mut self, pair: Pair, sum: NeighbourSum) -> usize {
         if sum.weight < self.floor {
             return UNTRACKED;
         }
         let start = self.positions.add(sum.n);
-        *self.known.pairs.entry(pair) =
-            Entry { pair, count: sum.weight, start: start as u64, n: sum.n as u32 };
-        self.queue.push(Candidate { count: sum.weight, pair }, &self.known);
+        *self.vocab.pairs.entry(pair) =
+            PairEntry { pair, count: sum.weight, start: start as u64, n: sum.n as u32 };
+        self.queue.push(Candidate { count: sum.weight, pair }, &self.vocab);
         start
     }
 
     /// Lowers the count of a pair, if it is tracked.
     fn take(&mut self, pair: Pair, weight: u64) {
-        if let Some(entry) = self.known.pairs.find(pair) {
+        if let Some(entry) = self.vocab.pairs.find(pair) {
             entry.count -= weight;
         }
     }
@@ -279,8 +279,8 @@ fn first_floor(pieces: &PieceList, n_merges: usize) -> u64 {
     n_bytes / (n_merges.max(1) as u64).saturating_mul(FLOOR_SHARE)
 }
 
-/// What is known of tokens and pairs, which decides on the pair that is next.
-struct Known {
+/// What is vocab of tokens and pairs, which decides on the pair that is next.
+struct LearnerVocab {
     tie_break: TieBreak,
     /// Token bytes by number.
     tokens: Vec<Vec<u8>>,
@@ -289,7 +289,7 @@ struct Known {
     pairs: PairTable,
 }
 
-impl Judge for Known {
+impl PairOrder for LearnerVocab {
     fn count(&self, pair: Pair) -> u64 {
         self.pairs.count(pair)
     }

@@ -18,13 +18,13 @@
 
 mod base;
 mod heap;
-mod id;
 mod index;
 mod learner;
 mod neighbours;
 mod options;
 mod pairs;
 mod queue;
+mod slot_number;
 mod slots;
 
 pub use base::{Base, Bytes};

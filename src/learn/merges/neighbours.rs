@@ -5,7 +5,7 @@
 /// there cannot be foreseen and not to ask is cheaper; it is skipped in the results.
 #[derive(Debug)]
 pub struct Neighbours {
-    sums: Vec<Sum>,
+    sums: Vec<NeighbourSum>,
     /// The neighbours there are.
     touched: Vec<u32>,
     /// (place, position of the new token), `n_found` of them.
@@ -13,16 +13,16 @@ pub struct Neighbours {
     n_found: usize,
 }
 
-/// What is known of one neighbour during a merge.
+/// What is vocab of one neighbour during a merge.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Sum {
+pub struct NeighbourSum {
     pub weight: u64,
     /// How often it was found; then, where its next position goes.
     pub n: usize,
 }
 
 /// Never touched for the first time, so never among the touched.
-const WALL_SUM: Sum = Sum { weight: 0, n: 1 };
+const WALL_SUM: NeighbourSum = NeighbourSum { weight: 0, n: 1 };
 
 impl Default for Neighbours {
     fn default() -> Self {
@@ -33,7 +33,7 @@ impl Default for Neighbours {
 impl Neighbours {
     /// Makes room for tokens up to `n`.
     pub fn resize(&mut self, n: usize) {
-        self.sums.resize(n + 1, Sum::default());
+        self.sums.resize(n + 1, NeighbourSum::default());
     }
 
     /// Makes room for `n` more to be found.
@@ -74,16 +74,16 @@ impl Neighbours {
         self.touched[i] - 1
     }
 
-    /// What is known of a neighbour.
+    /// What is vocab of a neighbour.
     #[inline(always)]
-    pub fn sum(&mut self, id: u32) -> &mut Sum {
+    pub fn sum(&mut self, id: u32) -> &mut NeighbourSum {
         &mut self.sums[id as usize + 1]
     }
 
-    /// Calls `visit` with what was found, in order: the neighbour, what is known of it, and the
+    /// Calls `visit` with what was found, in order: the neighbour, what is vocab of it, and the
     /// position of the new token.
     #[inline(always)]
-    pub fn for_each_found(&mut self, mut visit: impl FnMut(u32, &mut Sum, u32)) {
+    pub fn for_each_found(&mut self, mut visit: impl FnMut(u32, &mut NeighbourSum, u32)) {
         for &(place, position) in &self.found[..self.n_found] {
             visit(place - 1, &mut self.sums[place as usize], position);
         }
@@ -110,7 +110,7 @@ impl Neighbours {
     /// Empties it.
     pub fn clear(&mut self) {
         for &place in &self.touched {
-            self.sums[place as usize] = Sum::default();
+            self.sums[place as usize] = NeighbourSum::default();
         }
         self.sums[0] = WALL_SUM;
         self.touched.clear();

@@ -1,6 +1,6 @@
 //! Pair → count and positions: one flat hash table with open addressing.
 
-use crate::base::pages::{Pages, Plain, prefetch};
+use crate::base::pages::{Pages, Zeroable, prefetch};
 
 /// Two token numbers in one, all bits turned over: a table of zeros is a table without pairs, for
 /// no token has the largest number.
@@ -34,7 +34,7 @@ const FREE: Pair = Pair(0);
 /// What is known of a pair.
 #[repr(align(32))]
 #[derive(Debug, Clone, Copy)]
-pub struct Entry {
+pub struct PairEntry {
     /// The pair.
     pub pair: Pair,
     /// How often it occurs now.
@@ -46,12 +46,12 @@ pub struct Entry {
 }
 
 // SAFETY: numbers.
-unsafe impl Plain for Entry {}
+unsafe impl Zeroable for PairEntry {}
 
 /// All pairs.
 #[derive(Debug)]
 pub struct PairTable {
-    entries: Pages<Entry>,
+    entries: Pages<PairEntry>,
     len: usize,
 }
 
@@ -84,7 +84,7 @@ impl PairTable {
 
     /// The entry of a pair, made if there is none.
     #[inline]
-    pub fn entry(&mut self, pair: Pair) -> &mut Entry {
+    pub fn entry(&mut self, pair: Pair) -> &mut PairEntry {
         let mut at = self.slot(pair);
         if self.entries[at].pair == FREE {
             if self.len * 2 >= self.entries.len() {
@@ -99,7 +99,7 @@ impl PairTable {
 
     /// The entry of a pair, if there is one.
     #[inline]
-    pub fn find(&mut self, pair: Pair) -> Option<&mut Entry> {
+    pub fn find(&mut self, pair: Pair) -> Option<&mut PairEntry> {
         let at = self.slot(pair);
         (self.entries[at].pair == pair).then(|| &mut self.entries[at])
     }
@@ -110,7 +110,7 @@ impl PairTable {
     }
 
     /// All entries, in no particular order.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = &PairEntry> {
         self.entries.iter().filter(|entry| entry.pair != FREE)
     }
 

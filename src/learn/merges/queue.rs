@@ -24,7 +24,7 @@ pub struct Candidate {
 }
 
 /// Tells pairs apart: their present counts, and their order where these are equal.
-pub trait Judge {
+pub trait PairOrder {
     /// How often a pair occurs now.
     fn count(&self, pair: Pair) -> u64;
     /// Says that a pair will be asked about.
@@ -35,7 +35,7 @@ pub trait Judge {
 
 /// Pairs, the next one on top.
 #[derive(Debug)]
-pub struct Queue {
+pub struct PairQueue {
     /// Counts too large for buckets.
     large: Heap<Candidate>,
     /// By count, the first pair of a bucket.
@@ -52,9 +52,9 @@ pub struct Queue {
     held: Vec<Pair>,
 }
 
-impl Default for Queue {
+impl Default for PairQueue {
     fn default() -> Self {
-        Queue {
+        PairQueue {
             large: Heap::default(),
             first: vec![END; BUCKETS],
             links: Vec::new(),
@@ -66,18 +66,18 @@ impl Default for Queue {
     }
 }
 
-impl Queue {
+impl PairQueue {
     /// Puts a pair in. Its count must not be above that of the last pair taken out.
-    pub fn push(&mut self, candidate: Candidate, judge: &impl Judge) {
+    pub fn push(&mut self, candidate: Candidate, order: &impl PairOrder) {
         let Candidate { count, pair } = candidate;
         if count >= BUCKETS as u64 {
-            self.large.push(candidate, |a, b| is_better(a, b, judge));
+            self.large.push(candidate, |a, b| is_better(a, b, order));
             return;
         }
         let count = count as usize;
         debug_assert!(count <= self.level);
         if count == self.level {
-            self.open.push(pair, |&a, &b| judge.is_before(a, b));
+            self.open.push(pair, |&a, &b| order.is_before(a, b));
             return;
         }
         let link = (pair, self.first[count]);
@@ -95,37 +95,37 @@ impl Queue {
 
     /// Takes out the next pair with its present count, which is at least `floor` (and that at
     /// least 1). Pairs below it are forgotten.
-    pub fn pop(&mut self, floor: u64, judge: &impl Judge) -> Option<Candidate> {
-        while let Some(top) = self.large.pop(|a, b| is_better(a, b, judge)) {
-            let count = judge.count(top.pair);
+    pub fn pop(&mut self, floor: u64, order: &impl PairOrder) -> Option<Candidate> {
+        while let Some(top) = self.large.pop(|a, b| is_better(a, b, order)) {
+            let count = order.count(top.pair);
             if count == top.count {
                 return Some(top);
             }
-            self.put_back(top.pair, count, floor, judge);
+            self.put_back(top.pair, count, floor, order);
         }
         loop {
-            while let Some(pair) = self.open.pop(|&a, &b| judge.is_before(a, b)) {
-                let count = judge.count(pair);
+            while let Some(pair) = self.open.pop(|&a, &b| order.is_before(a, b)) {
+                let count = order.count(pair);
                 if count == self.level as u64 {
                     return Some(Candidate { count, pair });
                 }
-                self.put_back(pair, count, floor, judge);
+                self.put_back(pair, count, floor, order);
             }
             if self.level as u64 <= floor {
                 return None;
             }
             self.level -= 1;
-            self.open_bucket(floor, judge);
+            self.open_bucket(floor, order);
         }
     }
 
-    fn put_back(&mut self, pair: Pair, count: u64, floor: u64, judge: &impl Judge) {
+    fn put_back(&mut self, pair: Pair, count: u64, floor: u64, order: &impl PairOrder) {
         if count >= floor {
-            self.push(Candidate { count, pair }, judge);
+            self.push(Candidate { count, pair }, order);
         }
     }
 
-    fn open_bucket(&mut self, floor: u64, judge: &impl Judge) {
+    fn open_bucket(&mut self, floor: u64, order: &impl PairOrder) {
         let mut at = std::mem::replace(&mut self.first[self.level], END);
         let mut held = std::mem::take(&mut self.held);
         while at != END {
@@ -136,15 +136,15 @@ impl Queue {
         }
         for (i, &pair) in held.iter().enumerate() {
             if let Some(&later) = held.get(i + AHEAD) {
-                judge.prepare(later);
+                order.prepare(later);
             }
-            self.put_back(pair, judge.count(pair), floor, judge);
+            self.put_back(pair, order.count(pair), floor, order);
         }
         held.clear();
         self.held = held;
     }
 }
 
-fn is_better(a: &Candidate, b: &Candidate, judge: &impl Judge) -> bool {
-    if a.count == b.count { judge.is_before(a.pair, b.pair) } else { a.count > b.count }
+fn is_better(a: &Candidate, b: &Candidate, order: &impl PairOrder) -> bool {
+    if a.count == b.count { order.is_before(a.pair, b.pair) } else { a.count > b.count }
 }

@@ -7,12 +7,12 @@
 use std::ops::Range;
 
 use super::base::Base;
-use super::id::Id;
 use super::neighbours::Neighbours;
 use super::pairs::Pair;
+use super::slot_number::SlotNumber;
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
-use crate::base::pages::{Pages, Plain, prefetch};
+use crate::base::pages::{Pages, Zeroable, prefetch};
 use crate::base::threads::{Team, for_each_on};
 use crate::learn::counts::PieceList;
 
@@ -25,7 +25,7 @@ const LOOK: usize = 4096;
 /// Lists shorter than this are not worth a second thread.
 const SHARE: usize = 1024;
 
-/// One byte of a piece, or a wall. Id and weight are needed together, so they lie together.
+/// One byte of a piece, or a wall. SlotNumber and weight are needed together, so they lie together.
 #[derive(Debug, Clone, Copy)]
 pub struct Slot<I> {
     pub id: I,
@@ -34,7 +34,7 @@ pub struct Slot<I> {
 }
 
 // SAFETY: two numbers.
-unsafe impl<I: Id> Plain for Slot<I> {}
+unsafe impl<I: SlotNumber> Zeroable for Slot<I> {}
 
 /// All pieces as tokens.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Findings {
     }
 }
 
-impl<I: Id> Slots<I> {
+impl<I: SlotNumber> Slots<I> {
     /// Lays out pieces of two tokens or more.
     pub fn new(
         pieces: &PieceList,
@@ -142,7 +142,7 @@ impl<I: Id> Slots<I> {
         job: &Job,
     ) -> Result<()> {
         let [a, b] = replacement.pair.ids();
-        let work = Work {
+        let work = MergeWork {
             a: I::new(a),
             b: I::new(b),
             c: I::new(replacement.c),
@@ -156,13 +156,13 @@ impl<I: Id> Slots<I> {
 }
 
 #[inline(always)]
-fn weighed<I: Id>(heavy: &[u64], weight: I) -> u64 {
+fn weighed<I: SlotNumber>(heavy: &[u64], weight: I) -> u64 {
     let weight = weight.number();
     if weight < I::HEAVY { u64::from(weight) } else { heavy[(weight - I::HEAVY) as usize] }
 }
 
 /// The counts that do not fit a slot, in order.
-fn heavy<I: Id>(pieces: &PieceList) -> Vec<u64> {
+fn heavy<I: SlotNumber>(pieces: &PieceList) -> Vec<u64> {
     let counts = pieces.iter().map(|(_, count)| count);
     let mut heavy: Vec<u64> = counts.filter(|&count| count >= u64::from(I::HEAVY)).collect();
     heavy.sort_unstable();
@@ -191,7 +191,7 @@ struct Layout<'a> {
 
 impl Layout<'_> {
     /// Fills the slots, each thread those of some of the pieces.
-    fn fill_all<I: Id>(&self, mut slots: &mut [Slot<I>], team: &Team) -> Result<()> {
+    fn fill_all<I: SlotNumber>(&self, mut slots: &mut [Slot<I>], team: &Team) -> Result<()> {
         let n = self.pieces.len();
         let n_shares = if n < SHARE { 1 } else { team.size() };
         let mut shares = Vec::with_capacity(n_shares);
@@ -205,7 +205,7 @@ impl Layout<'_> {
         for_each_on(team, &mut shares, |(range, slots), _| self.fill(range.clone(), slots))
     }
 
-    fn fill<I: Id>(&self, range: Range<usize>, mut slots: &mut [Slot<I>]) -> Result<()> {
+    fn fill<I: SlotNumber>(&self, range: Range<usize>, mut slots: &mut [Slot<I>]) -> Result<()> {
         let mut ids = Vec::new();
         for number in range {
             if number.is_multiple_of(65536) {
@@ -238,7 +238,7 @@ impl Layout<'_> {
         Ok(())
     }
 
-    fn weight_of<I: Id>(&self, count: u64) -> I {
+    fn weight_of<I: SlotNumber>(&self, count: u64) -> I {
         if count < u64::from(I::HEAVY) {
             return I::new(count as u32);
         }
@@ -248,7 +248,7 @@ impl Layout<'_> {
 }
 
 /// A wall where the first of `n_shares` equal shares of the positions can end.
-fn wall_near<I: Id>(
+fn wall_near<I: SlotNumber>(
     slots: &[Slot<I>],
     offset: usize,
     positions: &[u32],
@@ -261,7 +261,7 @@ fn wall_near<I: Id>(
 }
 
 /// One merge, as all threads see it.
-struct Work<'a, I> {
+struct MergeWork<'a, I> {
     a: I,
     b: I,
     c: I,
@@ -271,7 +271,7 @@ struct Work<'a, I> {
     job: &'a Job,
 }
 
-impl<I: Id> Work<'_, I> {
+impl<I: SlotNumber> MergeWork<'_, I> {
     /// Splits a long list between threads, at walls.
     fn share(
         &self,
@@ -316,7 +316,7 @@ impl<I: Id> Work<'_, I> {
         findings: &mut Findings,
     ) {
         let Findings { left, right, twins } = findings;
-        let &Work { a, b, c, a_length, b_length, .. } = self;
+        let &MergeWork { a, b, c, a_length, b_length, .. } = self;
         left.make_room(positions.len());
         right.make_room(positions.len());
         let mut standing = [0; BLOCK];

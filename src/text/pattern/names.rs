@@ -30,7 +30,7 @@ const ALIASES: &[(&str, &[&str])] = &[
 ];
 
 /// A pattern as a list of alternatives, or groups of them, each with its equal spellings.
-type Parts = &'static [&'static [&'static str]];
+type Alternatives = &'static [&'static [&'static str]];
 
 // The contractions are exclusive, so their order does not matter; only these orders are common.
 const CONTRACTIONS: &[&str] = &[
@@ -84,7 +84,7 @@ const CL100K_TAIL: &[&str] = &[
     r"\s++\z|\s*[\r\n]+|\s+(?!\S)|\s+",
 ];
 
-const GPT2: Parts = &[
+const GPT2: Alternatives = &[
     CONTRACTIONS,
     &[r" ?\p{L}++", r" ?\p{L}+", r" ?[\p{L}]+", r" ?[\p{L}]++"],
     &[r" ?\p{N}++", r" ?\p{N}+", r" ?[\p{N}]+", r" ?[\p{N}]++"],
@@ -98,10 +98,10 @@ const GPT2: Parts = &[
         r"\s+(?!\S)|\s",
     ],
 ];
-const CL100K: Parts = &[ANY_CASE, WORD, THREE_DIGITS, SYMBOLS, CL100K_TAIL];
-const LLAMA3: Parts = &[ANY_CASE, WORD, THREE_DIGITS, SYMBOLS, LLAMA3_TAIL];
-const QWEN2: Parts = &[ANY_CASE, WORD, &[r"\p{N}"], SYMBOLS, LLAMA3_TAIL];
-const O200K: Parts = &[
+const CL100K: Alternatives = &[ANY_CASE, WORD, THREE_DIGITS, SYMBOLS, CL100K_TAIL];
+const LLAMA3: Alternatives = &[ANY_CASE, WORD, THREE_DIGITS, SYMBOLS, LLAMA3_TAIL];
+const QWEN2: Alternatives = &[ANY_CASE, WORD, &[r"\p{N}"], SYMBOLS, LLAMA3_TAIL];
+const O200K: Alternatives = &[
     &[
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     ],
@@ -118,7 +118,7 @@ const O200K: Parts = &[
     LLAMA3_TAIL,
 ];
 
-const SPELLINGS: &[(&str, Parts)] =
+const SPELLINGS: &[(&str, Alternatives)] =
     &[("gpt2", GPT2), ("cl100k", CL100K), ("o200k", O200K), ("llama3", LLAMA3), ("qwen2", QWEN2)];
 
 /// The name for a name, an alias, or a regular expression that is known to cut every text alike.
@@ -180,7 +180,7 @@ fn edits(one: &str, other: &str) -> usize {
 }
 
 /// Whether `text` is one spelling of each part, with bars between.
-fn spells(text: &str, parts: Parts) -> bool {
+fn spells(text: &str, parts: Alternatives) -> bool {
     let Some((first, rest)) = parts.split_first() else { return false };
     first.iter().any(|spelling| match text.strip_prefix(spelling) {
         Some(after) if rest.is_empty() => after.is_empty(),

@@ -94,8 +94,8 @@ fn files_under_a_limit_stay_within_it() {
     let mut free = Counts::new(cutter(), 2);
     let mut tight = limited(cutter(), 2, available, directory.path());
     let paths = [corpus];
-    free.add_corpus(&Inputs::of_files(&paths), CHUNK_SIZE, &job()).unwrap();
-    tight.add_corpus(&Inputs::of_files(&paths), CHUNK_SIZE, &job()).unwrap();
+    free.add_corpus(&Inputs::of_files(&paths), BLOCK_SIZE, &job()).unwrap();
+    tight.add_corpus(&Inputs::of_files(&paths), BLOCK_SIZE, &job()).unwrap();
     assert!(tight.runs.len() > 2, "{}", tight.runs.len());
     let held: usize = tight.tables.iter().map(Table::heap_bytes).sum();
     assert!(held as u64 <= available, "{held}");
@@ -122,7 +122,7 @@ fn a_stretch_without_cuts_is_refused_under_a_limit() {
     let regex = Cutter::new::<_, &str>(&[r"\S+|\s"], &[]).unwrap();
     let mut counts = limited(regex, 2, 10 << 20, directory.path());
     let error = counts
-        .add_corpus(&Inputs::of_files(&[corpus]), CHUNK_SIZE, &job())
+        .add_corpus(&Inputs::of_files(&[corpus]), BLOCK_SIZE, &job())
         .unwrap_err()
         .to_string();
     assert!(error.contains("corpus.txt: 12 MB in a row"), "{error}");

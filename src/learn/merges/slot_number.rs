@@ -1,10 +1,10 @@
 //! The numbers that slots are made of: 16 bits where that is enough, for slots are most of the
 //! memory that merging needs and most of what it waits for.
 
-use crate::base::pages::Plain;
+use crate::base::pages::Zeroable;
 
 /// A token number in a slot, or a count.
-pub trait Id: Plain + Eq + Send + Sync + std::fmt::Debug + 'static {
+pub trait SlotNumber: Zeroable + Eq + Send + Sync + std::fmt::Debug + 'static {
     /// Stands between two pieces.
     const WALL: Self;
     /// Stands where a token used to begin or end, inside a longer one.
@@ -20,7 +20,7 @@ pub trait Id: Plain + Eq + Send + Sync + std::fmt::Debug + 'static {
     fn place(self) -> usize;
 }
 
-impl Id for u16 {
+impl SlotNumber for u16 {
     const WALL: u16 = u16::MAX;
     const INSIDE: u16 = u16::MAX - 1;
     const HEAVY: u32 = 1 << 15;
@@ -41,7 +41,7 @@ impl Id for u16 {
     }
 }
 
-impl Id for u32 {
+impl SlotNumber for u32 {
     const WALL: u32 = u32::MAX;
     const INSIDE: u32 = u32::MAX - 1;
     const HEAVY: u32 = 1 << 31;
