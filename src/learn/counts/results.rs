@@ -11,9 +11,9 @@ use super::file::{self, FileSource, Header};
 use super::sorted::{self, MAKE_AGAIN, SortedCounts};
 use super::spill::{self, DiskRun};
 use super::{Counts, PieceList, Stats};
-use crate::base::allocator;
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
+use crate::base::memory;
 use crate::base::table::Table;
 use crate::base::threads;
 use crate::text::cutter::Cutter;
@@ -352,7 +352,7 @@ impl Counts {
 
     fn give_back(&self) {
         if self.limit.is_some() {
-            allocator::give_back();
+            memory::release_freed();
         }
     }
 }

@@ -15,10 +15,10 @@ use super::file::FileSource;
 use super::record::{BUFFER, Metered, RecordDecoder, RecordEncoder};
 use super::sorted::{self, Merged, SortedCounts};
 use super::stats::Stats;
-use crate::base::allocator;
 use crate::base::error::{Error, Result};
 use crate::base::files;
 use crate::base::job::{Job, Phase};
+use crate::base::memory;
 use crate::base::table::Table;
 
 /// How many runs are merged at a time; each is an open file with a buffer.
@@ -209,7 +209,7 @@ pub fn spill(table: &mut Table<u64>, dir: &Arc<SpillDir>, job: &Job) -> Result<D
     let sorted = std::mem::take(table).into_sorted(|| job.check())?;
     let (run, _) = DiskRun::write(&mut Merged::new(sorted.runs())?, dir, job)?;
     *table = sorted.into_empty();
-    allocator::give_back();
+    memory::release_freed();
     Ok(run)
 }
 

@@ -1,9 +1,8 @@
 //! The loop: take the best pair, merge it, bring the counts up to date.
 
-use super::base::Base;
 use super::index::Positions;
 use super::neighbours::{NeighbourSum, Neighbours};
-use super::options::{MAX_TOKEN_LENGTH, Options, TieBreak};
+use super::options::{Base, MAX_TOKEN_LENGTH, Options, TieBreak};
 use super::pairs::{Pair, PairEntry, PairTable};
 use super::queue::{Candidate, PairOrder, PairQueue};
 use super::slot_number::SlotNumber;

@@ -16,8 +16,6 @@
 //! The best pair comes from a [`queue`] with stale counts: counts only fall, so the top entry is
 //! either right or is put back with its present count.
 
-mod base;
-mod heap;
 mod index;
 mod learner;
 mod neighbours;
@@ -27,9 +25,8 @@ mod queue;
 mod slot_number;
 mod slots;
 
-pub use base::{Base, Bytes};
 pub use learner::learn;
-pub use options::{MAX_TOKEN_LENGTH, Options, TieBreak};
+pub use options::{Base, Bytes, MAX_TOKEN_LENGTH, Options, TieBreak};
 
 #[cfg(test)]
 mod tests;

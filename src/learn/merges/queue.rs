@@ -6,7 +6,6 @@
 //! when its old one is reached; only pairs that have the same count at the same time are ever
 //! compared. The few very large counts have a heap instead of buckets.
 
-use super::heap::Heap;
 use super::pairs::Pair;
 
 /// Counts below this have buckets.
@@ -147,4 +146,53 @@ impl PairQueue {
 
 fn is_better(a: &Candidate, b: &Candidate, order: &impl PairOrder) -> bool {
     if a.count == b.count { order.is_before(a.pair, b.pair) } else { a.count > b.count }
+}
+
+/// A binary heap with the best element on top. The order is an argument of each call, because it
+/// depends on counts that the heap does not hold.
+#[derive(Debug)]
+struct Heap<T>(Vec<T>);
+
+impl<T> Default for Heap<T> {
+    fn default() -> Self {
+        Heap(Vec::new())
+    }
+}
+
+impl<T: Copy> Heap<T> {
+    fn push(&mut self, new: T, better: impl Fn(&T, &T) -> bool) {
+        let mut at = self.0.len();
+        self.0.push(new);
+        while at > 0 {
+            let parent = (at - 1) / 2;
+            if !better(&new, &self.0[parent]) {
+                break;
+            }
+            self.0[at] = self.0[parent];
+            at = parent;
+        }
+        self.0[at] = new;
+    }
+
+    fn pop(&mut self, better: impl Fn(&T, &T) -> bool) -> Option<T> {
+        let last = self.0.pop()?;
+        let Some(&top) = self.0.first() else { return Some(last) };
+        let mut at = 0;
+        loop {
+            let mut child = 2 * at + 1;
+            if child >= self.0.len() {
+                break;
+            }
+            if child + 1 < self.0.len() && better(&self.0[child + 1], &self.0[child]) {
+                child += 1;
+            }
+            if !better(&self.0[child], &last) {
+                break;
+            }
+            self.0[at] = self.0[child];
+            at = child;
+        }
+        self.0[at] = last;
+        Some(top)
+    }
 }

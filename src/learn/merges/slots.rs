@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use super::base::Base;
 use super::neighbours::Neighbours;
+use super::options::Base;
 use super::pairs::Pair;
 use super::slot_number::SlotNumber;
 use crate::base::error::{Error, Result};

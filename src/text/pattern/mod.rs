@@ -8,13 +8,13 @@
 //!
 //! An invalid byte is a character of no class, here as everywhere.
 
-mod blocks;
 mod classes;
 mod cuts;
 mod inside;
 mod names;
 mod regex;
 mod scanners;
+mod simd;
 #[cfg(test)]
 mod tests;
 

@@ -44,7 +44,7 @@ impl Scanner {
     /// text; returns the last.
     pub fn scan(self, text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
         match self {
-            Scanner::Gpt2 => super::blocks::scan_gpt2(text, from, limit, ends),
+            Scanner::Gpt2 => super::simd::scan_gpt2(text, from, limit, ends),
             Scanner::Cl100k => scan_with(text, from, limit, ends, cl100k::<3, true>),
             Scanner::Llama3 => scan_with(text, from, limit, ends, cl100k::<3, false>),
             Scanner::Qwen2 => scan_with(text, from, limit, ends, cl100k::<1, false>),
@@ -53,7 +53,7 @@ impl Scanner {
     }
 }
 
-/// `gpt2` one piece at a time: what the scanner of blocks is tested against.
+/// `gpt2` one piece at a time: what the SIMD scanner is tested against.
 #[cfg(test)]
 pub fn scan_gpt2_by_piece(text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
     scan_with(text, from, limit, ends, gpt2)

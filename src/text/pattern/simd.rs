@@ -18,8 +18,8 @@
 use super::classes::{LETTER, NUMBER, SPACE, char_at, wide_char_at};
 use crate::base::cpu::Level;
 
-/// Bytes in a block.
-const BLOCK: usize = 64;
+/// Bytes in a group.
+const GROUP: usize = 64;
 
 /// By class, which of 64 bytes have it. Bytes beyond ASCII are in `high` only.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ struct Masks {
 }
 
 /// First bytes of letters beyond ASCII, of the scripts that most such text is in, that end within
-/// the block: a few compares find what would be looked up one by one.
+/// the group: a few compares find what would be looked up one by one.
 #[derive(Debug, Clone, Copy)]
 struct Letters {
     two: u64,
@@ -43,7 +43,7 @@ struct Letters {
 }
 
 impl Letters {
-    /// `within(low, width)`: which bytes of the block are `low` to `low + width`.
+    /// `within(low, width)`: which bytes of the group are `low` to `low + width`.
     #[inline(always)]
     fn new(within: impl Fn(u8, u8) -> u64) -> Self {
         let is = |byte| within(byte, 0);
@@ -84,7 +84,7 @@ pub fn scan_at_level(
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that the processor has the features that the function enables.
         Level::Avx512(_) => unsafe { scan_avx512(text, from, limit, ends) },
-        _ => scan_blocks(text, from, limit, ends, portable, portable_letters),
+        _ => scan_groups(text, from, limit, ends, portable, portable_letters),
     }
 }
 
@@ -92,21 +92,21 @@ pub fn scan_at_level(
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
 fn scan_avx2(text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
     // SAFETY: the closure is called within this function, which has the features that the masks need.
-    let masks = |block: &_| unsafe { x86::avx2(block) };
+    let masks = |group: &_| unsafe { x86::avx2(group) };
     // SAFETY: the closure is called within this function, which has the features that the masks need.
-    scan_blocks(text, from, limit, ends, masks, |block| unsafe { x86::avx2_letters(block) })
+    scan_groups(text, from, limit, ends, masks, |group| unsafe { x86::avx2_letters(group) })
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx2,bmi1,bmi2,popcnt,lzcnt")]
 fn scan_avx512(text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
     // SAFETY: the closure is called within this function, which has the features that the masks need.
-    let masks = |block: &_| unsafe { x86::avx512(block) };
+    let masks = |group: &_| unsafe { x86::avx512(group) };
     // SAFETY: the closure is called within this function, which has the features that the masks need.
-    scan_blocks(text, from, limit, ends, masks, |block| unsafe { x86::avx512_letters(block) })
+    scan_groups(text, from, limit, ends, masks, |group| unsafe { x86::avx512_letters(group) })
 }
 
-/// What a block needs to know of the one before: the class of its last character (one bit, in
+/// What a group needs to know of the one before: the class of its last character (one bit, in
 /// place 0), and starts that a contraction at its end adds or removes.
 #[derive(Default)]
 struct Carry {
@@ -121,31 +121,31 @@ struct Carry {
 }
 
 #[inline(always)]
-fn scan_blocks(
+fn scan_groups(
     text: &[u8],
     from: usize,
     limit: usize,
     ends: &mut Vec<usize>,
-    masks: impl Fn(&[u8; BLOCK]) -> Masks,
-    letters: impl Fn(&[u8; BLOCK]) -> Letters,
+    masks: impl Fn(&[u8; GROUP]) -> Masks,
+    letters: impl Fn(&[u8; GROUP]) -> Letters,
 ) -> usize {
     let enough = ends.len().saturating_add(limit.max(1));
     let mut carry = Carry::default();
     let mut base = from;
     while base < text.len() {
-        let (block, mut length) = match text[base..].first_chunk::<BLOCK>() {
-            Some(block) => (*block, BLOCK),
+        let (group, mut length) = match text[base..].first_chunk::<GROUP>() {
+            Some(group) => (*group, GROUP),
             None => {
-                let mut block = [0; BLOCK];
+                let mut group = [0; GROUP];
                 let rest = &text[base..];
-                block[..rest.len()].copy_from_slice(rest);
-                (block, rest.len())
+                group[..rest.len()].copy_from_slice(rest);
+                (group, rest.len())
             }
         };
-        let mut masks = masks(&block);
+        let mut masks = masks(&group);
         let mut wide = Wide::default();
         if masks.high != 0 {
-            wide.take_letters(&letters(&block), &mut masks);
+            wide.take_letters(&letters(&group), &mut masks);
             length = wide.classify(text, base, length, &mut masks);
         }
         let mut starts = starts(&masks, &wide, &mut carry, length, text, base);
@@ -156,7 +156,7 @@ fn scan_blocks(
         push_places(starts, base, ends);
         base += length;
         if ends.len() >= enough {
-            // What follows the last start is looked at again: less than a block.
+            // What follows the last start is looked at again: less than a group.
             return ends.last().copied().unwrap_or(base);
         }
     }
@@ -166,7 +166,7 @@ fn scan_blocks(
     text.len()
 }
 
-/// Where pieces start in a block of `length` bytes.
+/// Where pieces start in a group of `length` bytes.
 #[inline(always)]
 fn starts(
     masks: &Masks,
@@ -176,7 +176,7 @@ fn starts(
     text: &[u8],
     base: usize,
 ) -> u64 {
-    let valid = u64::MAX >> (BLOCK - length);
+    let valid = u64::MAX >> (GROUP - length);
     let Masks { letter, number, space, white, .. } = *masks;
     let blank = (space | white) & valid;
     let symbol = !(letter | number | blank) & valid;
@@ -242,8 +242,8 @@ fn contraction(text: &[u8], at: usize) -> usize {
 #[inline(always)]
 fn push_places(mut starts: u64, base: usize, ends: &mut Vec<usize>) {
     let n = starts.count_ones() as usize;
-    let mut places = [0; BLOCK];
-    // In fours: most blocks have some twelve, and a loop that ends after a number of rounds that
+    let mut places = [0; GROUP];
+    // In fours: most groups have some twelve, and a loop that ends after a number of rounds that
     // hardly varies is predicted well. Past the last bit the places are not used.
     let mut i = 0;
     while i < n {
@@ -256,7 +256,7 @@ fn push_places(mut starts: u64, base: usize, ends: &mut Vec<usize>) {
     ends.extend_from_slice(&places[..n]);
 }
 
-/// Characters of more than one byte in a block.
+/// Characters of more than one byte in a group.
 #[derive(Default)]
 struct Wide {
     /// Their bytes but the first.
@@ -276,17 +276,17 @@ impl Wide {
     }
 
     /// Looks up the characters beyond ASCII and adds them to the masks. Returns the length of the
-    /// block, which is cut where a character does not fit.
+    /// group, which is cut where a character does not fit.
     #[inline(never)]
     fn classify(&mut self, text: &[u8], base: usize, length: usize, masks: &mut Masks) -> usize {
-        let mut high = masks.high & u64::MAX >> (BLOCK - length);
+        let mut high = masks.high & u64::MAX >> (GROUP - length);
         while high != 0 {
             let place = high.trailing_zeros() as usize;
             let (class, size) = wide_char_at(text, base + place);
             if place + size > length {
                 return place;
             }
-            let bits = (u64::MAX >> (BLOCK - size)) << place;
+            let bits = (u64::MAX >> (GROUP - size)) << place;
             let first = 1 << place;
             high &= !bits;
             self.inner |= bits & !first;
@@ -325,9 +325,9 @@ fn run_behind(first: u64, ones: u64) -> u64 {
 }
 
 #[inline(always)]
-fn portable_mask(block: &[u8; BLOCK], accept: impl Fn(u8) -> bool) -> u64 {
+fn portable_mask(group: &[u8; GROUP], accept: impl Fn(u8) -> bool) -> u64 {
     let mut mask = 0;
-    for (eight, bytes) in block.chunks_exact(8).enumerate() {
+    for (eight, bytes) in group.chunks_exact(8).enumerate() {
         let mut bits = 0u64;
         for (i, &byte) in bytes.iter().enumerate() {
             bits |= u64::from(accept(byte)) << i;
@@ -337,8 +337,8 @@ fn portable_mask(block: &[u8; BLOCK], accept: impl Fn(u8) -> bool) -> u64 {
     mask
 }
 
-fn portable(block: &[u8; BLOCK]) -> Masks {
-    let mask = |accept: fn(u8) -> bool| portable_mask(block, accept);
+fn portable(group: &[u8; GROUP]) -> Masks {
+    let mask = |accept: fn(u8) -> bool| portable_mask(group, accept);
     Masks {
         letter: mask(|byte| (byte | 0x20).wrapping_sub(b'a') < 26),
         number: mask(|byte| byte.wrapping_sub(b'0') < 10),
@@ -349,25 +349,25 @@ fn portable(block: &[u8; BLOCK]) -> Masks {
     }
 }
 
-fn portable_letters(block: &[u8; BLOCK]) -> Letters {
-    Letters::new(|low, width| portable_mask(block, |byte| byte.wrapping_sub(low) <= width))
+fn portable_letters(group: &[u8; GROUP]) -> Letters {
+    Letters::new(|low, width| portable_mask(group, |byte| byte.wrapping_sub(low) <= width))
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{BLOCK, Letters, Masks};
+    use super::{GROUP, Letters, Masks};
 
-    /// Both halves of a block, and a test of all their bytes.
+    /// Both halves of a group, and a test of all their bytes.
     ///
     /// SAFETY: needs AVX2.
     #[inline(always)]
-    unsafe fn avx2_mask(block: &[u8; BLOCK], test: impl Fn(__m256i) -> __m256i) -> u64 {
-        // SAFETY: both loads are within the block; the caller has AVX2.
+    unsafe fn avx2_mask(group: &[u8; GROUP], test: impl Fn(__m256i) -> __m256i) -> u64 {
+        // SAFETY: both loads are within the group; the caller has AVX2.
         unsafe {
             let half = |at| {
-                let half = _mm256_loadu_si256(block.as_ptr().add(at).cast());
+                let half = _mm256_loadu_si256(group.as_ptr().add(at).cast());
                 u64::from(_mm256_movemask_epi8(test(half)) as u32)
             };
             half(0) | half(32) << 32
@@ -378,11 +378,11 @@ mod x86 {
     ///
     /// SAFETY: needs AVX2.
     #[inline(always)]
-    unsafe fn avx2_within(block: &[u8; BLOCK], set: u8, low: u8, width: u8) -> u64 {
+    unsafe fn avx2_within(group: &[u8; GROUP], set: u8, low: u8, width: u8) -> u64 {
         // SAFETY: the caller has AVX2.
         unsafe {
             let splat = |byte: u8| _mm256_set1_epi8(byte as i8);
-            avx2_mask(block, |half| {
+            avx2_mask(group, |half| {
                 let shifted = _mm256_sub_epi8(_mm256_or_si256(half, splat(set)), splat(low));
                 _mm256_cmpeq_epi8(_mm256_min_epu8(shifted, splat(width)), shifted)
             })
@@ -391,35 +391,35 @@ mod x86 {
 
     /// SAFETY: needs AVX2.
     #[inline(always)]
-    pub unsafe fn avx2(block: &[u8; BLOCK]) -> Masks {
+    pub unsafe fn avx2(group: &[u8; GROUP]) -> Masks {
         // SAFETY: the caller has AVX2.
         unsafe {
             Masks {
-                letter: avx2_within(block, 0x20, b'a', 25),
-                number: avx2_within(block, 0, b'0', 9),
-                space: avx2_within(block, 0, b' ', 0),
-                white: avx2_within(block, 0, 9, 4),
-                apostrophe: avx2_within(block, 0, b'\'', 0),
-                high: avx2_mask(block, |half| half),
+                letter: avx2_within(group, 0x20, b'a', 25),
+                number: avx2_within(group, 0, b'0', 9),
+                space: avx2_within(group, 0, b' ', 0),
+                white: avx2_within(group, 0, 9, 4),
+                apostrophe: avx2_within(group, 0, b'\'', 0),
+                high: avx2_mask(group, |half| half),
             }
         }
     }
 
     /// SAFETY: needs AVX2.
     #[inline(always)]
-    pub unsafe fn avx2_letters(block: &[u8; BLOCK]) -> Letters {
+    pub unsafe fn avx2_letters(group: &[u8; GROUP]) -> Letters {
         // SAFETY: the caller has AVX2.
-        Letters::new(|low, width| unsafe { avx2_within(block, 0, low, width) })
+        Letters::new(|low, width| unsafe { avx2_within(group, 0, low, width) })
     }
 
     /// As for AVX2.
     ///
     /// SAFETY: needs AVX-512 BW.
     #[inline(always)]
-    unsafe fn avx512_within(block: &[u8; BLOCK], set: u8, low: u8, width: u8) -> u64 {
-        // SAFETY: the load is the block; the caller has AVX-512 BW.
+    unsafe fn avx512_within(group: &[u8; GROUP], set: u8, low: u8, width: u8) -> u64 {
+        // SAFETY: the load is the group; the caller has AVX-512 BW.
         unsafe {
-            let bytes = _mm512_loadu_si512(block.as_ptr().cast());
+            let bytes = _mm512_loadu_si512(group.as_ptr().cast());
             let splat = |byte: u8| _mm512_set1_epi8(byte as i8);
             let shifted = _mm512_sub_epi8(_mm512_or_si512(bytes, splat(set)), splat(low));
             _mm512_cmple_epu8_mask(shifted, splat(width))
@@ -428,24 +428,24 @@ mod x86 {
 
     /// SAFETY: needs AVX-512 BW.
     #[inline(always)]
-    pub unsafe fn avx512(block: &[u8; BLOCK]) -> Masks {
-        // SAFETY: the load is the block; the caller has AVX-512 BW.
+    pub unsafe fn avx512(group: &[u8; GROUP]) -> Masks {
+        // SAFETY: the load is the group; the caller has AVX-512 BW.
         unsafe {
             Masks {
-                letter: avx512_within(block, 0x20, b'a', 25),
-                number: avx512_within(block, 0, b'0', 9),
-                space: avx512_within(block, 0, b' ', 0),
-                white: avx512_within(block, 0, 9, 4),
-                apostrophe: avx512_within(block, 0, b'\'', 0),
-                high: _mm512_movepi8_mask(_mm512_loadu_si512(block.as_ptr().cast())),
+                letter: avx512_within(group, 0x20, b'a', 25),
+                number: avx512_within(group, 0, b'0', 9),
+                space: avx512_within(group, 0, b' ', 0),
+                white: avx512_within(group, 0, 9, 4),
+                apostrophe: avx512_within(group, 0, b'\'', 0),
+                high: _mm512_movepi8_mask(_mm512_loadu_si512(group.as_ptr().cast())),
             }
         }
     }
 
     /// SAFETY: needs AVX-512 BW.
     #[inline(always)]
-    pub unsafe fn avx512_letters(block: &[u8; BLOCK]) -> Letters {
+    pub unsafe fn avx512_letters(group: &[u8; GROUP]) -> Letters {
         // SAFETY: the caller has AVX-512 BW.
-        Letters::new(|low, width| unsafe { avx512_within(block, 0, low, width) })
+        Letters::new(|low, width| unsafe { avx512_within(group, 0, low, width) })
     }
 }
