@@ -10,13 +10,13 @@ use crate::text::specials::Segment;
 /// One worker: its table and what it reuses from chunk to chunk.
 pub struct Counter<'a> {
     table: &'a mut Table<u64>,
-    records: PieceBatch,
+    pieces: PieceBatch,
 }
 
 impl<'a> Counter<'a> {
     /// A worker that counts into `table`.
     pub fn new(table: &'a mut Table<u64>) -> Self {
-        Counter { table, records: PieceBatch::default() }
+        Counter { table, pieces: PieceBatch::default() }
     }
 
     /// Counts the pieces of a chunk.
@@ -28,19 +28,19 @@ impl<'a> Counter<'a> {
     }
 
     fn add_plain(&mut self, cutter: &Cutter, text: &[u8], job: &Job) -> Result<()> {
-        let Counter { table, records } = self;
+        let Counter { table, pieces } = self;
         let mut from = 0;
         let mut batches = 0u32;
         while from < text.len() {
             let mut start = from;
-            from = records.next(&cutter.pattern, text, from, |hash| table.prefetch(hash))?;
-            for record in records.all() {
-                if record.is_long() {
-                    *table.long_entry(&text[start..record.end]) += 1;
+            from = pieces.next(&cutter.pattern, text, from, |hash| table.prefetch(hash))?;
+            for piece in pieces.all() {
+                if piece.is_long() {
+                    *table.long_entry(&text[start..piece.end]) += 1;
                 } else {
-                    *table.entry(record.key, record.hash) += 1;
+                    *table.entry(piece.key, piece.hash) += 1;
                 }
-                start = record.end;
+                start = piece.end;
             }
             // A text may be one chunk of gigabytes, if nothing in it can be cut.
             batches += 1;

@@ -1,27 +1,28 @@
 //! The `gpt2` pattern 64 bytes at a time.
 //!
-//! SIMD compares give one 64-bit mask per class of byte; shifts of these masks against each other
-//! give the mask of the places where a piece starts, for 64 places at once and without a branch
-//! that depends on the text. That works because `gpt2` is local: whether a piece starts at a
-//! character depends on the classes of that character and its two neighbours,
+//! SIMD compares give one 64-bit mask per class of byte; shifting these masks against each other
+//! gives the mask of the positions where a piece starts, for a group of 64 bytes at once and without
+//! a branch that depends on the text. That works because `gpt2` is local: whether a piece starts at
+//! a character depends on the classes of that character and its two neighbours,
 //!
-//! - no white space: it starts a piece unless the character before has its class or is a space;
-//! - white space: it starts a piece if it is the first or the last of its run (the last one goes
-//!   with the word after it, or stands alone), at the end of the text only if the first,
+//! - not white space: it starts a piece unless the character before has the same class or is a space;
+//! - white space: it starts a piece if it is the first or the last of its run (the last one joins the
+//!   word after it, or is alone), at the end of the text only if the first,
 //!
-//! and on contractions, which are rare and mended one by one. Characters beyond ASCII are looked
-//! up one by one too, and their classes written into the same masks.
+//! and on contractions, which are rare and corrected one by one. Characters beyond ASCII are mostly
+//! found by a few compares too (`Letters`); the rest are looked up one by one and written into the
+//! same masks. Time is linear in the text; a scan holds one group and its masks.
 //!
-//! The compares exist for AVX-512, AVX2 and, in plain Rust, for everything else; `scanners.rs` is
-//! what all of them are tested against.
+//! The compares exist for AVX-512, AVX2 and, in plain Rust, for everything else; all are tested
+//! against `scanners.rs`.
 
 use super::classes::{LETTER, NUMBER, SPACE, char_at, wide_char_at};
 use crate::base::cpu::Level;
 
-/// Bytes in a group.
+/// Bytes in a group: as many as a mask has bits.
 const GROUP: usize = 64;
 
-/// By class, which of 64 bytes have it. Bytes beyond ASCII are in `high` only.
+/// One mask per class of byte. Bytes beyond ASCII are in `high` only.
 #[derive(Debug, Clone, Copy)]
 struct Masks {
     letter: u64,
@@ -34,8 +35,8 @@ struct Masks {
     high: u64,
 }
 
-/// First bytes of letters beyond ASCII, of the scripts that most such text is in, that end within
-/// the group: a few compares find what would be looked up one by one.
+/// The first bytes of common letters of two and of three bytes that end within the group: a few
+/// compares find what would be looked up one by one.
 #[derive(Debug, Clone, Copy)]
 struct Letters {
     two: u64,
@@ -48,11 +49,11 @@ impl Letters {
     fn new(within: impl Fn(u8, u8) -> u64) -> Self {
         let is = |byte| within(byte, 0);
         let tail = within(0x80, 0x3f) >> 1;
-        // Latin with accents but × and ÷, more Latin, Cyrillic.
+        // Accented Latin except × and ÷, more Latin, Cyrillic.
         let latin = is(0xc3) & !((is(0x97) | is(0xb7)) >> 1);
         let two = (latin | within(0xc4, 6) | within(0xd0, 1)) & tail;
-        // Chinese from U+5000 on and Korean syllables from U+B000 on; Chinese below but for the
-        // hexagrams, U+4DC0 to U+4DFF; Hiragana and Katakana but for a few signs.
+        // Chinese from U+5000 on and Korean syllables from U+B000 on; Chinese below except the
+        // hexagrams, U+4DC0 to U+4DFF; Hiragana and Katakana except a few signs.
         let most = within(0xe5, 4) | within(0xeb, 1);
         let chinese = is(0xe4) & !(is(0xb7) >> 1);
         let third = |low, width| within(low, width) >> 2;
@@ -69,7 +70,7 @@ pub fn scan_gpt2(text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) 
     scan_at_level(Level::best(), text, from, limit, ends)
 }
 
-/// The same with the given level.
+/// [`scan_gpt2`] with the given level.
 pub fn scan_at_level(
     level: Level,
     text: &[u8],
@@ -106,15 +107,15 @@ fn scan_avx512(text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) ->
     scan_groups(text, from, limit, ends, masks, |group| unsafe { x86::avx512_letters(group) })
 }
 
-/// What a group needs to know of the one before: the class of its last character (one bit, in
-/// place 0), and starts that a contraction at its end adds or removes.
+/// Carried from one group to the next: the class of the last character (bit 0 of one of the five
+/// masks), and starts that a contraction at the end adds or removes.
 #[derive(Default)]
 struct Carry {
     letter: u64,
     number: u64,
     space: u64,
     white: u64,
-    /// A symbol. All five are 0 where the scan begins.
+    /// All five are 0 at the start of a scan.
     symbol: u64,
     add: u64,
     remove: u64,
@@ -150,13 +151,13 @@ fn scan_groups(
         }
         let mut starts = starts(&masks, &wide, &mut carry, length, text, base);
         if base == from {
-            // The start of the scan is no end.
+            // The start of the scan is not the end of a piece.
             starts &= !1;
         }
-        push_places(starts, base, ends);
+        push_positions(starts, base, ends);
         base += length;
         if ends.len() >= enough {
-            // What follows the last start is looked at again: less than a group.
+            // The bytes after the last start, less than a group, are scanned again.
             return ends.last().copied().unwrap_or(base);
         }
     }
@@ -198,14 +199,14 @@ fn starts(
     (carry.add, carry.remove) = (0, 0);
     let mut quotes = masks.apostrophe & starts;
     while quotes != 0 {
-        let place = quotes.trailing_zeros() as usize;
+        let bit = quotes.trailing_zeros() as usize;
         quotes &= quotes - 1;
-        let width = contraction(text, base + place);
+        let width = contraction(text, base + bit);
         if width > 0 {
-            // Its letters start nothing; what follows it does, if anything follows.
-            remove(&mut starts, carry, place + 1, length);
-            if base + place + width < text.len() {
-                add(&mut starts, carry, place + width, length);
+            // Its letters start no piece; the character after it does, if there is one.
+            remove(&mut starts, carry, bit + 1, length);
+            if base + bit + width < text.len() {
+                add(&mut starts, carry, bit + width, length);
             }
         }
     }
@@ -219,13 +220,13 @@ fn starts(
 }
 
 #[inline(always)]
-fn add(starts: &mut u64, carry: &mut Carry, place: usize, length: usize) {
-    if place < length { *starts |= 1 << place } else { carry.add |= 1 << (place - length) }
+fn add(starts: &mut u64, carry: &mut Carry, bit: usize, length: usize) {
+    if bit < length { *starts |= 1 << bit } else { carry.add |= 1 << (bit - length) }
 }
 
 #[inline(always)]
-fn remove(starts: &mut u64, carry: &mut Carry, place: usize, length: usize) {
-    if place < length { *starts &= !(1 << place) } else { carry.remove |= 1 << (place - length) }
+fn remove(starts: &mut u64, carry: &mut Carry, bit: usize, length: usize) {
+    if bit < length { *starts &= !(1 << bit) } else { carry.remove |= 1 << (bit - length) }
 }
 
 /// The length of the contraction at `at`, 0 if there is none.
@@ -238,35 +239,35 @@ fn contraction(text: &[u8], at: usize) -> usize {
     }
 }
 
-/// Appends the places of the bits of `starts`.
+/// Appends the positions of the bits of `starts`.
 #[inline(always)]
-fn push_places(mut starts: u64, base: usize, ends: &mut Vec<usize>) {
+fn push_positions(mut starts: u64, base: usize, ends: &mut Vec<usize>) {
     let n = starts.count_ones() as usize;
-    let mut places = [0; GROUP];
-    // In fours: most groups have some twelve, and a loop that ends after a number of rounds that
-    // hardly varies is predicted well. Past the last bit the places are not used.
+    let mut positions = [0; GROUP];
+    // Four at a time: most groups have about twelve, and a loop whose number of rounds hardly varies
+    // is predicted well. Positions past the last bit are not used.
     let mut i = 0;
     while i < n {
-        for place in &mut places[i..i + 4] {
-            *place = base + starts.trailing_zeros() as usize;
+        for bit in &mut positions[i..i + 4] {
+            *bit = base + starts.trailing_zeros() as usize;
             starts &= starts.wrapping_sub(1);
         }
         i += 4;
     }
-    ends.extend_from_slice(&places[..n]);
+    ends.extend_from_slice(&positions[..n]);
 }
 
 /// Characters of more than one byte in a group.
 #[derive(Default)]
 struct Wide {
-    /// Their bytes but the first.
+    /// Their bytes except the first.
     inner: u64,
     /// The first bytes of those that are white space.
     blank: u64,
 }
 
 impl Wide {
-    /// Adds the characters that need no looking up to the masks; they are no longer in `high`.
+    /// Moves the characters that need no lookup from `high` to the other masks.
     #[inline(always)]
     fn take_letters(&mut self, letters: &Letters, masks: &mut Masks) {
         let Letters { two, three } = *letters;
@@ -275,19 +276,19 @@ impl Wide {
         masks.high &= !(two | three | self.inner);
     }
 
-    /// Looks up the characters beyond ASCII and adds them to the masks. Returns the length of the
-    /// group, which is cut where a character does not fit.
+    /// Looks up the characters that are in `high` and adds them to the masks. Returns the length of the
+    /// group, which ends before a character that does not fit.
     #[inline(never)]
     fn classify(&mut self, text: &[u8], base: usize, length: usize, masks: &mut Masks) -> usize {
         let mut high = masks.high & u64::MAX >> (GROUP - length);
         while high != 0 {
-            let place = high.trailing_zeros() as usize;
-            let (class, size) = wide_char_at(text, base + place);
-            if place + size > length {
-                return place;
+            let bit = high.trailing_zeros() as usize;
+            let (class, size) = wide_char_at(text, base + bit);
+            if bit + size > length {
+                return bit;
             }
-            let bits = (u64::MAX >> (GROUP - size)) << place;
-            let first = 1 << place;
+            let bits = (u64::MAX >> (GROUP - size)) << bit;
+            let first = 1 << bit;
             high &= !bits;
             self.inner |= bits & !first;
             if class & LETTER != 0 {
@@ -302,7 +303,7 @@ impl Wide {
         length
     }
 
-    /// Moves starts inside characters to where they belong.
+    /// Moves starts inside characters to their first bytes.
     fn at_first_bytes(&self, starts: u64) -> u64 {
         let mut moved = starts & !self.inner;
         // The last white space of a run was found by its last byte.
@@ -310,7 +311,7 @@ impl Wide {
         while firsts != 0 {
             let first = firsts & firsts.wrapping_neg();
             firsts &= firsts - 1;
-            if starts & run_behind(first, self.inner) != 0 {
+            if starts & run_after(first, self.inner) != 0 {
                 moved |= first;
             }
         }
@@ -318,8 +319,8 @@ impl Wide {
     }
 }
 
-/// The run of ones in `ones` that begins right after the bit `first`.
-fn run_behind(first: u64, ones: u64) -> u64 {
+/// The run of ones in `ones` that starts right after the bit `first`.
+fn run_after(first: u64, ones: u64) -> u64 {
     // Adding carries through the run and clears it.
     ones & !ones.wrapping_add(first << 1 & ones)
 }
@@ -359,7 +360,7 @@ mod x86 {
 
     use super::{GROUP, Letters, Masks};
 
-    /// Both halves of a group, and a test of all their bytes.
+    /// The mask of the bytes that pass a test.
     ///
     /// SAFETY: needs AVX2.
     #[inline(always)]
@@ -374,7 +375,7 @@ mod x86 {
         }
     }
 
-    /// Which bytes are `low` to `low + width`, as unsigned bytes, once the bits `set` are set.
+    /// The mask of the bytes that are `low` to `low + width` once the bits `set` are set.
     ///
     /// SAFETY: needs AVX2.
     #[inline(always)]
@@ -412,7 +413,7 @@ mod x86 {
         Letters::new(|low, width| unsafe { avx2_within(group, 0, low, width) })
     }
 
-    /// As for AVX2.
+    /// As [`avx2_within`].
     ///
     /// SAFETY: needs AVX-512 BW.
     #[inline(always)]

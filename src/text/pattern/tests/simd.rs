@@ -1,4 +1,4 @@
-//! The scanner of groups, at every level this processor has, against the scanner of pieces.
+//! The SIMD scanner, at every level of this processor, against the scanner by piece.
 
 use proptest::prelude::*;
 
