@@ -1,7 +1,7 @@
 //! An open source, cut into blocks.
 //!
-//! A block of text ends where no piece and no special token can stand across the cut, so the pieces
-//! of the blocks are the pieces of the whole; a block of records ends with a record.
+//! A block of text ends where no piece and no special token can span the cut, so the pieces of the
+//! blocks are the pieces of the whole; a block of records ends with a record.
 
 use std::io;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use super::tar::Tar;
 use super::zip::Zip;
 use crate::base::error::{Error, Result};
 
-/// How many bytes are read of a pipe at a time.
+/// Bytes of a pipe that are read at a time.
 const PIPE_STRIDE: usize = 256 << 10;
 
 /// A part of a source that one worker processes by itself.
 #[derive(Debug)]
 pub struct Block<'a> {
-    /// The number of its source.
+    /// The index of its source.
     pub number: usize,
     /// Where the next one begins.
     pub after: SourcePosition,
     pub ends_source: bool,
-    /// How many stored bytes of the source were read for it.
+    /// The number of stored bytes of the source that were read for it.
     pub weight: u64,
     held: Held<'a>,
     /// What was skipped while it was found.
@@ -47,8 +47,8 @@ enum Held<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// A whole source as one block. With many small sources, opening them is much of the work, which
-    /// the workers can share this way.
+    /// A whole source as one block, which the worker opens: with many small sources, opening them is
+    /// much of the work.
     pub(super) fn unopened(number: usize, input: &'a Input, source: &'a Source) -> Self {
         Block {
             number,
@@ -60,7 +60,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Reads the block and passes its texts to `each`, in order; `skipped` gets what was skipped.
+    /// Reads the block, passes its texts to `each` in order, and adds skipped records to `skipped`.
     pub fn read(
         &mut self,
         context: &Context<'_>,
@@ -87,7 +87,7 @@ impl<'a> Block<'a> {
         matches!(&self.held, Held::Content(content) if content.is_open())
     }
 
-    /// How many bytes will be in memory at once when it is read.
+    /// The number of bytes in memory when it is read.
     pub fn size(&self) -> u64 {
         match &self.held {
             Held::Content(BlockContent::Nothing) | Held::Unopened { .. } => self.weight,
@@ -96,7 +96,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// An open source. Finding a block is short work; the worker that holds the source excludes others.
+/// An open source. Finding a block is fast; one worker at a time holds the source.
 pub(super) struct Blocks<'a> {
     number: usize,
     open: OpenSource<'a>,
@@ -110,7 +110,8 @@ enum OpenSource<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    /// Opens a source at a position at which a block once ended. It must be as `source` says.
+    /// Opens a source at a position at which an earlier block ended; an error if it changed since
+    /// `source` was taken.
     pub fn open(
         input: &'a Input,
         number: usize,
@@ -179,11 +180,11 @@ fn open_storage<'a>(
     let passed = Arc::clone(&progress.passed);
     match input.kind.format {
         FileFormat::Parquet | FileFormat::Arrow => {
-            Err(Error::corpus(format!("{}: {} is not read", input.name, input.kind))
-                .with_hint("unpack it first; what it holds is packed inside, column by column"))
+            Err(Error::corpus(format!("{}: {} is not supported", input.name, input.kind))
+                .with_hint("decompress it first; its columns are compressed inside"))
         }
         FileFormat::Zip if !input.kind.is_plain() => {
-            Err(Error::config(format!("{}: a zip archive cannot be packed again", input.name)))
+            Err(Error::config(format!("{}: compressed zip archives are not supported", input.name)))
         }
         FileFormat::Zip => {
             let archive = Zip::open(storage, passed, context.reading).map(Archive::Zip);
@@ -219,7 +220,7 @@ fn open_stream<'a>(
             Ok(OpenSource::TextStream(OneStream::new(&input.name, format, content, progress, from)))
         }
         FileFormat::Zip | FileFormat::Parquet | FileFormat::Arrow => Err(Error::corpus(format!(
-            "{}: {} is read from its end, which a pipe does not let one do",
+            "{}: {} cannot be read from a pipe, because its directory is at its end",
             input.name, input.kind
         ))
         .with_hint("write it to a file first")),
@@ -240,7 +241,7 @@ fn members<'a>(
 struct RowBlocks<'a> {
     name: &'a str,
     batches: RowBatches,
-    /// The current batch, and how many of its rows were handed out.
+    /// The current batch, and the number of its rows in earlier blocks.
     open: Option<(GivenRows, usize)>,
     at: SourcePosition,
     over: bool,
@@ -264,7 +265,7 @@ impl<'a> RowBlocks<'a> {
         if let Some((kind, n)) = &given.fault {
             skipped.add(kind, *n);
         }
-        // A source that resumes within a row group may give it from its start.
+        // A source that resumes within a row group may return it from its start.
         if given.part == self.at.part && self.at.records > given.first {
             first = first.max((self.at.records - given.first) as usize);
         }

@@ -1,12 +1,12 @@
 //! CSV from front to back: rows of a stream → documents.
 //!
 //! Rows are those of Python's `csv` module: a value that begins with a quotation mark extends to the
-//! next single one and may hold anything; two of them stand for one. Elsewhere a quotation mark is a
-//! character like others. Rows end with `\n`, `\r\n` or `\r`; the first names the columns.
+//! next single one and may contain anything; a doubled one stands for itself. Elsewhere a quotation
+//! mark is an ordinary character. Rows end with `\n`, `\r\n` or `\r`; the first names the columns.
 //!
 //! `memchr` finds the end of each value, so a byte of text costs 1.2 instructions. `csv-core`, which
-//! looks at every byte, needs 11.5 (docs/performance.md), and does not report a quotation mark that
-//! is never closed.
+//! looks at every byte, needs 11.5 (docs/performance.md), and does not report an unclosed quotation
+//! mark.
 
 use std::str::from_utf8;
 
@@ -34,13 +34,13 @@ impl CsvStream {
         &mut self.stream
     }
 
-    /// Goes to a position at which a block once ended.
+    /// Skips to a position at which an earlier block ended.
     pub fn seek(&mut self, to: SourcePosition, context: &Context<'_>) -> Result<()> {
         self.read_columns(context)?;
         self.stream.seek(to, context)
     }
 
-    /// Reads the names of the columns, if that was not done.
+    /// Reads the names of the columns, unless already done.
     fn read_columns(&mut self, context: &Context<'_>) -> Result<()> {
         if self.columns.is_some() {
             return Ok(());
@@ -65,10 +65,10 @@ impl CsvStream {
                 Some(row) => break row,
                 None if stream.held() > context.reading.max_document => {
                     return Err(Error::corpus(format!(
-                        "{}: the row of names is endless",
-                        stream.name
+                        "{}: the header row is longer than {} bytes",
+                        stream.name, context.reading.max_document
                     ))
-                    .with_hint("is it CSV? input_format= says what it is"));
+                    .with_hint("if it is not CSV, set input_format="));
                 }
                 None => wanted = stream.held() * 2,
             }
@@ -118,12 +118,12 @@ impl CsvStream {
                 continue;
             };
             wanted = size;
-            // The row that a fault of the file cut off is no record, nor a fault of its own.
+            // A row truncated by a fault of the file is neither a record nor a fault of its own.
             let cut_off = stream.broken && row.end == stream.held();
             let fault = if row.n_values == 0 || cut_off {
                 None
             } else if row.unclosed {
-                Some((Fault::Csv, "a quotation mark that is never closed"))
+                Some((Fault::Csv, "unclosed quotation mark"))
             } else if column.is_none_or(|column| column >= row.n_values) {
                 Some((Fault::Field, "no such column"))
             } else if from_utf8(&text[before..]).is_err() {
@@ -145,7 +145,7 @@ impl CsvStream {
         Ok(BlockContent::Documents { text, ends })
     }
 
-    /// Passes over a row that is too long to be held.
+    /// Skips a row that is too long for memory.
     fn pass_row(&mut self, context: &Context<'_>) -> Result<()> {
         let (stream, mut row) = (&mut self.stream, LongRow::default());
         stream.at.records += 1;
@@ -171,7 +171,7 @@ impl CsvStream {
                 let columns = self.columns.as_deref().unwrap_or_default().join(", ");
                 let message =
                     format!("{place}: no value in column {field:?}; columns are {columns}");
-                return (message, "name the column that holds the text: text_field=");
+                return (message, "set text_field= to the column with the text");
             }
             (format!("{place}: {what}"), hint(fault))
         })
@@ -238,7 +238,7 @@ fn row(
     }
 }
 
-/// Finds the end of a row that is too long to be held, byte by byte.
+/// Finds the end of a row that is too long for memory, byte by byte.
 #[derive(Debug, Default)]
 struct LongRow {
     state: RowState,
@@ -252,14 +252,14 @@ enum RowState {
     /// In a value, outside of quotation marks.
     Plain,
     Quoted,
-    /// After a quotation mark in a quoted value: its end, or the first of two that stand for one.
+    /// After a quotation mark in a quoted value: its end, or the first of a doubled one.
     Mark,
     /// After a `\r`, which a `\n` may follow.
     Return,
 }
 
 impl LongRow {
-    /// Where in `data`, which follows the data seen before, the row ends; None if after it.
+    /// Where the row ends in `data`, which follows the data of earlier calls; None if not in it.
     fn end(&mut self, data: &[u8], separator: u8) -> Option<usize> {
         for (at, &byte) in data.iter().enumerate() {
             self.state = match (self.state, byte) {
@@ -292,12 +292,12 @@ mod tests {
             });
             let row = row.unwrap();
             values.truncate(row.n_values);
-            // Cut off anywhere, a row is whole or None.
+            // Truncated anywhere, a row is whole or None.
             for end in 0..row.end {
                 let short = super::row(&data[..end], b',', false, |_, _| {});
                 assert!(short.is_none_or(|short| short.end <= end), "{data:?} {end}");
             }
-            // Passed over, in parts of any length, it ends in the same place.
+            // Skipped in pieces of any length, it ends at the same position.
             for length in 1..4 {
                 let (mut long_row, mut at) = (LongRow::default(), 0);
                 let end = data.chunks(length).find_map(|some| {

@@ -1,14 +1,14 @@
-//! What a file holds: its format and compression, by its name or by `input_format`; and whether it
-//! is text, by its first bytes.
+//! The format and compression of a file, by its name or by `input_format`; and whether it is text, by
+//! its first bytes.
 //!
-//! Anything that a byte-level tokenizer could read counts as text, except what is never meant as
-//! text: UTF-16 and UTF-32, archives, images, programs.
+//! A byte-level tokenizer can read any bytes, so everything counts as text except what is never meant
+//! as such: UTF-16 and UTF-32, archives, images, programs.
 
 use std::fmt;
 
 use crate::base::error::{Error, Result};
 
-/// What a file holds, decompressed.
+/// The format of a file, once decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileFormat {
     /// Special tokens separate documents.
@@ -24,7 +24,7 @@ pub enum FileFormat {
     Arrow,
 }
 
-/// Several members, frames or streams end to end count as one.
+/// Concatenated members, frames or streams are read as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     Plain,
@@ -109,8 +109,8 @@ impl FileKind {
     /// By `input_format`: a format, a compression (of text), or both, as in `jsonl.gz`.
     pub fn parse(text: &str) -> Result<Self> {
         let unknown = || {
-            Error::config(format!("input_format={text:?} is not known")).with_hint(
-                "use text, jsonl, csv, tsv, tar, zip, parquet or arrow; packed: jsonl.gz, \
+            Error::config(format!("input_format must be a known format, got {text:?}")).with_hint(
+                "use text, jsonl, csv, tsv, tar, zip, parquet or arrow; compressed: jsonl.gz, \
                  text.zst, csv.xz, tar.bz2",
             )
         };
@@ -154,8 +154,8 @@ pub const TEXT_SAMPLE: usize = 8192;
 pub fn not_text(sample: &[u8]) -> Option<(&'static str, &'static str)> {
     const CONVERT: &str = "convert it first, for instance with: iconv -f UTF-16 -t UTF-8";
     const CONVERT_32: &str = "convert it first, for instance with: iconv -f UTF-32 -t UTF-8";
-    const NOT_TEXT: &str = "give text; input_format= says what packed files and archives are";
-    // The mark of UTF-32LE begins with that of UTF-16LE.
+    const NOT_TEXT: &str = "pass text files; set input_format= for compressed files and archives";
+    // The byte order mark of UTF-32LE begins with that of UTF-16LE.
     if sample.starts_with(b"\xff\xfe\0\0") || sample.starts_with(b"\0\0\xfe\xff") {
         return Some(("UTF-32 text, not UTF-8", CONVERT_32));
     }
@@ -182,14 +182,14 @@ pub fn not_text(sample: &[u8]) -> Option<(&'static str, &'static str)> {
             return Some(("UTF-32 text without a byte order mark, not UTF-8", CONVERT_32));
         }
         let (even, odd) = (zeros[0] + zeros[2], zeros[1] + zeros[3]);
-        // Binary data may have a few zeros that happen to stand at even places.
+        // Binary data may have a few zeros that happen to be at even offsets.
         if even.abs_diff(odd) * 10 > n_zeros * 8 && n_zeros > 1 && n_zeros * 10 > sample.len() {
             return Some(("UTF-16 text without a byte order mark, not UTF-8", CONVERT));
         }
-        return Some(("binary data (it holds zero bytes), not text", NOT_TEXT));
+        return Some(("binary data, not text: it contains zero bytes", NOT_TEXT));
     }
     if controls * 20 > sample.len() {
-        return Some(("binary data (it holds many control characters), not text", NOT_TEXT));
+        return Some(("binary data, not text: it contains many control characters", NOT_TEXT));
     }
     None
 }
@@ -199,8 +199,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell() {
-        let told = |name: &str| FileKind::of_name(name).to_string();
+    fn kinds_of_names() {
+        let kind_of = |name: &str| FileKind::of_name(name).to_string();
         for (name, kind) in [
             ("a", "text"),
             ("dir.jsonl/a", "text"),
@@ -219,7 +219,7 @@ mod tests {
             ("a.arrow", "arrow"),
             ("gz", "text"),
         ] {
-            assert_eq!(told(name), kind, "{name}");
+            assert_eq!(kind_of(name), kind, "{name}");
         }
         for name in ["a", "a.py", "README.md", "_SUCCESS", "gz", "part.crc"] {
             assert_eq!(FileKind::named(name), None, "{name}");
@@ -229,17 +229,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_read_back() {
-        for said in ["text", "jsonl.gz", "csv.bz2", "tsv.zst", "tar.xz", "zip", "parquet", "arrow"]
+    fn parsing_round_trips() {
+        for text in ["text", "jsonl.gz", "csv.bz2", "tsv.zst", "tar.xz", "zip", "parquet", "arrow"]
         {
-            assert_eq!(FileKind::parse(said).unwrap().to_string(), said);
+            assert_eq!(FileKind::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(FileKind::parse("gz").unwrap().to_string(), "text.gz");
         assert_eq!(FileKind::parse("tgz").unwrap().to_string(), "tar.gz");
-        for said in ["", "xml", "jsonl.rar", ".gz", "jsonl.gz.gz"] {
+        for text in ["", "xml", "jsonl.rar", ".gz", "jsonl.gz.gz"] {
             assert!(
-                FileKind::parse(said).unwrap_err().to_string().contains("input_format"),
-                "{said}"
+                FileKind::parse(text).unwrap_err().to_string().contains("input_format"),
+                "{text}"
             );
         }
     }
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn other_things_are_not() {
+    fn other_data_is_not_text() {
         let reason = |data: &[u8]| not_text(data).map_or("text", |(what, _)| what);
         assert!(reason(b"\xff\xfeh\0i\0").starts_with("UTF-16 text,"));
         assert!(reason(b"\xff\xfe\0\0h\0\0\0").starts_with("UTF-32 text,"));

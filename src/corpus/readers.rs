@@ -1,4 +1,4 @@
-//! The blocks of all sources, for many workers: in any order, or in that of the corpus.
+//! The blocks of all sources, for many workers: in any order, or in the order of the corpus.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -9,8 +9,8 @@ use crate::base::error::Result;
 
 /// Hands out blocks to any number of threads, in no particular order.
 ///
-/// A worker takes a source that no other holds, finds its next block and puts it back; so several
-/// sources are decompressed at once, and one large source keeps all workers busy.
+/// A worker takes a source that no other holds, finds its next block and puts the source back. So
+/// several sources are decompressed at once, and one large source keeps all workers busy.
 pub struct AnyOrder<'a> {
     inputs: &'a Inputs,
     context: Context<'a>,
@@ -20,7 +20,7 @@ pub struct AnyOrder<'a> {
 
 #[derive(Default)]
 struct SourceQueue<'a> {
-    /// The first source that was not opened yet.
+    /// The next source to open.
     next: usize,
     /// Open sources that no worker holds.
     idle: Vec<Blocks<'a>>,
@@ -84,8 +84,8 @@ impl<'a> AnyOrder<'a> {
     }
 }
 
-/// Held by a worker while it holds a source; waiting workers are woken when it is dropped, also by
-/// an error or a panic.
+/// Exists while a worker holds a source; wakes waiting workers when dropped, also by an error or a
+/// panic.
 struct Busy<'r, 'a>(&'r AnyOrder<'a>);
 
 impl Drop for Busy<'_, '_> {
@@ -95,8 +95,7 @@ impl Drop for Busy<'_, '_> {
     }
 }
 
-/// Hands out blocks in the order of the corpus, from any position on, and notices a source that
-/// changed.
+/// Hands out blocks in the order of the corpus, from any position on; an error if a source changed.
 pub struct InOrder<'a> {
     inputs: &'a Inputs,
     sources: &'a [Source],
@@ -107,8 +106,8 @@ pub struct InOrder<'a> {
 }
 
 impl<'a> InOrder<'a> {
-    /// The sources must be as `sources` says. The first block is at position `at` of source
-    /// `first`, where a block once ended.
+    /// `sources` are the sources as they were listed. The first block is at position `at` of source
+    /// `first`, where an earlier block ended.
     pub fn new(
         inputs: &'a Inputs,
         sources: &'a [Source],

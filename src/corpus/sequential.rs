@@ -1,8 +1,6 @@
-//! Sources that are read from front to back: one stream, or the members of an archive one after the
-//! other.
+//! Sources that are read from front to back: one stream, or the members of an archive in turn.
 //!
-//! Nothing is written anywhere, so the paths of members do no harm; they only tell what a member
-//! holds.
+//! Nothing is written to disk, so the paths of members are harmless; they only determine its kind.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +19,7 @@ use super::tar::Tar;
 use super::zip::Zip;
 use crate::base::error::Result;
 
-/// A stream of text or of records.
+/// A stream of text or records.
 enum RecordStream {
     TextStream(TextStream),
     Csv(CsvStream),
@@ -67,7 +65,7 @@ pub(super) struct SourceProgress<'a> {
     /// Where it is stored; None for a pipe.
     pub storage: Option<Arc<dyn Storage>>,
     pub source: Option<&'a Source>,
-    /// Stored bytes that were read; and how many of those are in the weights of blocks.
+    /// Stored bytes that were read, and how many of them the weights of blocks include.
     pub passed: Arc<AtomicU64>,
     weighed: u64,
 }
@@ -101,7 +99,7 @@ impl<'a> SourceProgress<'a> {
 pub(super) struct OneStream<'a> {
     records: RecordStream,
     progress: SourceProgress<'a>,
-    /// Where to begin, until that was done.
+    /// The position to start at, until it is reached.
     from: Option<SourcePosition>,
 }
 
@@ -141,7 +139,7 @@ impl<'a> OneStream<'a> {
 pub(super) enum Archive {
     Tar(Tar),
     Zip(Zip),
-    /// It could not be opened; the error is reported when the first member is asked for.
+    /// An archive that could not be opened; the error is reported with the first member.
     Failed(Option<io::Error>),
 }
 
@@ -160,9 +158,9 @@ pub(super) struct ArchiveMembers<'a> {
     name: &'a str,
     archive: Archive,
     progress: SourceProgress<'a>,
-    /// Where to begin, until that was done.
+    /// The position to start at, until it is reached.
     from: Option<SourcePosition>,
-    /// The number of the current member, or of the next.
+    /// The number of the current or next member.
     part: u64,
     open: Option<RecordStream>,
     /// Whether the open member is itself compressed.
@@ -193,7 +191,7 @@ impl<'a> ArchiveMembers<'a> {
         }
     }
 
-    /// Opens the next member, or passes over it if it is not read; false at the end.
+    /// Opens the next member, or skips it if it is not part of the corpus; false at the end.
     fn open_next(&mut self, context: &Context<'_>, skipped: &mut Skipped) -> Result<bool> {
         let reading = context.reading;
         let Member { name, is_empty, content } = match self.archive.next() {
@@ -210,7 +208,7 @@ impl<'a> ArchiveMembers<'a> {
             Chosen::Open
                 if !(is_about(&name) || (is_empty && FileKind::named(&name).is_none())) => {}
             chosen => {
-                // Only members that no glob of the caller excludes are reported.
+                // Members that a glob of the caller excludes are not reported.
                 if chosen == Chosen::Open {
                     skipped.add(STRAY, 1);
                 }
@@ -223,7 +221,10 @@ impl<'a> ArchiveMembers<'a> {
         if !matches!(kind.format, FileFormat::Text | FileFormat::Jsonl | FileFormat::Separated(_)) {
             self.part += 1;
             let report = || {
-                (format!("{name}: {kind} inside an archive is not read"), "unpack the outer one")
+                (
+                    format!("{name}: {kind} inside an archive is not supported"),
+                    "extract the outer archive",
+                )
             };
             reading.skip_or_fail(Fault::NotText, skipped, report)?;
             return Ok(true);
@@ -239,9 +240,9 @@ impl<'a> ArchiveMembers<'a> {
         Ok(true)
     }
 
-    /// Goes to a position at which a block once ended.
+    /// Skips to a position at which an earlier block ended.
     fn seek(&mut self, to: SourcePosition, context: &Context<'_>) -> Result<()> {
-        // What was skipped before this position was counted when it was first read.
+        // Faults before this position were counted when it was first read.
         let mut counted = Skipped::default();
         while self.part < to.part {
             if !self.open_next(context, &mut counted)? {
@@ -250,7 +251,7 @@ impl<'a> ArchiveMembers<'a> {
             }
             if let Some(mut records) = self.open.take() {
                 if self.is_compressed {
-                    // Its bytes are part of the total, as they were the first time.
+                    // Its bytes count towards the total, as they did the first time.
                     records.stream().drain();
                 }
                 self.part += 1;

@@ -1,8 +1,8 @@
-//! Text or JSON lines that can only be read from front to back, cut into the content of blocks.
+//! Text or JSON lines that can only be read from front to back, cut into blocks.
 //!
 //! Input is read in steps of a fixed size, so that what can be read of a damaged file does not
-//! depend on the size of blocks. The buffer holds a block and a little more: memory does not grow
-//! with the source, except for a document that cannot be cut, up to `max_document`.
+//! depend on the block size. The buffer holds a block and a little more: memory does not grow with
+//! the source, except for a document that cannot be cut, up to `max_document`.
 
 use std::io::ErrorKind;
 
@@ -16,25 +16,25 @@ use super::records::{BlockContent, BlockEnd, LineSpan, LinesBefore, Raw, count_l
 use crate::base::error::{Error, Result};
 use crate::base::memory::reserve;
 
-/// How many bytes are read at a time.
+/// Bytes that are read at a time.
 pub(super) const STEP: usize = 64 << 10;
-/// How many bytes are wanted after a block to find its end in.
+/// Bytes after the nominal end of a block in which its end is searched first.
 const WINDOW: usize = 16 << 10;
 
 pub(super) struct TextStream {
-    /// Of the source, with the member of an archive.
+    /// The source, and the member of an archive.
     pub name: String,
     format: FileFormat,
     input: ByteStream,
     buffer: Vec<u8>,
-    /// How much of `buffer` was given away.
+    /// The consumed bytes of `buffer`.
     start: usize,
-    /// The position in the stream of what follows.
+    /// The position in the stream of the first unconsumed byte.
     pub at: SourcePosition,
-    /// Whether there is nothing left to read, and whether that is because of a fault.
+    /// Whether the input has ended, and whether because of a fault.
     pub ended: bool,
     pub broken: bool,
-    /// Whether everything was given away.
+    /// Whether everything was consumed.
     pub over: bool,
     /// What was skipped since this was last taken.
     pub skipped: Skipped,
@@ -56,7 +56,7 @@ impl TextStream {
         }
     }
 
-    /// Goes to a position at which a block once ended.
+    /// Skips to a position at which an earlier block ended.
     pub fn seek(&mut self, to: SourcePosition, context: &Context<'_>) -> Result<()> {
         while self.at.offset < to.offset {
             self.fill(1, context)?;
@@ -67,14 +67,14 @@ impl TextStream {
             self.pass(n);
         }
         self.at.records = to.records;
-        // What was skipped before this position was counted when it was first read.
+        // Faults before this position were counted when it was first read.
         self.skipped = Skipped::default();
         Ok(())
     }
 
     /// Reads and discards the rest.
     pub fn drain(&mut self) {
-        // A failure was reported when this was first read.
+        // A failure was reported when the rest was first read.
         let _ = std::io::copy(&mut self.input, &mut std::io::sink());
     }
 
@@ -94,7 +94,7 @@ impl TextStream {
         &self.buffer[self.start..]
     }
 
-    /// Gives `n` bytes away.
+    /// Consumes `n` bytes.
     pub fn pass(&mut self, n: usize) {
         self.start += n;
         self.at.offset += n as u64;
@@ -138,9 +138,9 @@ impl TextStream {
             let line = self.at.records + count_lines(self.data()) + 1;
             match self.format {
                 FileFormat::Jsonl => {
-                    format!("{}: in line {line}, after {offset} bytes, unpacked", self.name)
+                    format!("{}: line {line}, after {offset} decompressed bytes", self.name)
                 }
-                _ => format!("{}: after {offset} bytes, unpacked", self.name),
+                _ => format!("{}: after {offset} decompressed bytes", self.name),
             }
         });
         self.skipped = skipped;
@@ -198,12 +198,13 @@ impl TextStream {
 
     fn uncuttable(&self, length: usize) -> Error {
         Error::corpus(format!(
-            "{}: from byte {} on, unpacked, {length} bytes that the pattern does not let be cut",
+            "{}: {length} bytes after {} decompressed bytes have no position at which the split \
+             pattern allows a cut",
             self.name, self.at.offset
         ))
         .with_hint(
-            "a larger max_document= allows it; a regular expression can only be cut at special \
-             tokens, a named pattern (gpt2, cl100k, o200k) at most places",
+            "raise max_document=, or use a named pattern (gpt2, cl100k, o200k): with a regular \
+             expression, text is only cut at special tokens",
         )
     }
 
@@ -215,7 +216,7 @@ impl TextStream {
             self.fill(wanted, context)?;
             let whole_lines = memrchr(b'\n', self.data()).map(|last| last + 1);
             if self.ended || whole_lines.is_some() {
-                // A last line without a newline is whole, unless a fault cut it off.
+                // A last line without a newline is whole, unless a fault truncated it.
                 let to_the_end = self.ended && !self.broken;
                 let n = if to_the_end { self.held() } else { whole_lines.unwrap_or(0) };
                 self.over = self.ended;
@@ -243,7 +244,7 @@ impl TextStream {
         }
     }
 
-    /// Passes over the rest of a line.
+    /// Skips the rest of a line.
     fn pass_line(&mut self, context: &Context<'_>) -> Result<()> {
         loop {
             if let Some(n) = memchr(b'\n', self.data()) {

@@ -1,11 +1,11 @@
-//! Zip: members, and a directory of them at the end, which decides.
+//! Zip: members, and a directory at the end, which is authoritative.
 //!
 //! ArchiveMembers may be stored, deflated, or compressed with bzip2, LZMA, xz or Zstandard; archives may be
 //! larger than 4 GB. Encrypted members are refused.
 //!
 //! Why not in Python: `zipfile` needs 40,000 instructions to list a member, this file 760; counting
 //! a member of 3 kB takes 520,000 (docs/performance.md), so listing there would cost 8 % where
-//! members are small. `rc-zip` needs 2,830 and leaves out the limits of memory while decompressing.
+//! members are small. `rc-zip` needs 2,830 and does not limit memory while decompressing.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ struct DirectoryEntry {
     name: String,
     method: u16,
     encrypted: bool,
-    /// Of LZMA, whether the end of the data is marked.
+    /// For LZMA: whether an end marker terminates the data.
     marked: bool,
     crc32: u32,
     compressed_size: u64,
@@ -67,13 +67,13 @@ impl Zip {
         }
         let head = read(self.storage.as_ref(), member.offset, 30)?;
         if head[..4] != *b"PK\x03\x04" {
-            return Err(damaged(format!("{}: its head is not where it should be", member.name)));
+            return Err(damaged(format!("{}: no local header at its offset", member.name)));
         }
         let names = u64::from(short(&head, 26)) + u64::from(short(&head, 28));
         let start = member.offset + 30 + names;
         let end = start.saturating_add(member.compressed_size);
         if end > self.storage.size() {
-            return Err(damaged(format!("ends within {}", member.name)));
+            return Err(damaged(format!("truncated in {}", member.name)));
         }
         let passed = || Arc::clone(&self.passed);
         let from = |start| StorageReader::new(Arc::clone(&self.storage), start, end, passed());
@@ -88,7 +88,7 @@ impl Zip {
                 // Two bytes of version, two with the length of the properties, the properties.
                 let own = read(self.storage.as_ref(), start, 9)?;
                 if short(&own, 2) != 5 || end - start < 9 {
-                    return Err(damaged(format!("{}: its settings make no sense", member.name)));
+                    return Err(damaged(format!("{}: invalid LZMA properties", member.name)));
                 }
                 let size = if member.marked { u64::MAX } else { member.size };
                 let header = [&own[4..], &size.to_le_bytes()].concat();
@@ -98,7 +98,10 @@ impl Zip {
             93 => through(Compression::Zstd)?,
             95 => through(Compression::Xz)?,
             other => {
-                return Err(damaged(format!("{}: packed in the unknown way {other}", member.name)));
+                return Err(damaged(format!(
+                    "{}: unsupported compression method {other}",
+                    member.name
+                )));
             }
         };
         let (crc32, left) = (member.crc32, member.size);
@@ -113,7 +116,7 @@ impl Zip {
     }
 }
 
-/// Compares the size and the checksum of a member with the directory.
+/// Verifies the size and the checksum of a member against the directory.
 struct CheckedMember {
     content: ByteStream,
     hasher: Hasher,
@@ -131,10 +134,10 @@ impl Read for CheckedMember {
         self.left -= n as u64;
         if n == 0 && !buffer.is_empty() {
             if self.left > 0 {
-                return Err(damaged("ends within a member"));
+                return Err(damaged("truncated in a member"));
             }
             if self.hasher.clone().finalize() != self.crc32 {
-                return Err(damaged("the checksum of a member does not match"));
+                return Err(damaged("member checksum mismatch"));
             }
         }
         Ok(n)
@@ -143,7 +146,7 @@ impl Read for CheckedMember {
 
 fn read(storage: &dyn Storage, offset: u64, length: u64) -> io::Result<Vec<u8>> {
     if offset.checked_add(length).is_none_or(|end| end > storage.size()) {
-        return Err(damaged("ends early"));
+        return Err(damaged("truncated"));
     }
     let mut bytes = vec![0; length as usize];
     storage.read_at(&mut bytes, offset).map_err(|error| ReadFailure::Stop(error).into_io())?;
@@ -170,7 +173,7 @@ fn directory(storage: &dyn Storage) -> io::Result<Vec<DirectoryEntry>> {
     let end = (0..tail.len().saturating_sub(END_SIZE as usize - 1))
         .rev()
         .find(|&at| tail[at..].starts_with(b"PK\x05\x06"))
-        .ok_or_else(|| damaged("not a zip archive: it has no directory at its end"))?;
+        .ok_or_else(|| damaged("not a zip archive: no directory at its end"))?;
     let mut size = u64::from(long(&tail, end + 12));
     let mut start = u64::from(long(&tail, end + 16));
     // Sizes beyond 32 bits are in a record of their own; a locator before the last record points
@@ -181,26 +184,26 @@ fn directory(storage: &dyn Storage) -> io::Result<Vec<DirectoryEntry>> {
         if locator.starts_with(b"PK\x06\x07") {
             let record = read(storage, wide(&locator, 8), 56)?;
             if !record.starts_with(b"PK\x06\x06") {
-                return Err(damaged("the place of its directory makes no sense"));
+                return Err(damaged("invalid directory offset"));
             }
             (size, start) = (wide(&record, 40), wide(&record, 48));
         }
     }
     if size > MAX_DIRECTORY_SIZE {
-        return Err(damaged("an impossible size of its directory"));
+        return Err(damaged("impossible directory size"));
     }
     let listing = read(storage, start, size)?;
     let (mut listed, mut at) = (Vec::new(), 0);
     while at < listing.len() {
         let record = &listing[at..];
         if record.len() < 46 || !record.starts_with(b"PK\x01\x02") {
-            return Err(damaged("its directory makes no sense"));
+            return Err(damaged("invalid directory entry"));
         }
         let name_end = 46 + usize::from(short(record, 28));
         let extra_end = name_end + usize::from(short(record, 30));
         let (Some(name), Some(extra)) = (record.get(46..name_end), record.get(name_end..extra_end))
         else {
-            return Err(damaged("its directory makes no sense"));
+            return Err(damaged("invalid directory entry"));
         };
         let mut member = DirectoryEntry {
             name: String::from_utf8_lossy(name).into_owned(),
@@ -219,7 +222,7 @@ fn directory(storage: &dyn Storage) -> io::Result<Vec<DirectoryEntry>> {
     Ok(listed)
 }
 
-/// Takes numbers that do not fit into 32 bits from the extra field for them.
+/// Reads numbers that do not fit into 32 bits from the extra field for them.
 fn widen(member: &mut DirectoryEntry, mut extra: &[u8]) {
     while extra.len() >= 4 {
         let (id, length) = (short(extra, 0), usize::from(short(extra, 2)));

@@ -1,4 +1,4 @@
-//! Against `serde_json`, and what it does not take.
+//! Comparison with `serde_json`, and inputs that it does not accept.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -42,7 +42,7 @@ fn finds_text() {
 }
 
 #[test]
-fn says_what_is_there_instead() {
+fn reports_other_values() {
     let found = |data, names: &[&str]| at(data, names).unwrap().0;
     assert_eq!(found(r#"{"a":{"text":"x"}}"#, &["text"]), FieldValue::Missing);
     assert_eq!(found(r#"{"text":"a","text":null}"#, &["text"]), FieldValue::Null);
@@ -54,7 +54,7 @@ fn says_what_is_there_instead() {
 }
 
 #[test]
-fn what_is_not_json_is_told() {
+fn invalid_json_is_reported() {
     for data in [
         "",
         "{",
@@ -87,7 +87,7 @@ fn what_is_not_json_is_told() {
         assert!(wrong.is_err(), "{data}: {wrong:?}");
     }
     let deep = "[".repeat(100_000);
-    assert!(at(&deep, &["text"]).unwrap_err().what.contains("inside each other"));
+    assert!(at(&deep, &["text"]).unwrap_err().what.contains("too deeply"));
 }
 
 /// JSON that is valid or nearly so.

@@ -248,8 +248,8 @@ fn push_positions(mut starts: u64, base: usize, ends: &mut Vec<usize>) {
     // is predicted well. Positions past the last bit are not used.
     let mut i = 0;
     while i < n {
-        for bit in &mut positions[i..i + 4] {
-            *bit = base + starts.trailing_zeros() as usize;
+        for position in &mut positions[i..i + 4] {
+            *position = base + starts.trailing_zeros() as usize;
             starts &= starts.wrapping_sub(1);
         }
         i += 4;
