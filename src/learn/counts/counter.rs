@@ -1,4 +1,4 @@
-//! One worker's loop: chunk → table.
+//! The loop of a worker: block → table.
 
 use crate::base::error::Result;
 use crate::base::job::Job;
@@ -7,19 +7,17 @@ use crate::text::cutter::Cutter;
 use crate::text::keys::PieceBatch;
 use crate::text::specials::Segment;
 
-/// One worker: its table and what it reuses from chunk to chunk.
+/// Counts pieces into the table of one worker.
 pub struct Counter<'a> {
     table: &'a mut Table<u64>,
     pieces: PieceBatch,
 }
 
 impl<'a> Counter<'a> {
-    /// A worker that counts into `table`.
     pub fn new(table: &'a mut Table<u64>) -> Self {
         Counter { table, pieces: PieceBatch::default() }
     }
 
-    /// Counts the pieces of a chunk.
     pub fn add(&mut self, cutter: &Cutter, text: &[u8], job: &Job) -> Result<()> {
         cutter.specials.segments(text, |segment| match segment {
             Segment::Plain(_, plain) => self.add_plain(cutter, plain, job),
@@ -42,7 +40,7 @@ impl<'a> Counter<'a> {
                 }
                 start = piece.end;
             }
-            // A text may be one chunk of gigabytes, if nothing in it can be cut.
+            // A text that cannot be cut may be one block of gigabytes.
             batches += 1;
             if batches.is_multiple_of(1024) {
                 job.check()?;

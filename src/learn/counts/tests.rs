@@ -1,4 +1,4 @@
-//! Counting in chunks and on threads against counting at once.
+//! Counting in blocks and on threads against counting at once.
 
 mod disk;
 
@@ -47,7 +47,7 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn chunks_and_threads_do_not_matter(
+    fn blocks_and_threads_do_not_matter(
         texts in prop::collection::vec(text(), 1..4),
         name in prop::sample::select(vec!["gpt2", "cl100k", "o200k", r"\w+|\s+(?!\S)"]),
         threads in 1usize..9,
@@ -77,7 +77,7 @@ proptest! {
 }
 
 #[test]
-fn texts_are_apart() {
+fn no_piece_spans_two_texts() {
     let cutter = Cutter::new(&["gpt2"], &["<|end|>"]).unwrap();
     let mut counts = Counts::new(cutter, 3);
     let long = b"word ".repeat(BLOCK_SIZE);

@@ -14,7 +14,8 @@
 //! same masks. Time is linear in the text; a scan holds one group and its masks.
 //!
 //! The compares exist for AVX-512, AVX2 and, in plain Rust, for everything else; all are tested
-//! against `scanners.rs`.
+//! against `scanners.rs`. With AVX-512 this scans English at 1,700 to 1,900 MB/s; one piece at a time
+//! it was 250 (docs/performance.md).
 
 use super::classes::{LETTER, NUMBER, SPACE, char_at, wide_char_at};
 use crate::base::cpu::Level;
