@@ -1,4 +1,4 @@
-//! The loop: take the best pair, merge it, bring the counts up to date.
+//! The loop: take the best pair, merge it, update the counts.
 
 use super::index::Positions;
 use super::neighbours::{NeighbourSum, Neighbours};
@@ -13,15 +13,15 @@ use crate::base::job::Job;
 use crate::base::threads::{Idle, Team};
 use crate::learn::counts::PieceList;
 
-/// Learns merges: pairs of token numbers, of which the first makes the token number
-/// `base.tokens().len()`, and so on.
+/// Learns merges: pairs of ids. The first merge creates the id `base.tokens().len()`, the next one the
+/// id after it, and so on.
 pub fn learn(
     pieces: PieceList,
     base: &(dyn Base + Sync),
     options: &Options,
     job: &Job,
 ) -> Result<Vec<(u32, u32)>> {
-    // Waking a sleeping thread takes longer than most shares of a merge.
+    // Waking a sleeping thread takes longer than its share of most merges.
     let team = Team::new(options.threads, Idle::Spin);
     let n_tokens = base.tokens().len().saturating_add(options.n_merges);
     if super::slots::are_small(&pieces, n_tokens) {
@@ -48,16 +48,16 @@ pub(super) fn learn_with<I: SlotNumber>(
     Ok(learner.merges)
 }
 
-/// A floor that turns out too high is divided by this.
+/// A floor that is too high is divided by this.
 const FLOOR_STEP: u64 = 16;
-/// Of text with `n` bytes, the last of `m` merges has a count of some `n / (35 m)` where pieces
-/// hardly repeat.
+/// In text of `n` bytes whose pieces hardly repeat, the last of `m` merges has a count of about
+/// `n / (35 m)`; the first floor is `n / (64 m)`.
 const FLOOR_SHARE: u64 = 64;
 
-/// How many neighbours have their pairs prefetched together.
-const AT_ONCE: usize = 32;
+/// Neighbours whose pairs are prefetched together.
+const PREFETCH_BATCH: usize = 32;
 
-/// A neighbour whose positions are not kept.
+/// Marks a neighbour whose pair is not tracked.
 const UNTRACKED: usize = usize::MAX;
 
 struct Learner<'a, I> {
@@ -71,7 +71,7 @@ struct Learner<'a, I> {
     positions: Positions,
     queue: PairQueue,
     merges: Vec<(u32, u32)>,
-    /// One for each thread.
+    /// By thread.
     findings: Vec<Findings>,
 }
 
@@ -86,7 +86,7 @@ impl<'a, I: SlotNumber> Learner<'a, I> {
         let tokens = base.tokens();
         let slots = Slots::new(&pieces, base, &tokens, team, job)?;
         let floor = first_floor(&pieces, options.n_merges).max(options.min_frequency).max(1);
-        // The slots hold all that is needed from here on, and the list would be in the way.
+        // Only the slots are needed from here on.
         drop(pieces);
         let (pairs, positions) = super::index::index(&slots, floor, options.n_merges, team, job)?;
         let mut learner = Learner {
@@ -109,16 +109,16 @@ impl<'a, I: SlotNumber> Learner<'a, I> {
         Ok(learner)
     }
 
-    /// The count below which a pair is never merged.
+    /// Pairs with a smaller count are never merged.
     fn least(&self) -> u64 {
         self.options.min_frequency.max(1)
     }
 
-    /// Starts again to track pairs, with a lower floor.
+    /// Indexes the pairs again, with a lower floor.
     fn lower_floor(&mut self, job: &Job) -> Result<()> {
         job.check()?;
         self.floor = (self.floor / FLOOR_STEP).max(self.least());
-        // The old lists are of no use any more, and would be in the way of the new ones.
+        // The old lists are freed before the new ones are allocated.
         self.positions = Positions::default();
         let n_left = self.options.n_merges - self.merges.len();
         (self.vocab.pairs, self.positions) =
@@ -150,9 +150,9 @@ impl<'a, I: SlotNumber> Learner<'a, I> {
             if left.len() + right.len() > self.options.max_token_length.min(MAX_TOKEN_LENGTH) {
                 continue;
             }
-            // Learning from the bytes up, no two merges make the same token: what happens within
-            // a stretch of text that becomes one token depends on that stretch alone. A base may
-            // hold tokens that its own merges never make, though.
+            // Starting from bytes, no two merges create the same token: how the bytes of a token are
+            // merged depends on these bytes alone. But a base may have tokens that its own merges
+            // never create.
             if base.contains(&[&left[..], &right[..]].concat()) {
                 continue;
             }
@@ -183,18 +183,18 @@ impl<'a, I: SlotNumber> Learner<'a, I> {
             job,
         )?;
         self.positions.remove(list);
-        self.settle(pair, c);
+        self.update_counts(pair, c);
         Ok(())
     }
 
-    /// Brings the pair counts up to date: what stood beside `a` or `b` stands beside `c` now.
-    fn settle(&mut self, pair: Pair, c: u32) {
+    /// Updates the counts of pairs: the neighbours of `a` and `b` are neighbours of `c` now.
+    fn update_counts(&mut self, pair: Pair, c: u32) {
         let [a, b] = pair.ids();
         let Findings { mut left, mut right, twins } = std::mem::take(&mut self.findings[0]);
         left.sum(c).weight = twins;
         for i in 0..left.n_touched() {
-            if i.is_multiple_of(AT_ONCE) {
-                for next in i..left.n_touched().min(i + AT_ONCE) {
+            if i.is_multiple_of(PREFETCH_BATCH) {
+                for next in i..left.n_touched().min(i + PREFETCH_BATCH) {
                     self.vocab.pairs.prefetch(Pair::new(left.touched(next), a));
                     self.vocab.pairs.prefetch(Pair::new(left.touched(next), c));
                 }
@@ -202,34 +202,34 @@ impl<'a, I: SlotNumber> Learner<'a, I> {
             let x = left.touched(i);
             let sum = left.sum(x);
             if x != c {
-                self.take(Pair::new(x, a), sum.weight);
+                self.subtract(Pair::new(x, a), sum.weight);
             }
             sum.n = self.add_pair(Pair::new(x, c), *sum);
         }
         for i in 0..right.n_touched() {
-            if i.is_multiple_of(AT_ONCE) {
-                for next in i..right.n_touched().min(i + AT_ONCE) {
+            if i.is_multiple_of(PREFETCH_BATCH) {
+                for next in i..right.n_touched().min(i + PREFETCH_BATCH) {
                     self.vocab.pairs.prefetch(Pair::new(b, right.touched(next)));
                     self.vocab.pairs.prefetch(Pair::new(c, right.touched(next)));
                 }
             }
             let y = right.touched(i);
             let sum = right.sum(y);
-            // In a run of the form `abab`, the count of (b, a) falls by every occurrence, also by
-            // those whose new pair (c, a) is gone already: `twins` of them.
+            // In a run such as `abab`, the count of (b, a) falls by every occurrence, including the
+            // `twins` whose new pair (c, a) is already gone.
             let lost = if y == a { sum.weight + twins } else { sum.weight };
             if Pair::new(b, y) != pair {
-                self.take(Pair::new(b, y), lost);
+                self.subtract(Pair::new(b, y), lost);
             }
             sum.n = self.add_pair(Pair::new(c, y), *sum);
         }
-        self.list(&mut left, |slots, id| slots.length(id) as u32);
-        self.list(&mut right, |_, _| 0);
+        self.write_positions(&mut left, |slots, id| slots.length(id) as u32);
+        self.write_positions(&mut right, |_, _| 0);
         self.findings[0] = Findings { left, right, twins: 0 };
     }
 
-    /// Writes down where the new pairs are: `before` slots ahead of the new token.
-    fn list(&mut self, side: &mut Neighbours, before: impl Fn(&Slots<I>, u32) -> u32) {
+    /// Writes the positions of the new pairs, which are `before` slots before the new token.
+    fn write_positions(&mut self, side: &mut Neighbours, before: impl Fn(&Slots<I>, u32) -> u32) {
         side.for_each_found(|id, sum, at| {
             if sum.n != UNTRACKED {
                 self.positions.list[sum.n] = at - before(&self.slots, id);
@@ -239,7 +239,7 @@ impl<'a, I: SlotNumber> Learner<'a, I> {
         side.clear();
     }
 
-    /// Tracks a pair that came into being, if it is worth it; returns where its positions go.
+    /// Tracks a new pair if its count reaches the floor; returns where its positions go.
     fn add_pair(&mut self, pair: Pair, sum: NeighbourSum) -> usize {
         if sum.weight < self.floor {
             return UNTRACKED;
@@ -252,19 +252,19 @@ impl<'a, I: SlotNumber> Learner<'a, I> {
     }
 
     /// Lowers the count of a pair, if it is tracked.
-    fn take(&mut self, pair: Pair, weight: u64) {
+    fn subtract(&mut self, pair: Pair, weight: u64) {
         if let Some(entry) = self.vocab.pairs.find(pair) {
             entry.count -= weight;
         }
     }
 }
 
-/// A guess at the count of the last of `n_merges` merges that is rather too low than too high.
+/// A low estimate of the count of the last of `n_merges` merges.
 ///
-/// Merges end up making whole pieces, the common ones first, and there are more merges on the way
-/// than pieces made: so the piece that comes `n_merges`th is rarer than the last merge (by a
-/// factor of 1.7 to 4 in text of all kinds, so 1.6 is on the low side). Where pieces hardly repeat, as sentences without
-/// spaces, the size of the text has to do.
+/// Merges end up creating whole pieces, the common ones first, and there are more merges than pieces
+/// created: so the piece that is `n_merges`th by count is rarer than the last merge, by a factor of
+/// 1.7 to 4 in all corpora tried; the estimate uses 1.6. Where pieces hardly repeat, as sentences
+/// without spaces, it uses the size of the text.
 fn first_floor(pieces: &PieceList, n_merges: usize) -> u64 {
     let mut counts: Vec<u64> = pieces.iter().map(|(_, count)| count).collect();
     let by_piece = match counts.len().checked_sub(n_merges.saturating_add(1)) {
@@ -278,10 +278,10 @@ fn first_floor(pieces: &PieceList, n_merges: usize) -> u64 {
     n_bytes / (n_merges.max(1) as u64).saturating_mul(FLOOR_SHARE)
 }
 
-/// What is vocab of tokens and pairs, which decides on the pair that is next.
+/// The tokens and pairs so far, which determine the order of pairs.
 struct LearnerVocab {
     tie_break: TieBreak,
-    /// Token bytes by number.
+    /// Token bytes by id.
     tokens: Vec<Vec<u8>>,
     /// The order of the tokens in the `tokenizers` library.
     ranks: Vec<u32>,
@@ -293,7 +293,7 @@ impl PairOrder for LearnerVocab {
         self.pairs.count(pair)
     }
 
-    fn prepare(&self, pair: Pair) {
+    fn prefetch(&self, pair: Pair) {
         self.pairs.prefetch(pair);
     }
 
@@ -315,8 +315,8 @@ impl PairOrder for LearnerVocab {
     }
 }
 
-/// The order of `tokenizers`: bytes by the character that stands for them, which puts the
-/// printable ones first; then as they are.
+/// The order of `tokenizers`: bytes by the characters that represent them, which puts the printable
+/// ones first; then the other tokens by id.
 fn huggingface_ranks(n_tokens: usize) -> Vec<u32> {
     let printable = |byte: &u8| matches!(byte, 33..=126 | 161..=172 | 174..=255);
     let (first, second): (Vec<u8>, Vec<u8>) = (0..=255).partition(printable);

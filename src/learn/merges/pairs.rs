@@ -1,26 +1,24 @@
-//! Pair → count and positions: one flat hash table with open addressing.
+//! Pair → count and positions: a hash table with open addressing, at most half full.
 
 use crate::base::pages::{Pages, Zeroable, prefetch};
 
-/// Two token numbers in one, all bits turned over: a table of zeros is a table without pairs, for
-/// no token has the largest number.
+/// Two ids in one number, inverted: zeroed memory is an empty table, since no token has the largest id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pair(u64);
 
 impl Pair {
-    /// The pair of `left` and `right`.
     #[inline]
     pub fn new(left: u32, right: u32) -> Self {
         Pair(!(u64::from(left) << 32 | u64::from(right)))
     }
 
-    /// Its left and right token.
+    /// The left and the right id.
     #[inline]
     pub fn ids(self) -> [u32; 2] {
         [!(self.0 >> 32) as u32, !self.0 as u32]
     }
 
-    /// Mixed: the high bits of a product are its best ones.
+    /// The high bits of a product, which are mixed best.
     #[inline]
     pub fn hash(self) -> u64 {
         let mixed = self.0 ^ self.0 >> 32;
@@ -31,24 +29,23 @@ impl Pair {
 
 const FREE: Pair = Pair(0);
 
-/// What is known of a pair.
+/// An entry of the table.
 #[repr(align(32))]
 #[derive(Debug, Clone, Copy)]
 pub struct PairEntry {
-    /// The pair.
     pub pair: Pair,
-    /// How often it occurs now.
+    /// The current count.
     pub count: u64,
-    /// Where its positions start.
+    /// The start of its positions.
     pub start: u64,
-    /// How many positions it has, those that have vanished included.
+    /// The number of its positions, including stale ones.
     pub n: u32,
 }
 
-// SAFETY: numbers.
+// SAFETY: all fields are numbers.
 unsafe impl Zeroable for PairEntry {}
 
-/// All pairs.
+/// All tracked pairs.
 #[derive(Debug)]
 pub struct PairTable {
     entries: Pages<PairEntry>,
@@ -66,7 +63,6 @@ impl PairTable {
         pair.hash() as usize & (self.entries.len() - 1)
     }
 
-    /// Brings the entry of a pair closer before it is asked for.
     #[inline]
     pub fn prefetch(&self, pair: Pair) {
         prefetch(&self.entries, self.home(pair));
@@ -82,7 +78,7 @@ impl PairTable {
         at
     }
 
-    /// The entry of a pair, made if there is none.
+    /// The entry of a pair, inserted if missing.
     #[inline]
     pub fn entry(&mut self, pair: Pair) -> &mut PairEntry {
         let mut at = self.slot(pair);
@@ -104,7 +100,7 @@ impl PairTable {
         (self.entries[at].pair == pair).then(|| &mut self.entries[at])
     }
 
-    /// How often a pair occurs now.
+    /// The current count of a pair.
     pub fn count(&self, pair: Pair) -> u64 {
         self.entries[self.slot(pair)].count
     }

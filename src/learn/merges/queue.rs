@@ -1,10 +1,11 @@
-//! Which pair is next: the most common one, and of equally common ones the first by a rule.
+//! The next pair: the most common one, and of equally common ones the first in a given order.
 //!
-//! Counts only fall, and the pairs that a merge makes are no more common than the one merged. So
-//! the pairs wait in buckets by the count they had when they were put in, and the buckets are gone
-//! through from the top down, never back up. What became rarer meanwhile moves to its new bucket
-//! when its old one is reached; only pairs that have the same count at the same time are ever
-//! compared. The few very large counts have a heap instead of buckets.
+//! Counts only fall, and the pairs that a merge creates are at most as common as the merged one. So
+//! pairs are in buckets by the count that they had when they were added, and the buckets are visited
+//! from the top down, never back up. A pair that became rarer moves to its new bucket when its old one
+//! is reached; only pairs that have the same count at the same time are ever compared. The few very
+//! large counts are in a heap. Adding a pair takes O(1), a bucket of n pairs O(n log n); a heap of all
+//! pairs took more than twice the time on English (docs/performance.md).
 
 use super::pairs::Pair;
 
@@ -12,42 +13,42 @@ use super::pairs::Pair;
 const BUCKETS: usize = 1 << 16;
 /// The end of a bucket.
 const END: u32 = u32::MAX;
-/// How many pairs of a bucket are prefetched ahead.
+/// Pairs of a bucket that are prefetched ahead.
 const AHEAD: usize = 8;
 
-/// A pair and the count it had when it was put in.
+/// A pair and its count when it was added.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate {
     pub count: u64,
     pub pair: Pair,
 }
 
-/// Tells pairs apart: their present counts, and their order where these are equal.
+/// The current counts of pairs, and their order where these are equal.
 pub trait PairOrder {
-    /// How often a pair occurs now.
+    /// The current count of a pair.
     fn count(&self, pair: Pair) -> u64;
-    /// Says that a pair will be asked about.
-    fn prepare(&self, pair: Pair);
+    /// Prefetches the count of a pair.
+    fn prefetch(&self, pair: Pair);
     /// Whether `a` comes before `b` if both are equally common.
     fn is_before(&self, a: Pair, b: Pair) -> bool;
 }
 
-/// Pairs, the next one on top.
+/// A priority queue of pairs.
 #[derive(Debug)]
 pub struct PairQueue {
-    /// Counts too large for buckets.
+    /// Pairs whose counts are too large for buckets.
     large: Heap<Candidate>,
-    /// By count, the first pair of a bucket.
+    /// By count, the first link of a bucket.
     first: Vec<u32>,
-    /// A pair and the next one of its bucket.
+    /// A pair and the next link of its bucket.
     links: Vec<(Pair, u32)>,
-    /// Links that are free again.
+    /// Free links.
     free: Vec<u32>,
     /// Buckets from here on are empty.
     level: usize,
     /// The pairs of the bucket that was opened last, at `level`.
     open: Heap<Pair>,
-    /// What the bucket being opened held.
+    /// The pairs of the bucket that is being opened; kept for its memory.
     held: Vec<Pair>,
 }
 
@@ -66,7 +67,7 @@ impl Default for PairQueue {
 }
 
 impl PairQueue {
-    /// Puts a pair in. Its count must not be above that of the last pair taken out.
+    /// Adds a pair. Its count must not exceed that of the last pair popped.
     pub fn push(&mut self, candidate: Candidate, order: &impl PairOrder) {
         let Candidate { count, pair } = candidate;
         if count >= BUCKETS as u64 {
@@ -92,8 +93,8 @@ impl PairQueue {
         };
     }
 
-    /// Takes out the next pair with its present count, which is at least `floor` (and that at
-    /// least 1). Pairs below it are forgotten.
+    /// Removes the next pair, with its current count. Pairs below `floor`, which is at least 1, are
+    /// dropped.
     pub fn pop(&mut self, floor: u64, order: &impl PairOrder) -> Option<Candidate> {
         while let Some(top) = self.large.pop(|a, b| is_better(a, b, order)) {
             let count = order.count(top.pair);
@@ -135,7 +136,7 @@ impl PairQueue {
         }
         for (i, &pair) in held.iter().enumerate() {
             if let Some(&later) = held.get(i + AHEAD) {
-                order.prepare(later);
+                order.prefetch(later);
             }
             self.put_back(pair, order.count(pair), floor, order);
         }
