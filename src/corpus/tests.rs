@@ -1,5 +1,5 @@
-//! Every kind of source against what was put into it; in any blocks, from any place on, by any
-//! number of workers.
+//! Every kind of source against its content: in blocks of any size, from any position on, by any number
+//! of workers.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ fn cutter() -> Cutter {
     Cutter::new(&["gpt2"], &["<|end|>"]).unwrap()
 }
 
-/// What is in a block: the stretches of a text joined, `None` where one ends.
+/// What blocks contain: running text joined, `End` where a file or member ends, documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Text(Vec<u8>),
@@ -75,7 +75,7 @@ fn add(parts: &mut Vec<Part>, text: BlockText<'_>) {
 type Start = (usize, SourcePosition);
 type Read = (Vec<Part>, Skipped, Vec<(Start, Vec<Part>)>);
 
-/// All there is from a place on, and the places at which blocks end with what is behind them.
+/// Everything from a position on, and the positions at which blocks end with what follows them.
 fn read(inputs: &Inputs, block_size: usize, from: Start) -> crate::Result<Read> {
     let cutter = cutter();
     let sources = inputs.sources()?;
@@ -321,7 +321,7 @@ proptest! {
             let mut cuts = cuts.clone();
             cuts.extend([0, u64::MAX]);
             cuts.sort_unstable();
-            // No plan has ranges without a byte; an empty file is of the range that begins with it.
+            // No plan has empty ranges; an empty file belongs to the range that starts at 0.
             cuts.dedup();
             let mut inputs = files.inputs();
             let one = inputs.list.pop().unwrap();
@@ -333,7 +333,7 @@ proptest! {
         }
     }
 
-    /// Whatever is done to a file, reading it ends: with an error, or with what was left out told.
+    /// However a file is damaged, reading it ends with an error or with skipped records counted.
     #[test]
     fn damage_is_told(
         texts in some_texts(),
@@ -518,7 +518,7 @@ fn bombs_are_stopped() {
 
 #[test]
 fn bombs_of_many_small_members_are_stopped() {
-    // Each is small enough to be let pass.
+    // Each is small enough to pass the limit.
     let gz = pack(&b" ".repeat(3 << 20), "gz");
     let names: Vec<String> = (0..8).map(|n| format!("{n}.txt.gz")).collect();
     let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &gz[..])).collect();
@@ -530,7 +530,7 @@ fn bombs_of_many_small_members_are_stopped() {
         Ok(_) => panic!("read to its end"),
     };
     assert!(error.contains("times its size"), "{error}");
-    // Wherever the work goes on, the same is left out.
+    // The same is skipped from whatever position reading resumes.
     let skipping_inputs = skipping(inputs.clone());
     let (_, skipped, places) = read(&skipping_inputs, 10_000, Default::default()).unwrap();
     assert_eq!(skipped.0["too_packed"], 3);
