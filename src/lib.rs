@@ -43,8 +43,8 @@ pub mod internals {
 
     pub mod corpus {
         pub use crate::corpus::{
-            Compression, Context, Format, InOrder, Input, Inputs, Kind, Location, OnError, Pipe,
-            Position, Reading, Scratch, Source, Storage, StretchEnd, Text,
+            BlockBuffers, BlockEnd, BlockText, Compression, Context, FileFormat, FileKind, InOrder,
+            Input, Inputs, Location, OnError, Pipe, Reading, Source, SourcePosition, Storage,
         };
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use bytemill::internals::corpus::{Kind, Reading};
+use bytemill::internals::corpus::{FileKind, Reading};
 use bytemill_fuzz::{Found, read, read_in_every_way};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -52,7 +52,7 @@ fuzz_target!(|input: (u8, u8, u8, &[u8])| {
     }
     // Beyond the buffers of a stream, now and then.
     let data = data.repeat(if flags & 0xf8 == 0xf8 { 1 + 70_000 / (data.len() + 1) } else { 1 });
-    let kind = Kind::parse("jsonl").expect("a kind");
+    let kind = FileKind::parse("jsonl").expect("a kind");
     let chunk_size = usize::from(chunk_size) * if data.len() > 10_000 { 500 } else { 1 } + 1;
     let all = read_in_every_way(&data, kind, &reading, chunk_size).expect("records can be skipped");
 

@@ -7,7 +7,7 @@
 #![no_main]
 
 use arbitrary::{Arbitrary, Unstructured};
-use bytemill::internals::corpus::{Compression, Format, Kind, OnError, Reading};
+use bytemill::internals::corpus::{Compression, FileFormat, FileKind, OnError, Reading};
 use bytemill_fuzz::{Found, patch, read, read_in_every_way};
 use libfuzzer_sys::fuzz_target;
 
@@ -73,7 +73,7 @@ fn archive(members: &[(String, &Member)]) -> Vec<u8> {
 }
 
 fn check(data: &[u8], chunk_size: usize) -> Option<Found> {
-    let kind = Kind { format: Format::Tar, compression: Compression::Plain };
+    let kind = FileKind { format: FileFormat::Tar, compression: Compression::Plain };
     let found = read_in_every_way(data, kind, &Reading::default(), chunk_size)?;
     assert!(found.n_bytes() <= GRACE + RATIO * data.len());
     Some(found)
@@ -103,8 +103,8 @@ fuzz_target!(|data: &[u8]| {
     if whole && built.members.iter().all(|member| member.patches.is_empty()) {
         let mut expected = Found::default();
         for (name, member) in &named {
-            let kind = Kind::of_name(name);
-            if kind.format == Format::Tar {
+            let kind = FileKind::of_name(name);
+            if kind.format == FileFormat::Tar {
                 *expected.skipped.entry("not_text".into()).or_default() += 1;
                 continue;
             }

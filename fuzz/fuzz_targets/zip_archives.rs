@@ -9,7 +9,7 @@
 use std::io::Write;
 
 use arbitrary::{Arbitrary, Unstructured};
-use bytemill::internals::corpus::{Compression, Format, Kind, OnError, Reading};
+use bytemill::internals::corpus::{Compression, FileFormat, FileKind, OnError, Reading};
 use bytemill_fuzz::{Found, patch, read, read_in_every_way};
 use libfuzzer_sys::fuzz_target;
 
@@ -83,7 +83,7 @@ fn archive(members: &[(String, &Member)], comment: &[u8], end: &[(u16, u8)]) -> 
 }
 
 fn check(data: &[u8], chunk_size: usize) -> Option<Found> {
-    let kind = Kind { format: Format::Zip, compression: Compression::Plain };
+    let kind = FileKind { format: FileFormat::Zip, compression: Compression::Plain };
     let found = read_in_every_way(data, kind, &Reading::default(), chunk_size)?;
     // Members compressed once more are bounded by themselves.
     assert!(found.n_bytes() <= 2 * (GRACE + RATIO * data.len()));
@@ -117,8 +117,8 @@ fuzz_target!(|data: &[u8]| {
     if whole && members.iter().all(|m| m.local.is_empty() && m.central.is_empty()) {
         let mut expected = Found::default();
         for (name, member) in &named {
-            let kind = Kind::of_name(name);
-            if kind.format == Format::Zip {
+            let kind = FileKind::of_name(name);
+            if kind.format == FileFormat::Zip {
                 *expected.skipped.entry("not_text".into()).or_default() += 1;
                 continue;
             }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytemill::internals::Cutter;
 use bytemill::internals::corpus::{
-    Context, InOrder, Input, Inputs, Kind, Location, OnError, Pipe, Position, Reading, Scratch,
-    Source, Storage, StretchEnd, Text,
+    BlockBuffers, BlockEnd, BlockText, Context, FileKind, InOrder, Input, Inputs, Location,
+    OnError, Pipe, Reading, Source, SourcePosition, Storage,
 };
 use bytemill::internals::{Job, Phase};
 use bytemill::{Error, Result};
@@ -118,17 +118,17 @@ fn source(data: &[u8]) -> Source {
     }
 }
 
-fn inputs(location: Location, kind: Kind, reading: &Reading) -> Inputs {
+fn inputs(location: Location, kind: FileKind, reading: &Reading) -> Inputs {
     let input = Input { name: "corpus".into(), location, kind, range: None };
     Inputs { list: vec![input], reading: reading.clone() }
 }
 
-fn stored(data: &[u8], kind: Kind, reading: &Reading) -> Inputs {
+fn stored(data: &[u8], kind: FileKind, reading: &Reading) -> Inputs {
     let location = Location::Storage(Arc::new(Memory(data.to_vec())), source(data));
     inputs(location, kind, reading)
 }
 
-fn piped(data: &[u8], kind: Kind, reading: &Reading) -> Inputs {
+fn piped(data: &[u8], kind: FileKind, reading: &Reading) -> Inputs {
     // Few chunks, so that large data is not slow; of lengths that divide no buffer.
     let size = (data.len() / 50).max(7);
     let chunks = data.chunks(size).rev().map(<[u8]>::to_vec).collect();
@@ -137,31 +137,35 @@ fn piped(data: &[u8], kind: Kind, reading: &Reading) -> Inputs {
 }
 
 /// The blocks from a position on: where each ends, and what it holds.
-fn blocks(inputs: &Inputs, chunk_size: usize, from: Position) -> Result<Vec<(Position, Found)>> {
+fn blocks(
+    inputs: &Inputs,
+    block_size: usize,
+    from: SourcePosition,
+) -> Result<Vec<(SourcePosition, Found)>> {
     let job = job();
     let sources = inputs.sources()?;
     let context = Context {
         cutter: &CUTTER,
         reading: &inputs.reading,
-        chunk_size,
+        block_size,
         open_pieces: false,
         job: &job,
     };
     let mut in_order = InOrder::new(inputs, &sources, context, (0, from));
-    let mut scratch = Scratch::default();
+    let mut buffers = BlockBuffers::default();
     let mut blocks = Vec::new();
     while let Some(mut block) = in_order.next_block()? {
         let mut skipped = Default::default();
         let mut found = Found::default();
-        block.read(&context, &mut scratch, &mut skipped, &mut |text| {
+        block.read(&context, &mut buffers, &mut skipped, &mut |text| {
             match text {
-                Text::Stretch { text, end } => {
+                BlockText::Running { text, end } => {
                     found.push(Part::Text(text.to_vec()));
-                    if end == StretchEnd::Text {
+                    if end == BlockEnd::EndOfText {
                         found.push(Part::EndOfText);
                     }
                 }
-                Text::Documents(documents) => {
+                BlockText::Documents(documents) => {
                     documents.iter().for_each(|text| found.push(Part::Document(text.to_vec())));
                 }
             }
@@ -179,9 +183,9 @@ fn joined<'f>(founds: impl IntoIterator<Item = &'f Found>) -> Found {
     all
 }
 
-/// Reads data as a corpus in blocks of about `chunk_size` bytes.
-pub fn read(data: &[u8], kind: Kind, reading: &Reading, chunk_size: usize) -> Result<Found> {
-    let blocks = blocks(&stored(data, kind, reading), chunk_size, Position::default())?;
+/// Reads data as a corpus in blocks of about `block_size` bytes.
+pub fn read(data: &[u8], kind: FileKind, reading: &Reading, block_size: usize) -> Result<Found> {
+    let blocks = blocks(&stored(data, kind, reading), block_size, SourcePosition::default())?;
     Ok(joined(blocks.iter().map(|(_, found)| found)))
 }
 
@@ -190,14 +194,14 @@ pub fn read(data: &[u8], kind: Kind, reading: &Reading, chunk_size: usize) -> Re
 /// None if the corpus is refused as a whole.
 pub fn read_in_every_way(
     data: &[u8],
-    kind: Kind,
+    kind: FileKind,
     reading: &Reading,
-    chunk_size: usize,
+    block_size: usize,
 ) -> Option<Found> {
     let skip = Reading { on_error: OnError::Skip, ..reading.clone() };
     let stop = Reading { on_error: OnError::Stop, ..reading.clone() };
     let whole = read(data, kind, &skip, 1 << 30);
-    let stopped = read(data, kind, &stop, chunk_size);
+    let stopped = read(data, kind, &stop, block_size);
     let found = match whole {
         Ok(found) => found,
         Err(error) => {
@@ -214,20 +218,21 @@ pub fn read_in_every_way(
         }
     }
     let inputs = stored(data, kind, &skip);
-    let in_blocks = blocks(&inputs, chunk_size, Position::default()).expect("as in one block");
+    let in_blocks =
+        blocks(&inputs, block_size, SourcePosition::default()).expect("as in one block");
     assert_eq!(joined(in_blocks.iter().map(|(_, found)| found)), found, "in blocks");
     for i in [0, in_blocks.len() / 2] {
         let Some((after, _)) = in_blocks.get(i) else { continue };
         let is_last = i + 1 == in_blocks.len();
-        if is_last || *after == Position::default() {
+        if is_last || *after == SourcePosition::default() {
             continue;
         }
-        let rest = blocks(&inputs, chunk_size + 3, *after).expect("the rest as before");
+        let rest = blocks(&inputs, block_size + 3, *after).expect("the rest as before");
         let expected = joined(in_blocks[i + 1..].iter().map(|(_, found)| found));
         assert_eq!(joined(rest.iter().map(|(_, found)| found)).parts, expected.parts, "{after:?}");
     }
-    if kind.format != bytemill::internals::corpus::Format::Zip {
-        let by_pipe = blocks(&piped(data, kind, &skip), chunk_size, Position::default());
+    if kind.format != bytemill::internals::corpus::FileFormat::Zip {
+        let by_pipe = blocks(&piped(data, kind, &skip), block_size, SourcePosition::default());
         let by_pipe = by_pipe.expect("as from storage");
         assert_eq!(joined(by_pipe.iter().map(|(_, found)| found)), found, "through a pipe");
     }
@@ -253,7 +258,7 @@ pub fn patch(data: &mut [u8], patches: &[(u16, u8)]) {
 pub fn scratch_directory(target: &str) -> PathBuf {
     let name = format!("bytemill-fuzz-{target}-{}", std::process::id());
     let path = std::env::temp_dir().join(name);
-    std::fs::create_dir_all(&path).expect("a scratch directory");
+    std::fs::create_dir_all(&path).expect("a buffers directory");
     path
 }
 

@@ -10,7 +10,7 @@ use crate::simd::{Kernel, Level, Simd};
 use crate::threads::{Threads, each_task, rows_per_task};
 
 /// The sum of the losses of all rows, one per target. With a `factor`, the logits are replaced by the
-/// gradient of that sum times the factor; without one, by numbers of no use.
+/// gradient of that sum times the factor; without one, they are overwritten with intermediate results.
 pub fn cross_entropy(
     level: Level,
     logits: &mut [f32],
@@ -20,12 +20,9 @@ pub fn cross_entropy(
 ) -> Result<f64> {
     let n_rows = targets.len();
     let width = logits.len().checked_div(n_rows).unwrap_or(0);
-    require(
-        logits.len() == n_rows * width,
-        "logits and targets do not fit together: there must be one row of logits per target",
-    )?;
+    require(logits.len() == n_rows * width, "logits must have one row per target")?;
     if let Some(wrong) = targets.iter().find(|&&id| id < 0 || id as usize >= width) {
-        return Err(Error::input(format!("the target {wrong} is not one of {width} ids")));
+        return Err(Error::input(format!("targets must be ids below {width}, got {wrong}")));
     }
     if n_rows == 0 {
         return Ok(0.0);

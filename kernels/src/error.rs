@@ -4,7 +4,7 @@ use std::fmt;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// Arrays or settings that do not fit together.
+    /// Arrays or settings of the wrong size.
     Input(String),
     /// A kernel panicked.
     Bug(String),

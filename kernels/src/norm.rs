@@ -29,8 +29,7 @@ pub fn forward(
     let (n_rows, width) = (scales.len(), weight.len());
     require(
         width > 0 && x.len() == n_rows * width && out.len() == x.len(),
-        "the arrays of a norm do not fit together: x and out must have one row per scale, as wide as \
-         the weight",
+        "x and out of a norm must have one row per scale, as wide as the weight",
     )?;
     let n = rows_per_task(width);
     let arrays = x.chunks(n * width).zip(out.chunks_mut(n * width)).zip(scales.chunks_mut(n));
@@ -67,7 +66,7 @@ pub struct Inputs<'a> {
     pub weight: &'a [f32],
     /// As [`forward`] wrote them.
     pub scales: &'a [f32],
-    /// The gradient that reaches x past the norm, through the residual connection.
+    /// The gradient that reaches x through the residual connection.
     pub residual: Option<&'a [f32]>,
 }
 
@@ -88,8 +87,8 @@ pub fn backward(
             && fits(grad)
             && residual.is_none_or(fits)
             && weight_grad.len() == width,
-        "the arrays of a norm do not fit together: x, grad and residual must have one row per scale, \
-         as wide as the weight and its gradient",
+        "x, grad and residual of a norm must have one row per scale, as wide as the weight and its \
+         gradient",
     )?;
     let n = rows_per_task(width);
     let mut partial_sums = vec![0.0; scales.len().div_ceil(n) * width];

@@ -1,14 +1,14 @@
 //! SwiGLU, silu(gate) · up, and its gradients, each in one pass over memory.
 //!
-//! The backward pass computes the output once more, because the matrix product after it needs it and
-//! keeping it would take as much memory as `gate`.
+//! O(n) time, no memory beside the arrays. The backward pass computes the output again, because the
+//! matrix product after it needs it and keeping it would take as much memory as `gate`.
 
 use crate::error::{Result, require};
 use crate::math::{sigmoid, swiglu};
 use crate::simd::{Kernel, Level, Simd};
 use crate::threads::{Threads, each_task, rows_per_task};
 
-const RULE: &str = "the arrays of SwiGLU do not fit together: all must have the same size";
+const RULE: &str = "the arrays of SwiGLU must all have the same size";
 
 /// `out = silu(gate) · up`
 pub fn forward(
@@ -40,7 +40,7 @@ impl Kernel for Forward<'_> {
     }
 }
 
-/// Replaces `grad`, the gradient of the output, by that of `up`; writes that of `gate`, and the output.
+/// Replaces `grad`, the gradient of the output, by that of `up`; writes that of `gate` and the output.
 pub fn backward(
     level: Level,
     (gate, up): (&[f32], &[f32]),

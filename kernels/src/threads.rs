@@ -11,16 +11,16 @@ use crate::error::{Error, Result};
 
 /// Threads that belong to the caller.
 pub trait Threads: Sync {
-    /// How many calls can run at once.
+    /// The number of calls that can run at once.
     fn n(&self) -> usize;
 
     /// Calls `work` once for each of `0..n`, in any order and possibly at the same time. Returns when
-    /// all calls are over; false if one panicked.
+    /// all calls are done; false if one panicked.
     fn each(&self, n: usize, work: &(dyn Fn(usize) + Sync)) -> bool;
 }
 
-/// Numbers in a task of a loop over rows: long enough to outweigh starting it, and few enough to stay in
-/// a first- or second-level cache.
+/// Numbers in a task of a loop over rows: enough to outweigh starting it, and few enough to stay in a
+/// first- or second-level cache.
 const TASK_NUMBERS: usize = 1 << 14;
 
 /// Rows in a task; depends on their width alone, so that results do not depend on the threads.

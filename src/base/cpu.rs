@@ -1,4 +1,4 @@
-//! What the processor can do, as tokens that only detection can make.
+//! The levels of vector instructions of this processor, as tokens that only detection creates.
 //!
 //! A function that is compiled for a level takes the token of that level, so that safe code cannot call
 //! it on a processor that lacks the features. The features of a token are exactly those that its

@@ -1,16 +1,15 @@
 //! The one error type of the crate.
 //!
-//! A variant is a kind that callers tell apart (Python maps each to an exception class); the
-//! message says what failed, the value and the place, the hint says what to do about it.
+//! Callers distinguish variants (Python maps each to an exception class). The message states what
+//! failed, the value and where; the hint states the remedy.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What went wrong.
 #[derive(Debug)]
 pub enum Error {
-    /// An option that cannot be.
+    /// An impossible option.
     Config(Report),
     /// A corpus that is unreadable, empty, not text or in the wrong format.
     Corpus(Report),
@@ -18,33 +17,33 @@ pub enum Error {
     Tokenizer(Report),
     /// Tokens on disk that are damaged, incomplete, or made with another tokenizer.
     Tokens(Report),
-    /// The operating system refused.
+    /// A failed system call.
     Io {
-        /// The file in question.
+        /// The file it was made for.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The caller asked to stop.
     Interrupted,
-    /// Memory, or room for a thread, that could not be had.
+    /// Memory or a thread that could not be allocated.
     Memory(String),
-    /// What must never happen.
+    /// A broken invariant.
     Bug(String),
     /// An exception raised by a reader in Python.
     Foreign(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// A message and, where there is one, a remedy.
+/// A message and, if there is one, a remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// What failed, with the value and the place.
+    /// What failed, the value, and where.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub hint: Option<String>,
 }
 
-/// The result of everything that can fail here.
+/// A result with the error of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Report {
@@ -54,22 +53,22 @@ impl Report {
 }
 
 impl Error {
-    /// An option that cannot be.
+    /// An impossible option.
     pub fn config(message: impl Into<String>) -> Self {
         Error::Config(Report::new(message))
     }
 
-    /// A corpus that cannot be used.
+    /// An unusable corpus.
     pub fn corpus(message: impl Into<String>) -> Self {
         Error::Corpus(Report::new(message))
     }
 
-    /// A tokenizer that cannot be used, or an id or text it refuses.
+    /// An unusable tokenizer, or an id or text that it refuses.
     pub fn tokenizer(message: impl Into<String>) -> Self {
         Error::Tokenizer(Report::new(message))
     }
 
-    /// Tokens on disk that cannot be used.
+    /// Unusable tokens on disk.
     pub fn tokens(message: impl Into<String>) -> Self {
         Error::Tokens(Report::new(message))
     }
@@ -101,7 +100,8 @@ impl Error {
         self
     }
 
-    /// The same error as `kind` if it blames an option: what a file brings is no option.
+    /// The same error as a variant `kind` if it is a `Config`: for values that came from a file and
+    /// not from an option.
     pub fn blaming_file(self, kind: fn(Report) -> Error) -> Self {
         match self {
             Error::Config(report) => kind(report),
@@ -109,7 +109,7 @@ impl Error {
         }
     }
 
-    /// The same error with the name of what was being read in front.
+    /// The same error with the name of the file before its message.
     pub fn in_file(mut self, name: &str) -> Self {
         if let Some(report) = self.report_mut() {
             report.message = format!("{name}: {}", report.message);

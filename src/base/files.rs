@@ -1,7 +1,8 @@
-//! Files that are whole or not there, files that are safe to open, and numbers in them.
+//! Atomic writes, locks, safe opening, hexadecimal and little-endian numbers.
 //!
-//! The process that writes a temporary file or directory holds a lock on it, so that others recognise
-//! those of killed processes. `bytemill/_files.py` uses the same names and locks, and removes the files.
+//! A process holds a lock on each temporary file or directory that it writes, so that others can
+//! recognise those of killed processes. `bytemill/_files.py` uses the same names and locks, and
+//! removes the files.
 
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, RandomState};
@@ -10,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, Result};
 
-/// Opens a regular file. Anything else is refused by an error of the kind that `refuse` makes:
-/// opening a pipe waits for its writer, and a device may never end.
+/// Opens a regular file. Anything else is refused with the error that `refuse` makes: opening a pipe
+/// waits for its writer, and a device may never end.
 pub fn open(path: &Path, refuse: fn(String) -> Error) -> Result<File> {
     let failed = |e| Error::io(path, e);
     if !fs::metadata(path).map_err(failed)?.is_file() {
@@ -20,7 +21,7 @@ pub fn open(path: &Path, refuse: fn(String) -> Error) -> Result<File> {
     File::open(path).map_err(failed)
 }
 
-/// A file under a temporary name: it gets its own name with [`Temporary::commit`], or is deleted.
+/// A file under a temporary name: renamed by [`Temporary::commit`], or deleted when dropped.
 pub struct Temporary {
     target: PathBuf,
     path: PathBuf,
@@ -29,7 +30,7 @@ pub struct Temporary {
 }
 
 impl Temporary {
-    /// A new file beside `target`.
+    /// A new file in the directory of `target`.
     pub fn beside(target: &Path) -> Result<Self> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         loop {
@@ -52,7 +53,7 @@ impl Temporary {
         }
     }
 
-    /// Puts the file in its place, once it is on disk.
+    /// Flushes the file to disk and renames it to the target.
     pub fn commit(mut self) -> Result<()> {
         let failed = |error| Error::io(&self.target, error);
         self.file.sync_all().map_err(failed)?;
@@ -66,13 +67,13 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.committed {
-            // The error that led here is the one to report.
+            // The error that led here is the one that is reported.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Flushes the directory of a new file. Systems that cannot flush a directory do it by themselves.
+/// Flushes the directory of a new file. Systems that do not allow this need no flush.
 fn sync_directory(path: &Path) {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Ok(directory) = File::open(parent.unwrap_or(Path::new("."))) {
@@ -90,12 +91,12 @@ pub fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-/// Locks a temporary file or directory that this process made. False if another process found it
-/// before it was locked, and may have removed it.
+/// Locks a temporary file or directory that this process created. False if another process found it
+/// unlocked and may have removed it.
 pub fn claim(file: &File, path: &Path) -> bool {
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => false,
-        // A file system without locks; then nothing is removed there either.
+        // Without locks in the file system, nothing is removed there either.
         Ok(()) | Err(TryLockError::Error(_)) => is_at(file, path),
     }
 }
@@ -114,11 +115,11 @@ fn is_at(_file: &File, path: &Path) -> bool {
     path.exists()
 }
 
-/// Removes the directories in `base` whose names begin with `prefix`, of processes that are dead.
+/// Removes the directories in `base` whose names begin with `prefix` and whose processes are dead.
 pub fn sweep_directories(base: &Path, prefix: &str) {
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let ours = entry.file_name().to_string_lossy().starts_with(prefix);
-        // Windows does not let directories be opened: there they stay.
+        // Windows cannot open directories, so they stay there.
         if ours
             && entry.file_type().is_ok_and(|kind| kind.is_dir())
             && File::open(entry.path()).is_ok_and(|directory| directory.try_lock().is_ok())

@@ -1,7 +1,7 @@
-//! A long piece of work as seen from outside: how far it is, and whether it should stop.
+//! Progress and cancellation of a long call.
 //!
-//! Workers add to counters, the caller's thread reads them now and then (for a progress line) and
-//! may ask for an end; nothing here blocks.
+//! Workers add to counters; the caller's thread polls them for a progress line and may request a
+//! stop. Nothing here blocks.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -19,16 +19,15 @@ pub enum Phase {
     Merge,
     /// Encoding; progress is in bytes of text.
     Encode,
-    /// Merging sorted runs of counts from disk; progress is in bytes of them.
+    /// Merging sorted runs of counts from disk; progress is in bytes of runs.
     Gather,
-    /// Putting documents into their order; progress is in bytes of ids.
+    /// Writing documents in shuffled order; progress is in bytes of ids.
     Shuffle,
-    /// Checking tokens on disk; progress is in bytes of them.
+    /// Checking tokens on disk; progress is in bytes of tokens.
     Verify,
 }
 
 impl Phase {
-    /// Its name for people.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Count => "count",
@@ -48,17 +47,17 @@ pub struct Job {
     phase: AtomicU8,
     done: AtomicU64,
     total: AtomicU64,
-    /// Of phases that read a corpus: bytes of text, where `done` and `total` are bytes of files.
+    /// Bytes of text, in phases that read a corpus; there `done` and `total` are bytes of files.
     text: AtomicU64,
-    /// Phases that have ended and were not reported yet.
+    /// Phases that have ended since [`Job::take_ended`].
     ended: Mutex<Vec<Progress>>,
 }
 
-/// A phase, what is done of it, and of how much (None: not known).
+/// A phase, the amount done, and the total if known.
 pub type Progress = (Phase, u64, Option<u64>);
 
 impl Job {
-    /// A job that begins with `phase`, of which `total` is to be done (0: not known).
+    /// A job that starts with `phase`; a `total` of 0 is unknown.
     pub fn new(phase: Phase, total: u64) -> Self {
         Job {
             stop: Arc::new(AtomicBool::new(false)),
@@ -70,7 +69,7 @@ impl Job {
         }
     }
 
-    /// Begins another phase, of which `total` is to be done, and gives the one before.
+    /// Starts another phase and returns the previous one; a `total` of 0 is unknown.
     pub fn enter(&self, phase: Phase, total: u64) -> Phase {
         let before = self.progress();
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).push(before);
@@ -81,33 +80,31 @@ impl Job {
         before.0
     }
 
-    /// How far phases were that have ended since the last time this was asked.
+    /// The final progress of the phases that have ended since the last call.
     pub fn take_ended(&self) -> Vec<Progress> {
         std::mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sets how much there is to do.
     pub fn set_total(&self, total: u64) {
         self.total.store(total, Relaxed);
     }
 
-    /// Notes that there is more to do than was thought.
     pub fn add_total(&self, n: u64) {
         self.total.fetch_add(n, Relaxed);
     }
 
-    /// Notes that `n` more are done.
+    /// Adds `n` to the amount done.
     pub fn advance(&self, n: u64) {
         self.done.fetch_add(n, Relaxed);
     }
 
-    /// Notes that `file` bytes of files were read and gave `text` bytes of text.
+    /// Adds `file` bytes of files that were read and contained `text` bytes of text.
     pub fn read(&self, file: u64, text: u64) {
         self.text.fetch_add(text, Relaxed);
         self.done.fetch_add(file, Relaxed);
     }
 
-    /// Notes that a corpus was read to its end, whatever its size was thought to be.
+    /// Sets the total to the amount done: the corpus was read to its end.
     pub fn read_all(&self) {
         if self.total.load(Relaxed) > 0 {
             self.total.store(self.done.load(Relaxed), Relaxed);
@@ -129,13 +126,13 @@ impl Job {
         Arc::clone(&self.stop)
     }
 
-    /// Makes this the job of the present thread, for [`check_thread`], until the guard is dropped.
+    /// Makes this the job of the current thread, for [`check_thread`], until the guard is dropped.
     pub fn on_this_thread(&self) -> OnThread {
         OnThread(CURRENT.replace(Some(self.stopped())))
     }
 
-    /// The phase, what is done of it, and of how much (None: not known). Of a corpus that is
-    /// compressed or has records, how much text there is is estimated from what was read so far.
+    /// The total of a phase that reads a corpus is in bytes of text, estimated from the bytes of text
+    /// per byte of file so far.
     pub fn progress(&self) -> Progress {
         let phase = match self.phase.load(Relaxed) {
             0 => Phase::Count,
@@ -151,7 +148,7 @@ impl Job {
         }
         let text = self.text.load(Relaxed);
         let estimate = || (text as u128 * total as u128).div_ceil(done as u128) as u64;
-        // Loaded one after the other, the numbers may not belong together by a block.
+        // Loaded one after another, the numbers may be off by a block.
         let known = total > 0 && done > 0 && text > 0;
         (phase, text, known.then(|| estimate().max(text)))
     }
@@ -162,10 +159,10 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// Asked where a thread has no job: it belongs to the caller, who may have been interrupted.
+/// Called for a thread without a job: it is the caller's, who may have been interrupted.
 static CALLER: OnceLock<fn() -> Result<()>> = OnceLock::new();
 
-/// Ends what [`Job::on_this_thread`] began.
+/// Restores the previous job of the thread when dropped.
 #[derive(Debug)]
 pub struct OnThread(Option<Arc<AtomicBool>>);
 
@@ -175,13 +172,13 @@ impl Drop for OnThread {
     }
 }
 
-/// Sets what [`check_thread`] asks where a thread has no job. Only the first call counts.
+/// Sets what [`check_thread`] calls for a thread without a job. Only the first call has an effect.
 pub fn set_caller_check(check: fn() -> Result<()>) {
     CALLER.set(check).ok();
 }
 
-/// An error once the work of this thread should stop: for what may take long, but is too deep
-/// inside to be given the job. A few dozen nanoseconds; call it every millisecond or so.
+/// An error once the work of this thread should stop: for long loops that are too deep inside to be
+/// passed the job. Takes a few dozen nanoseconds; call it about every millisecond.
 pub fn check_thread() -> Result<()> {
     let stopped = CURRENT.with_borrow(|job| job.as_ref().map(|stop| stop.load(Relaxed)));
     match stopped {

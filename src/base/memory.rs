@@ -1,29 +1,29 @@
-//! Memory that cannot be had, which is an error and not the end of the process.
+//! Failed allocations as errors instead of aborts, and settings of glibc's allocator.
 //!
-//! Allocations that grow with the input are made with [`reserve`] and in [`crate::base::pages`]. Where one
-//! fails, the thread unwinds to [`caught`](super::threads::caught), which is around all work that others wait for. The
-//! standard library ends the process where another allocation fails; in Python, [`OrExit`] makes
-//! that a message and a failure instead of an abort.
+//! Allocations that grow with the input are made with [`reserve`] and in [`crate::base::pages`]. If one
+//! fails, the thread unwinds to [`caught`](super::threads::caught), which wraps all work that other
+//! threads wait for. Where any other allocation fails, the standard library aborts the process; in
+//! Python, [`exit`] turns that into a message and exit status 1.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::resume_unwind;
 
-/// What a thread unwinds with: bytes that could not be had.
+/// The panic payload of a failed allocation: its size in bytes.
 struct OutOfMemory(usize);
 
 thread_local! {
-    /// Whether this thread can do without the memory that it asks for.
-    static CAN_DO_WITHOUT: Cell<bool> = const { Cell::new(false) };
+    /// Whether the caller handles a failure of the allocation in progress.
+    static FAILURE_HANDLED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Unwinds because memory could not be allocated. No message is printed; the catcher reports it.
+/// Unwinds without printing a message: [`caught`](super::threads::caught) reports the failure.
 #[cold]
 pub fn out_of_memory(bytes: usize) -> ! {
     resume_unwind(Box::new(OutOfMemory(bytes)))
 }
 
-/// Makes room for `n` more values, or unwinds.
+/// Reserves room for `n` more values, or unwinds.
 #[inline]
 pub fn reserve<T>(list: &mut Vec<T>, n: usize) {
     if list.capacity() - list.len() < n && !try_reserve(|| list.try_reserve(n)) {
@@ -39,31 +39,30 @@ pub fn filled<T: Clone>(value: T, n: usize) -> Vec<T> {
     list
 }
 
-/// Whether memory that is asked for in `attempt` can be had.
+/// Whether the allocation in `attempt` succeeds; [`exit`] does not end the process if it fails.
 pub fn try_reserve<E>(attempt: impl FnOnce() -> Result<(), E>) -> bool {
-    CAN_DO_WITHOUT.set(true);
+    FAILURE_HANDLED.set(true);
     let result = attempt();
-    CAN_DO_WITHOUT.set(false);
+    FAILURE_HANDLED.set(false);
     result.is_ok()
 }
 
-/// How many bytes could not be had, if that is why a thread unwound with `cause`.
+/// The size of the failed allocation that a thread unwound with, if `cause` is one.
 pub fn bytes_missing(cause: &(dyn Any + Send)) -> Option<usize> {
     cause.downcast_ref().map(|&OutOfMemory(bytes)| bytes)
 }
 
-/// The system's allocator. Where it has no more memory and the caller has no use for less, which
-/// std's collections have not, the process ends with a message and exit status 1.
+/// The system's allocator, except that a failure no caller handles ends the process with a message
+/// and exit status 1.
 #[cfg(all(feature = "python", target_os = "linux"))]
 pub mod exit {
     use std::alloc::{GlobalAlloc, Layout, System};
 
-    use super::CAN_DO_WITHOUT;
+    use super::FAILURE_HANDLED;
 
     #[global_allocator]
     static ALLOCATOR: OrExit = OrExit;
 
-    /// See above.
     pub struct OrExit;
 
     #[inline]
@@ -76,19 +75,19 @@ pub mod exit {
 
     #[cold]
     fn failed() {
-        // A thread that is about to end has no flag any more.
-        if CAN_DO_WITHOUT.try_with(std::cell::Cell::get).unwrap_or(true) {
+        // A thread that is shutting down has already dropped its flag.
+        if FAILURE_HANDLED.try_with(std::cell::Cell::get).unwrap_or(true) {
             return;
         }
         const MESSAGE: &[u8] = b"error: out of memory\n";
-        // SAFETY: a message that lives for ever, and an end without any return.
+        // SAFETY: the message is static, and `_exit` does not return.
         unsafe {
             libc::write(2, MESSAGE.as_ptr().cast(), MESSAGE.len());
             libc::_exit(1);
         }
     }
 
-    // SAFETY: all is left to the system's allocator.
+    // SAFETY: every call is forwarded to the system's allocator.
     unsafe impl GlobalAlloc for OrExit {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             // SAFETY: as the caller promises.
@@ -108,6 +107,40 @@ pub mod exit {
         unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
             // SAFETY: as the caller promises.
             unsafe { System.dealloc(memory, layout) }
+        }
+    }
+}
+
+/// Returns freed memory to the system, in milliseconds; does nothing but on glibc. Tables that grew
+/// and were freed leave holes that still count against a memory limit: with a limit of 150 MB, a
+/// second count in the same process reached 155 MB without this.
+pub fn release_freed() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        unsafe extern "C" {
+            fn malloc_trim(pad: usize) -> std::ffi::c_int;
+        }
+        // SAFETY: may be called at any time from any thread, and touches only free memory.
+        unsafe {
+            malloc_trim(0);
+        }
+    }
+}
+
+/// Makes all threads share one arena if the address space is limited (`ulimit -v`): otherwise glibc
+/// maps 64 MB for each thread and uses little of it.
+#[cfg(feature = "python")]
+pub fn limit_arenas() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: `limit` is valid for writing, and the setting may be changed at any time.
+        unsafe {
+            if libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) == 0
+                && limit.rlim_cur != libc::RLIM_INFINITY
+            {
+                libc::mallopt(libc::M_ARENA_MAX, 1);
+            }
         }
     }
 }

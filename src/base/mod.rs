@@ -1,6 +1,5 @@
-//! What knows nothing of text: errors, jobs, memory, files.
+//! Errors, jobs, threads, memory, tables and files: nothing here knows about text.
 
-pub mod allocator;
 pub mod cpu;
 pub mod error;
 pub mod files;

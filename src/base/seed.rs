@@ -1,12 +1,11 @@
-//! Numbers drawn once per process, so that no file or text can be made to collide in our tables.
+//! The random seed of all hash tables of the process, so that no input can be made to collide.
 //!
-//! Nothing that is written or returned may depend on them.
+//! Nothing that is written or returned may depend on it.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::LazyLock;
 
-/// The seed of this process.
 pub fn seed() -> u128 {
     static SEED: LazyLock<u128> = LazyLock::new(|| {
         let random = RandomState::new();

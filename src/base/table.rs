@@ -3,12 +3,12 @@
 //! Nearly all byte strings that bytemill looks up are short: 99.9 % of the pieces of English text,
 //! and nearly all tokens, have at most 15 bytes. A string that short *is* its key: its bytes and its
 //! length packed into 128 bits, made with one unaligned load and a mask. Key and value lie side by
-//! side in a 32-byte entry, two to a cache line, and a string may stand in either, so a lookup nearly
-//! always touches one line. Longer strings lie in an arena, indexed by a second table that stores their
+//! side in a 32-byte entry, two to a cache line, and a string may be in either, so a lookup nearly
+//! always touches one line. Longer strings are in an arena, indexed by a second table that stores their
 //! full hash. Both tables use linear probing and are at most three quarters (short) or half (long)
 //! full, so lookups take expected constant time.
 //!
-//! Keys are mixed with a seed drawn once per process: no input can be made whose strings all collide.
+//! Keys are mixed with a seed drawn once per process, so no input can be made whose strings all collide.
 //! Nothing that is written or returned may depend on the seed, or on the order of a table.
 //!
 //! Memory: 32 bytes per slot for values of up to 16 bytes, that is 43 to 85 bytes per short string.
@@ -20,7 +20,7 @@ pub use sorted::TableRun;
 use std::sync::LazyLock;
 
 use crate::base::memory::{filled, reserve};
-use crate::base::pages::{Pages, Plain, prefetch};
+use crate::base::pages::{Pages, Zeroable, prefetch};
 use crate::base::seed::seed;
 
 /// Strings of up to this many bytes are packed into their key.
@@ -33,7 +33,7 @@ const LINE: usize = 2;
 /// [`mix`]. Never 0. Another process has other keys.
 pub type Key = u128;
 
-/// In the top byte of every key, with its length, so that no key is 0 or [`TOO_LONG`].
+/// Xored into the top byte of every key, with its length, so that no key is 0 or [`TOO_LONG`].
 const MARK: u128 = 0xd6 << 120;
 
 /// How a key is made from sixteen bytes.
@@ -41,15 +41,15 @@ const MARK: u128 = 0xd6 << 120;
 pub struct Shape {
     /// The bits of the string.
     mask: u128,
-    /// What the bits outside the mask become.
+    /// Xored after masking: the length and the seed.
     rest: u128,
 }
 
 /// By length; the last is for strings that are too long.
 pub type Shapes = [Shape; SHORT + 2];
 
-/// By length, with the seed: the product of the halves of a key is its hash, and without the seed a
-/// file could be made whose strings all have the same.
+/// By length. They include the seed: the hash of a key is the product of its halves, and without a
+/// seed a file could be constructed whose strings all have the same hash.
 static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
     let mix = seed() >> 8 | MARK;
     let mut shapes = [Shape { mask: 0, rest: TOO_LONG }; SHORT + 2];
@@ -60,7 +60,7 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
     shapes
 });
 
-/// The shapes of this process, for a loop that makes many keys.
+/// The shapes of this process, for loops that make many keys.
 #[inline(always)]
 pub fn shapes() -> &'static Shapes {
     &SHAPES
@@ -72,7 +72,7 @@ fn mix() -> u128 {
     SHAPES[0].rest
 }
 
-/// Stands for a string that is too long for a key; no key is equal to it.
+/// Stands for a string that is too long for a key; no key equals it.
 pub const TOO_LONG: Key = !MARK;
 
 /// The key of `text[start..end]`, or [`TOO_LONG`].
@@ -91,7 +91,7 @@ pub fn key_or_too_long(text: &[u8], start: usize, end: usize) -> Key {
     u128::from_le_bytes(sixteen) & mask ^ rest
 }
 
-/// The same, without checking that sixteen bytes of text follow.
+/// [`key_or_too_long`] without checking that sixteen bytes of text follow.
 ///
 /// # Safety
 /// `text` must have at least sixteen bytes from `start` on.
@@ -99,7 +99,7 @@ pub fn key_or_too_long(text: &[u8], start: usize, end: usize) -> Key {
 pub unsafe fn key_inside(shapes: &Shapes, text: &[u8], start: usize, end: usize) -> Key {
     debug_assert!(start + 16 <= text.len());
     let Shape { mask, rest } = shapes[(end - start).min(SHORT + 1)];
-    // One load past the string, then cut to its length.
+    // Loads past the string, then masks to its length.
     // SAFETY: the caller promises sixteen readable bytes.
     let sixteen = unsafe { text.as_ptr().add(start).cast::<[u8; 16]>().read() };
     u128::from_le_bytes(sixteen) & mask ^ rest
@@ -118,7 +118,7 @@ pub fn key_bytes(key: Key) -> ([u8; 16], usize) {
     (key.to_le_bytes(), (key >> 120) as usize)
 }
 
-/// Keys in this order are strings in the order of their bytes.
+/// Keys sorted by this number are strings in byte order.
 fn order(key: Key) -> u128 {
     (key ^ mix()).swap_bytes()
 }
@@ -149,14 +149,14 @@ pub fn hash_bytes(string: &[u8]) -> u64 {
 
 #[repr(align(32))]
 #[derive(Debug, Clone, Copy)]
-struct Entry<V> {
-    /// 0: the entry is free.
+struct ShortEntry<V> {
+    /// 0 if the entry is free.
     key: Key,
     value: V,
 }
 
-// SAFETY: all bytes zero is key 0, a free entry, and `V: Plain` says the same of the value.
-unsafe impl<V: Plain> Plain for Entry<V> {}
+// SAFETY: zeroed memory is key 0, a free entry, and a valid value, as `V` is `Zeroable`.
+unsafe impl<V: Zeroable> Zeroable for ShortEntry<V> {}
 
 /// Entries of a table of `n` short strings: at most three quarters full. A larger table would find
 /// rare strings faster, but takes longer to allocate and fits the cache worse.
@@ -167,11 +167,11 @@ fn table_size(n: usize) -> usize {
 /// Short strings and their values.
 #[derive(Debug)]
 struct ShortTable<V> {
-    entries: Pages<Entry<V>>,
+    entries: Pages<ShortEntry<V>>,
     len: usize,
 }
 
-/// A longer string: its full hash, where its bytes lie, its value. A `length` of 0: free.
+/// A longer string: its full hash, its bytes in the arena, its value. Free if `length` is 0.
 #[derive(Debug, Clone, Copy, Default)]
 struct LongEntry<V> {
     hash: u64,
@@ -195,7 +195,7 @@ pub struct Table<V> {
     long: LongTable<V>,
 }
 
-impl<V: Plain> ShortTable<V> {
+impl<V: Zeroable> ShortTable<V> {
     fn new(capacity: usize) -> Self {
         ShortTable { entries: Pages::new(capacity), len: 0 }
     }
@@ -209,7 +209,7 @@ impl<V: Plain> ShortTable<V> {
     /// The entry of a key, or the free entry where it would be inserted.
     fn slot(&self, key: Key, hash: u64) -> usize {
         let mut line = self.line(hash);
-        // Ends, because the table is never full.
+        // Terminates because the table is never full.
         loop {
             for at in line..line + LINE {
                 if self.entries[at].key == key || self.entries[at].key == 0 {
@@ -231,7 +231,7 @@ impl<V: Plain> ShortTable<V> {
     }
 }
 
-impl<V: Plain + Default> LongTable<V> {
+impl<V: Zeroable + Default> LongTable<V> {
     fn new(capacity: usize) -> Self {
         LongTable { entries: filled(LongEntry::default(), capacity), len: 0, arena: Vec::new() }
     }
@@ -267,13 +267,13 @@ impl<V: Plain + Default> LongTable<V> {
     }
 }
 
-impl<V: Plain + Default> Default for Table<V> {
+impl<V: Zeroable + Default> Default for Table<V> {
     fn default() -> Self {
         Table { short: ShortTable::new(1 << 10), long: LongTable::new(1 << 6) }
     }
 }
 
-impl<V: Plain + Default> Table<V> {
+impl<V: Zeroable + Default> Table<V> {
     /// A map with room for `n` short strings.
     pub fn with_room(n: usize) -> Self {
         Table { short: ShortTable::new(table_size(n).max(1 << 10)), ..Table::default() }
@@ -293,13 +293,12 @@ impl<V: Plain + Default> Table<V> {
         prefetch(&self.short.entries, self.short.line(hash));
     }
 
-    /// The value of a string, if there is one.
     pub fn get(&self, string: &[u8]) -> Option<V> {
         self.get_within(string, 0, string.len())
     }
 
-    /// The value of `text[start..end]`. Where sixteen bytes of text follow, its key is made without a
-    /// branch that depends on the length.
+    /// The value of `text[start..end]`. If sixteen bytes of text follow `start`, its key is made without
+    /// a branch on the length.
     #[inline]
     pub fn get_within(&self, text: &[u8], start: usize, end: usize) -> Option<V> {
         if start == end {
@@ -316,12 +315,12 @@ impl<V: Plain + Default> Table<V> {
         }
     }
 
-    /// The value of a short string, inserted if there is none yet.
+    /// The value of a short string, inserted if missing.
     #[inline(always)]
     pub fn entry(&mut self, key: Key, hash: u64) -> &mut V {
         let line = self.short.line(hash);
-        // Nearly always the string is known and stands in its line, first or second: that choice is
-        // made without a branch, because it could not be predicted.
+        // Nearly always the string is in the first or second entry of its line: that choice is made
+        // without a branch, because it could not be predicted.
         let second = self.short.entries[line + 1].key == key;
         let at = if (self.short.entries[line].key == key) | second {
             line + usize::from(second)
@@ -345,7 +344,7 @@ impl<V: Plain + Default> Table<V> {
         at
     }
 
-    /// The value of a longer string, inserted if there is none yet.
+    /// The value of a longer string, inserted if missing.
     pub fn long_entry(&mut self, string: &[u8]) -> &mut V {
         debug_assert!(string.len() > SHORT);
         let hash = hash_bytes(string);
@@ -365,7 +364,7 @@ impl<V: Plain + Default> Table<V> {
         &mut self.long.entries[at].value
     }
 
-    /// The value of any non-empty string, inserted if there is none yet.
+    /// The value of a non-empty string, inserted if missing.
     pub fn value_mut(&mut self, string: &[u8]) -> &mut V {
         if string.len() <= SHORT {
             let key = key(string, 0, string.len());
@@ -380,9 +379,9 @@ impl<V: Plain + Default> Table<V> {
         self.for_each_of(0, 1, visit);
     }
 
-    /// The same for part `part` of `n_parts` of the table.
-    pub fn for_each_of(&self, part: usize, n_parts: usize, mut visit: impl FnMut(&[u8], V)) {
-        let range = |len: usize| len * part / n_parts..len * (part + 1) / n_parts;
+    /// [`Table::for_each`] for share `share` of `n_shares` of the table.
+    pub fn for_each_of(&self, share: usize, n_shares: usize, mut visit: impl FnMut(&[u8], V)) {
+        let range = |len: usize| len * share / n_shares..len * (share + 1) / n_shares;
         let short = &self.short.entries[range(self.short.entries.len())];
         for entry in short.iter().filter(|entry| entry.key != 0) {
             let (bytes, length) = key_bytes(entry.key);
@@ -394,7 +393,7 @@ impl<V: Plain + Default> Table<V> {
         }
     }
 
-    /// Visits every value, to be changed.
+    /// Visits every value, mutably.
     pub fn for_each_value(&mut self, mut visit: impl FnMut(&mut V)) {
         for entry in self.short.entries.iter_mut().filter(|entry| entry.key != 0) {
             visit(&mut entry.value);
@@ -429,7 +428,7 @@ mod tests {
         assert_ne!(key(b"a\0", 0, 2), key(b"a", 0, 1));
     }
 
-    /// Entries between where strings are and where their hash would put them, summed.
+    /// The sum of the distances of all strings from the entry of their hash.
     fn steps(map: &Table<u32>) -> usize {
         let short = map.short.entries.iter().enumerate().filter(|(_, entry)| entry.key != 0);
         let from = |home: usize, at: usize, n: usize| (at + n - home) % n;
@@ -443,8 +442,8 @@ mod tests {
         short.chain(long).sum()
     }
 
-    /// A factor of the hash was zero for all pieces that begin with these bytes, when what keys are
-    /// mixed with was in the source: each had to pass all the others.
+    /// Before keys were seeded, a factor of the hash was zero for all pieces that begin with these
+    /// bytes, so each lookup passed all the others.
     #[test]
     fn a_hostile_vocabulary_takes_no_quadratic_time() {
         const BYTES: [u8; 8] = [0x15, 0x7c, 0x4a, 0x7f, 0xb9, 0x79, 0x37, 0x9e];
@@ -452,7 +451,7 @@ mod tests {
         let mut map = Table::<u32>::with_room(n);
         for i in 0..n as u32 {
             *map.value_mut(&[&BYTES[..], &i.to_le_bytes()].concat()) = i;
-            // What a long piece begins with is mixed with its length, too.
+            // The start of a long piece is mixed with its length, too.
             let mut long = [&BYTES[..], &i.to_le_bytes(), &[0; 20]].concat();
             long[0] ^= 32;
             long[4] ^= 32;

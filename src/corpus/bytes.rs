@@ -1,7 +1,7 @@
-//! Where bytes come from: files of this machine, stretches of storage, pipes.
+//! Where bytes come from: local files, ranges of storage, pipes.
 //!
-//! Files are read by position into a buffer that each worker keeps, not through a memory map: a file
-//! that shrinks while it is read would end the process; read this way it is an error.
+//! Files are read by position into a buffer of each worker, not through a memory map: with a map, a
+//! file that shrinks while it is read would kill the process; this way it is an error.
 
 use std::fmt;
 use std::fs::File;
@@ -20,7 +20,7 @@ use crate::base::memory::reserve;
 pub type ByteStream = Box<dyn Read + Send>;
 
 /// How long a pipe may be silent before the job is checked for cancellation.
-const PIPE_PATIENCE: Duration = Duration::from_millis(50);
+const PIPE_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A file in an archive.
 pub struct Member {
@@ -39,7 +39,7 @@ pub struct LocalFile {
 
 impl LocalFile {
     pub fn open(path: &Path) -> Result<Self> {
-        // Refuses all but regular files first: opening others may block for ever.
+        // Refuses anything but regular files first: opening others may block.
         Source::of_file(path)?;
         let file = File::open(path).map_err(|e| Error::io(path, e))?;
         let metadata = file.metadata().map_err(|e| Error::io(path, e))?;
@@ -68,14 +68,14 @@ impl Storage for LocalFile {
     }
 }
 
-/// The error for a source that has fewer bytes than it had.
+/// The error for a source that shrank.
 pub fn ended_early(name: &dyn fmt::Display, start: u64, length: usize) -> Error {
     let end = start + length as u64;
-    Error::corpus(format!("{name}: ended early, within bytes {start} to {end}"))
-        .with_hint("the file was cut short while it was read; run again")
+    Error::corpus(format!("{name}: unexpected end of file within bytes {start} to {end}"))
+        .with_hint("the file was truncated while it was read; run again")
 }
 
-/// Reads the bytes from `start` to `end` into `buffer`, which becomes as long.
+/// Reads the bytes from `start` to `end` into `buffer` and sets its length.
 pub fn read_range(storage: &dyn Storage, start: u64, end: u64, buffer: &mut Vec<u8>) -> Result<()> {
     let length = (end - start) as usize;
     // Never shrunk and zeroed again: a worker's buffer has the same size nearly every time.
@@ -87,7 +87,7 @@ pub fn read_range(storage: &dyn Storage, start: u64, end: u64, buffer: &mut Vec<
     storage.read_at(buffer, start)
 }
 
-/// A stretch of storage from front to back.
+/// Reads a range of storage from front to back.
 #[derive(Debug)]
 pub struct StorageReader {
     storage: Arc<dyn Storage>,
@@ -115,12 +115,12 @@ impl Read for StorageReader {
     }
 }
 
-/// The bytes of a pipe; reading ends with an error once `stopped` is set.
+/// Reads a pipe; an error once `stopped` is set.
 pub struct PipeReader {
     pipe: Arc<dyn Pipe>,
     stopped: Arc<AtomicBool>,
     passed: Arc<AtomicU64>,
-    /// Bytes that came last, of which `at` were given away.
+    /// The bytes that arrived last, of which `at` were read.
     given: Vec<u8>,
     at: usize,
     ended: bool,
@@ -143,7 +143,7 @@ impl Read for PipeReader {
             if self.stopped.load(Relaxed) {
                 return Err(ReadFailure::Stop(Error::Interrupted).into_io());
             }
-            let next = self.pipe.next(PIPE_PATIENCE).map_err(|e| ReadFailure::Stop(e).into_io())?;
+            let next = self.pipe.next(PIPE_TIMEOUT).map_err(|e| ReadFailure::Stop(e).into_io())?;
             if let Some(bytes) = next {
                 self.ended = bytes.is_empty();
                 (self.given, self.at) = (bytes, 0);

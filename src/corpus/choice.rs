@@ -1,8 +1,8 @@
 //! Which files of a directory or an archive belong to the corpus, by name.
 //!
-//! The only place with these rules: Python calls them for the files of directories, which it lists
-//! as a whole; members of archives are judged here, one by one as their heads are met. They could
-//! not be judged in Python without a call for each (see the head of `tar`).
+//! These rules exist only here: Python applies them to the files of directories, which it lists as a
+//! whole; the readers of archives apply them to each member as they reach its header. Python could not
+//! do that without a call for each member (see `tar`).
 
 use serde::{Deserialize, Serialize};
 
@@ -30,12 +30,12 @@ pub enum Chosen {
 impl Choice {
     /// `path` is relative to the directory or archive.
     pub fn of(&self, path: &str) -> Chosen {
-        let names = |globs: &[String]| globs.iter().any(|glob| names(glob, path));
-        if names(&self.exclude) {
+        let any_matches = |globs: &[String]| globs.iter().any(|glob| matches_path(glob, path));
+        if any_matches(&self.exclude) {
             Chosen::Excluded
         } else if self.include.is_empty() {
             Chosen::Open
-        } else if names(&self.include) {
+        } else if any_matches(&self.include) {
             Chosen::Included
         } else {
             Chosen::NotIncluded
@@ -44,15 +44,14 @@ impl Choice {
 }
 
 /// Whether a glob matches a path, or its last component alone.
-fn names(glob: &str, path: &str) -> bool {
+fn matches_path(glob: &str, path: &str) -> bool {
     let glob: Vec<char> = glob.chars().collect();
     let last = path.rsplit('/').next().unwrap_or(path);
     matches(&glob, path) || matches(&glob, last)
 }
 
 /// As Python's `fnmatch`: `*` matches any characters including `/`, `?` any one character, `[a-z]`
-/// and `[!a-z]` one of a set. Takes at most time proportional to the product of the lengths, since
-/// only the last `*` is ever tried again.
+/// and `[!a-z]` one of a set. Takes O(glob · text) time, since only the last `*` is ever retried.
 fn matches(glob: &[char], text: &str) -> bool {
     let text: Vec<char> = text.chars().collect();
     let (mut g, mut t) = (0, 0);
@@ -116,7 +115,7 @@ fn holds(mut members: &[char], c: char) -> bool {
     false
 }
 
-/// Stems of files that stand beside the data of a corpus.
+/// Stems of files that accompany the data of a corpus.
 const ABOUT_STEMS: [&str; 17] = [
     "readme",
     "license",
@@ -169,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn globs_name_files() {
+    fn globs_match_paths() {
         for (glob, path, named) in [
             ("*.py", "a.py", true),
             ("*.py", "src/deep/a.py", true),
@@ -192,14 +191,14 @@ mod tests {
             ("", "a", false),
             ("é?", "éé", true),
         ] {
-            assert_eq!(names(glob, path), named, "{glob} {path}");
+            assert_eq!(matches_path(glob, path), named, "{glob} {path}");
         }
     }
 
     #[test]
     fn stars_are_not_exponential() {
         let glob = "*a".repeat(40) + "b";
-        assert!(!names(&glob, &"a".repeat(4000)));
+        assert!(!matches_path(&glob, &"a".repeat(4000)));
     }
 
     #[test]

@@ -1,46 +1,46 @@
 //! CSV from front to back: rows of a stream → documents.
 //!
 //! Rows are those of Python's `csv` module: a value that begins with a quotation mark extends to the
-//! next single one and may hold anything; two of them stand for one. Elsewhere a quotation mark is a
-//! character like others. Rows end with `\n`, `\r\n` or `\r`; the first names the columns.
+//! next single one and may contain anything; a doubled one stands for itself. Elsewhere a quotation
+//! mark is an ordinary character. Rows end with `\n`, `\r\n` or `\r`; the first names the columns.
 //!
 //! `memchr` finds the end of each value, so a byte of text costs 1.2 instructions. `csv-core`, which
-//! looks at every byte, needs 11.5 (docs/performance.md), and does not report a quotation mark that
-//! is never closed.
+//! looks at every byte, needs 11.5 (docs/performance.md), and does not report an unclosed quotation
+//! mark.
 
 use std::str::from_utf8;
 
 use memchr::{memchr, memchr3};
 
-use super::inputs::Position;
+use super::inputs::SourcePosition;
 use super::reading::{Context, Fault};
-use super::records::{BYTE_ORDER_MARK, Content, hint};
-use super::stream::{STEP, Stream};
+use super::records::{BYTE_ORDER_MARK, BlockContent, hint};
+use super::stream::{STEP, TextStream};
 use crate::base::error::{Error, Result};
 
 pub(super) struct CsvStream {
-    stream: Stream,
+    stream: TextStream,
     separator: u8,
     /// Names of the columns, once the first row was read.
     columns: Option<Vec<String>>,
 }
 
 impl CsvStream {
-    pub fn new(stream: Stream, separator: u8) -> Self {
+    pub fn new(stream: TextStream, separator: u8) -> Self {
         CsvStream { stream, separator, columns: None }
     }
 
-    pub fn stream(&mut self) -> &mut Stream {
+    pub fn stream(&mut self) -> &mut TextStream {
         &mut self.stream
     }
 
-    /// Goes to a position at which a block once ended.
-    pub fn seek(&mut self, to: Position, context: &Context<'_>) -> Result<()> {
+    /// Skips to a position at which an earlier block ended.
+    pub fn seek(&mut self, to: SourcePosition, context: &Context<'_>) -> Result<()> {
         self.read_columns(context)?;
         self.stream.seek(to, context)
     }
 
-    /// Reads the names of the columns, if that was not done.
+    /// Reads the names of the columns, unless already done.
     fn read_columns(&mut self, context: &Context<'_>) -> Result<()> {
         if self.columns.is_some() {
             return Ok(());
@@ -65,10 +65,10 @@ impl CsvStream {
                 Some(row) => break row,
                 None if stream.held() > context.reading.max_document => {
                     return Err(Error::corpus(format!(
-                        "{}: the row of names is endless",
-                        stream.name
+                        "{}: the header row is longer than {} bytes",
+                        stream.name, context.reading.max_document
                     ))
-                    .with_hint("is it CSV? input_format= says what it is"));
+                    .with_hint("if it is not CSV, set input_format="));
                 }
                 None => wanted = stream.held() * 2,
             }
@@ -81,13 +81,13 @@ impl CsvStream {
     }
 
     /// The content of the next block.
-    pub fn next<'a>(&mut self, context: &Context<'_>) -> Result<Content<'a>> {
+    pub fn next<'a>(&mut self, context: &Context<'_>) -> Result<BlockContent<'a>> {
         self.read_columns(context)?;
         let (field, max_document) = (&context.reading.text_field, context.reading.max_document);
         let columns = self.columns.as_deref().unwrap_or_default();
         let column = columns.iter().position(|name| name == field);
         let (mut text, mut ends) = (Vec::new(), Vec::new());
-        let size = context.chunk_size.max(1);
+        let size = context.block_size.max(1);
         let mut wanted = size;
         let begin = self.stream.at.offset;
         while self.stream.at.offset - begin < size as u64 {
@@ -107,7 +107,7 @@ impl CsvStream {
             if length > max_document {
                 text.truncate(before);
                 let what = format!("longer than {max_document} bytes");
-                self.fault(Fault::TooLong, &what, context)?;
+                self.skip_or_fail(Fault::TooLong, &what, context)?;
                 self.pass_row(context)?;
                 wanted = size;
                 continue;
@@ -118,12 +118,12 @@ impl CsvStream {
                 continue;
             };
             wanted = size;
-            // The row that a fault of the file cut off is no record, nor a fault of its own.
+            // A row truncated by a fault of the file is neither a record nor a fault of its own.
             let cut_off = stream.broken && row.end == stream.held();
             let fault = if row.n_values == 0 || cut_off {
                 None
             } else if row.unclosed {
-                Some((Fault::Csv, "a quotation mark that is never closed"))
+                Some((Fault::Csv, "unclosed quotation mark"))
             } else if column.is_none_or(|column| column >= row.n_values) {
                 Some((Fault::Field, "no such column"))
             } else if from_utf8(&text[before..]).is_err() {
@@ -137,15 +137,15 @@ impl CsvStream {
                 ends.push(text.len());
             }
             if let Some((fault, what)) = fault {
-                self.fault(fault, what, context)?;
+                self.skip_or_fail(fault, what, context)?;
             }
             self.stream.pass(row.end);
             self.stream.at.records += u64::from(row.n_values > 0);
         }
-        Ok(Content::Documents { text, ends })
+        Ok(BlockContent::Documents { text, ends })
     }
 
-    /// Passes over a row that is too long to be held.
+    /// Skips a row that is too long for memory.
     fn pass_row(&mut self, context: &Context<'_>) -> Result<()> {
         let (stream, mut row) = (&mut self.stream, LongRow::default());
         stream.at.records += 1;
@@ -162,16 +162,16 @@ impl CsvStream {
         }
     }
 
-    fn fault(&mut self, fault: Fault, what: &str, context: &Context<'_>) -> Result<()> {
-        let Stream { name, at, skipped, .. } = &mut self.stream;
-        context.reading.fault(fault, skipped, || {
+    fn skip_or_fail(&mut self, fault: Fault, what: &str, context: &Context<'_>) -> Result<()> {
+        let TextStream { name, at, skipped, .. } = &mut self.stream;
+        context.reading.skip_or_fail(fault, skipped, || {
             let place = format!("{name}: row {} (byte {})", at.records + 1, at.offset);
             if fault == Fault::Field {
                 let field = &context.reading.text_field;
                 let columns = self.columns.as_deref().unwrap_or_default().join(", ");
                 let message =
                     format!("{place}: no value in column {field:?}; columns are {columns}");
-                return (message, "name the column that holds the text: text_field=");
+                return (message, "set text_field= to the column with the text");
             }
             (format!("{place}: {what}"), hint(fault))
         })
@@ -179,7 +179,7 @@ impl CsvStream {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Row {
+struct CsvRow {
     /// Where it ends, with its line end.
     end: usize,
     /// 0 if it is blank.
@@ -190,7 +190,12 @@ struct Row {
 
 /// Reads the row at the beginning of `data`: `emit` gets the number and the parts of each value.
 /// None if the row does not end in `data` and more follows, that is, unless `whole`.
-fn row(data: &[u8], separator: u8, whole: bool, mut emit: impl FnMut(usize, &[u8])) -> Option<Row> {
+fn row(
+    data: &[u8],
+    separator: u8,
+    whole: bool,
+    mut emit: impl FnMut(usize, &[u8]),
+) -> Option<CsvRow> {
     let (mut at, mut number) = (0, 0);
     loop {
         if data.get(at) == Some(&b'"') {
@@ -198,7 +203,7 @@ fn row(data: &[u8], separator: u8, whole: bool, mut emit: impl FnMut(usize, &[u8
             loop {
                 let Some(n) = memchr(b'"', &data[at..]) else {
                     emit(number, &data[at..]);
-                    let row = Row { end: data.len(), n_values: number + 1, unclosed: true };
+                    let row = CsvRow { end: data.len(), n_values: number + 1, unclosed: true };
                     return whole.then_some(row);
                 };
                 emit(number, &data[at..at + n]);
@@ -214,7 +219,7 @@ fn row(data: &[u8], separator: u8, whole: bool, mut emit: impl FnMut(usize, &[u8
         let Some(n) = memchr3(separator, b'\n', b'\r', &data[at..]) else {
             emit(number, &data[at..]);
             let n_values = if data.is_empty() { 0 } else { number + 1 };
-            return whole.then_some(Row { end: data.len(), n_values, unclosed: false });
+            return whole.then_some(CsvRow { end: data.len(), n_values, unclosed: false });
         };
         emit(number, &data[at..at + n]);
         at += n + 1;
@@ -229,11 +234,11 @@ fn row(data: &[u8], separator: u8, whole: bool, mut emit: impl FnMut(usize, &[u8
             }
         };
         let blank = matches!(data[0], b'\n' | b'\r');
-        return Some(Row { end, n_values: if blank { 0 } else { number + 1 }, unclosed: false });
+        return Some(CsvRow { end, n_values: if blank { 0 } else { number + 1 }, unclosed: false });
     }
 }
 
-/// Finds the end of a row that is too long to be held, byte by byte.
+/// Finds the end of a row that is too long for memory, byte by byte.
 #[derive(Debug, Default)]
 struct LongRow {
     state: RowState,
@@ -247,14 +252,14 @@ enum RowState {
     /// In a value, outside of quotation marks.
     Plain,
     Quoted,
-    /// After a quotation mark in a quoted value: its end, or the first of two that stand for one.
+    /// After a quotation mark in a quoted value: its end, or the first of a doubled one.
     Mark,
     /// After a `\r`, which a `\n` may follow.
     Return,
 }
 
 impl LongRow {
-    /// Where in `data`, which follows the data seen before, the row ends; None if after it.
+    /// Where the row ends in `data`, which follows the data of earlier calls; None if not in it.
     fn end(&mut self, data: &[u8], separator: u8) -> Option<usize> {
         for (at, &byte) in data.iter().enumerate() {
             self.state = match (self.state, byte) {
@@ -287,12 +292,12 @@ mod tests {
             });
             let row = row.unwrap();
             values.truncate(row.n_values);
-            // Cut off anywhere, a row is whole or None.
+            // Truncated anywhere, a row is whole or None.
             for end in 0..row.end {
                 let short = super::row(&data[..end], b',', false, |_, _| {});
                 assert!(short.is_none_or(|short| short.end <= end), "{data:?} {end}");
             }
-            // Passed over, in parts of any length, it ends in the same place.
+            // Skipped in pieces of any length, it ends at the same position.
             for length in 1..4 {
                 let (mut long_row, mut at) = (LongRow::default(), 0);
                 let end = data.chunks(length).find_map(|some| {

@@ -1,7 +1,7 @@
-//! Compressed bytes → bytes, as a stream of constant memory.
+//! Compressed bytes → bytes, as a stream in constant memory.
 //!
-//! A file that decompresses to far more than text does (a *bomb*) is stopped; so is one that asks
-//! for more memory than `max_window` allows. Members, frames and streams end to end are one text.
+//! A file that decompresses to far more than text does (a *bomb*) is stopped, as is one that needs
+//! more memory than `max_window`. Concatenated members, frames and streams are one text.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use super::bytes::ByteStream;
 use super::kind::Compression;
 use super::reading::{Fault, ReadFailure, Reading};
 
-/// No ratio is enforced below this many bytes: short repetitions compress without limit.
+/// The ratio is not enforced below this many bytes: short repetitive texts compress without limit.
 const MIN_BOMB_SIZE: u64 = 16 << 20;
 /// Memory that the decoder of xz needs beyond its window.
 const XZ_OVERHEAD: u64 = 1 << 20;
-/// How much of a member of an archive is read at a time.
+/// Bytes of a member of an archive that are read at a time.
 const MEMBER_STRIDE: usize = 64 << 10;
 
-/// The bytes of a compressed stream; `passed` counts how many compressed ones were read.
+/// The decompressed bytes of a stream; `passed` counts the compressed bytes that were read.
 pub fn decompress(
     input: ByteStream,
     compression: Compression,
@@ -32,7 +32,7 @@ pub fn decompress(
     stride: usize,
     reading: &Reading,
 ) -> io::Result<ByteStream> {
-    // Some decoders read as soon as they are made.
+    // Some decoders read when they are created.
     let before = passed.load(Relaxed);
     let buffered = BufReader::with_capacity(stride, input);
     let content: ByteStream = match compression {
@@ -53,7 +53,7 @@ pub fn decompress(
     Ok(guarded(content, passed, before, reading))
 }
 
-/// Gzip members end to end; zeros after them are padding, as for `gzip` and Python.
+/// Concatenated gzip members; zeros after them are padding, as for `gzip` and Python.
 struct GzipMembers(Option<GzDecoder<BufReader<ByteStream>>>);
 
 impl Read for GzipMembers {
@@ -81,26 +81,26 @@ impl Read for GzipMembers {
     }
 }
 
-/// A compressed member of an archive. An error of its first bytes comes with the first read.
+/// A compressed member of an archive. An error in its first bytes is reported by the first read.
 pub fn decompress_member(
     input: ByteStream,
     compression: Compression,
     reading: &Reading,
 ) -> ByteStream {
     let passed = Arc::new(AtomicU64::new(0));
-    let counted = Box::new(Counted { input, passed: Arc::clone(&passed) });
+    let counted = Box::new(CountingReader { input, passed: Arc::clone(&passed) });
     match decompress(counted, compression, passed, MEMBER_STRIDE, reading) {
         Ok(content) => content,
-        Err(error) => Box::new(Failing(Some(error))),
+        Err(error) => Box::new(FailingReader(Some(error))),
     }
 }
 
-struct Counted {
+struct CountingReader {
     input: ByteStream,
     passed: Arc<AtomicU64>,
 }
 
-impl Read for Counted {
+impl Read for CountingReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.input.read(buffer)?;
         self.passed.fetch_add(n as u64, Relaxed);
@@ -108,15 +108,15 @@ impl Read for Counted {
     }
 }
 
-struct Failing(Option<io::Error>);
+struct FailingReader(Option<io::Error>);
 
-impl Read for Failing {
+impl Read for FailingReader {
     fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
         self.0.take().map_or(Ok(0), Err)
     }
 }
 
-/// A deflated member of a zip archive, which has neither header nor checksum of its own.
+/// A deflated member of a zip archive, which has no header or checksum of its own.
 pub fn inflate(input: ByteStream, passed: Arc<AtomicU64>, reading: &Reading) -> ByteStream {
     let before = passed.load(Relaxed);
     let buffered = BufReader::with_capacity(MEMBER_STRIDE, input);
@@ -141,21 +141,23 @@ fn guarded(
     before: u64,
     reading: &Reading,
 ) -> ByteStream {
-    Box::new(Guarded { content, passed, before, given: 0, max_ratio: reading.max_ratio })
+    let Reading { max_ratio, max_window, .. } = *reading;
+    Box::new(RatioGuard { content, passed, before, given: 0, max_ratio, max_window })
 }
 
 /// Compares the bytes that came out with those that went in since `before`.
-struct Guarded {
+struct RatioGuard {
     content: ByteStream,
     passed: Arc<AtomicU64>,
     before: u64,
     given: u64,
     max_ratio: u64,
+    max_window: u64,
 }
 
-impl Read for Guarded {
+impl Read for RatioGuard {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = self.content.read(buffer).map_err(explained)?;
+        let n = self.content.read(buffer).map_err(|error| explained(error, self.max_window))?;
         self.given += n as u64;
         let taken = self.passed.load(Relaxed) - self.before;
         within_ratio(self.given, taken, self.max_ratio)?;
@@ -163,7 +165,7 @@ impl Read for Guarded {
     }
 }
 
-/// An error if `given` bytes from `taken` compressed ones are too many.
+/// An error if `given` bytes are too many for `taken` compressed ones.
 pub fn within_ratio(given: u64, taken: u64, max_ratio: u64) -> io::Result<()> {
     let taken = taken.max(1);
     if given <= MIN_BOMB_SIZE || given <= taken.saturating_mul(max_ratio) {
@@ -171,15 +173,15 @@ pub fn within_ratio(given: u64, taken: u64, max_ratio: u64) -> io::Result<()> {
     }
     Err(ReadFailure::Fault(
         Fault::Bomb,
-        format!("unpacks to {} times its size, which text never does", given / taken),
-        "if that is intended, a larger max_ratio= allows it",
+        format!("decompresses to {} times its size; at most {max_ratio} is allowed", given / taken),
+        "raise max_ratio= if this is intended",
     )
     .into_io())
 }
 
-/// The total that the compressed members of one archive decompress to. A limit for each is not
-/// enough: the archive may be compressed as tightly again, and many copies of a small member may
-/// each stay below `MIN_BOMB_SIZE`.
+/// The decompressed size of all compressed members of one archive. A limit for each is not enough: the
+/// archive itself may be compressed as tightly, and many copies of a small member may each stay below
+/// `MIN_BOMB_SIZE`.
 #[derive(Clone)]
 pub struct MemberTotal {
     given: Arc<AtomicU64>,
@@ -189,24 +191,24 @@ pub struct MemberTotal {
 }
 
 impl MemberTotal {
-    /// `passed` counts the bytes that were read of the archive.
+    /// `passed` counts the bytes of the archive that were read.
     pub fn new(passed: Arc<AtomicU64>, size: Option<u64>) -> Self {
         MemberTotal { given: Arc::default(), passed, size }
     }
 
     /// `content` with an error once the total is too large.
     pub fn guard(&self, content: ByteStream, reading: &Reading) -> ByteStream {
-        Box::new(MemberContent { content, total: self.clone(), max_ratio: reading.max_ratio })
+        Box::new(MemberGuard { content, total: self.clone(), max_ratio: reading.max_ratio })
     }
 }
 
-struct MemberContent {
+struct MemberGuard {
     content: ByteStream,
     total: MemberTotal,
     max_ratio: u64,
 }
 
-impl Read for MemberContent {
+impl Read for MemberGuard {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let MemberTotal { given, passed, size } = &self.total;
         let taken = size.unwrap_or_else(|| passed.load(Relaxed));
@@ -218,7 +220,7 @@ impl Read for MemberContent {
 }
 
 /// Data that needs a larger window than `max_window` is not damaged.
-fn explained(error: io::Error) -> io::Error {
+fn explained(error: io::Error, max_window: u64) -> io::Error {
     let text = error.to_string();
     if text.contains("too much memory")
         || text.contains("memory limit")
@@ -226,8 +228,8 @@ fn explained(error: io::Error) -> io::Error {
     {
         return ReadFailure::Fault(
             Fault::Bomb,
-            "needs more memory to be unpacked than is allowed".into(),
-            "if that is intended, a larger max_window= allows it",
+            format!("decompression needs more than {max_window} bytes of memory"),
+            "raise max_window= if this is intended",
         )
         .into_io();
     }

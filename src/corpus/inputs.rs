@@ -1,7 +1,7 @@
-//! What there is to read: the sources of a corpus in order, and what each of them offers.
+//! The sources of a corpus, in order.
 //!
-//! A source gives bytes by position ([`Storage`]), bytes as they come ([`Pipe`]) or rows
-//! ([`RowSource`]). Python implements all three for what it reads itself.
+//! A source offers bytes by position ([`Storage`]), bytes as they arrive ([`Pipe`]) or rows
+//! ([`RowSource`]). Python implements all three for the sources that it reads.
 
 use std::fmt;
 use std::fs::Metadata;
@@ -11,20 +11,20 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::kind::Kind;
+use super::kind::FileKind;
 use super::reading::Reading;
 use crate::base::error::{Error, Result};
 
 /// A source as it was when it was listed, to notice later that it changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// Where it is, as the user wrote it.
+    /// The path or URL as the user wrote it.
     pub path: String,
     /// In bytes, as stored.
     pub size: u64,
     /// Last change, in nanoseconds since 1970; 0 if unknown.
     pub mtime_ns: i64,
-    /// Any other mark of its version.
+    /// Another identifier of its version, such as an ETag.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub version: String,
     /// What it was read as, unless plain text.
@@ -42,7 +42,7 @@ impl Source {
             return Err(Error::io(path, std::io::ErrorKind::IsADirectory.into()));
         }
         if !metadata.is_file() {
-            // It has no size, and opening it may block for ever.
+            // It has no size, and opening it may block.
             return Err(Error::corpus(format!("{}: not a regular file", path.display()))
                 .with_hint("on the command line, - stands for stdin"));
         }
@@ -67,7 +67,7 @@ impl Source {
         end.min(self.size).saturating_sub(start)
     }
 
-    /// The part of the weight before `offset`, about.
+    /// The approximate share of the weight before `offset`.
     pub fn weight_upto(&self, offset: u64) -> u64 {
         offset.saturating_sub(self.range.map_or(0, |(start, _)| start)).min(self.weight())
     }
@@ -78,17 +78,17 @@ impl Source {
             return Ok(());
         }
         let what = if metadata.len() == self.size {
-            "it was written to".to_owned()
+            "it was modified".to_owned()
         } else {
-            format!("it had {} bytes and has {}", self.size, metadata.len())
+            format!("its size was {} bytes and is {}", self.size, metadata.len())
         };
         Err(self.changed(&what))
     }
 
     /// The error for a source that changed.
     pub fn changed(&self, what: &str) -> Error {
-        Error::corpus(format!("{}: changed since the work on it began: {what}", self.path))
-            .with_hint("begin anew: overwrite=True")
+        Error::corpus(format!("{}: changed since the run started: {what}", self.path))
+            .with_hint("start over: overwrite=True")
     }
 }
 
@@ -116,19 +116,19 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn stride(&self) -> usize;
 }
 
-/// Bytes that come once, from front to back, at any pace and of unknown number.
+/// Bytes that arrive once, from front to back, at any pace and in unknown number.
 pub trait Pipe: Send + Sync + fmt::Debug {
-    /// Called before the first bytes are read; an error if they were read before.
+    /// Called before the first read; an error if the pipe was read before.
     fn begin(&self) -> Result<()>;
 
-    /// The next bytes: None if none came within `patience`, an empty list at the end.
-    fn next(&self, patience: Duration) -> Result<Option<Vec<u8>>>;
+    /// The next bytes: None if none arrived within `timeout`, an empty list at the end.
+    fn next(&self, timeout: Duration) -> Result<Option<Vec<u8>>>;
 }
 
 /// Rows in batches: columns of Parquet or Arrow, a dataset, an iterator.
 pub trait RowSource: Send + Sync + fmt::Debug {
-    /// The batches from a position on at which a block once ended.
-    fn open(&self, from: Position) -> Result<RowBatches>;
+    /// The batches from a position on, at which an earlier block ended.
+    fn open(&self, from: SourcePosition) -> Result<RowBatches>;
 }
 
 pub type RowBatches = Box<dyn Iterator<Item = Result<GivenRows>> + Send>;
@@ -143,9 +143,9 @@ pub struct GivenRows {
     pub first: u64,
     /// Whether the row group ends with it.
     pub ends_part: bool,
-    /// How many stored bytes of the source it stands for.
+    /// The number of stored bytes of the source that it represents.
     pub weight: u64,
-    /// If the row group or the source cannot be read: the reason, and how many records it costs.
+    /// If the row group or the source cannot be read: the reason, and the number of records lost.
     pub fault: Option<(String, u64)>,
 }
 
@@ -160,7 +160,7 @@ pub trait RowBatch: Send + Sync + fmt::Debug {
     /// The text of a row, or None if it is null.
     fn get(&self, row: usize) -> Option<&[u8]>;
 
-    /// Whether the caller passed the texts: they may be any bytes, of any length.
+    /// Whether the caller passed the texts, which may then be any bytes, of any length.
     fn is_callers_own(&self) -> bool {
         false
     }
@@ -168,7 +168,7 @@ pub trait RowBatch: Send + Sync + fmt::Debug {
 
 /// A position in a source, at the end of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Position {
+pub struct SourcePosition {
     /// The member of an archive, or the row group.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub part: u64,
@@ -183,7 +183,7 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// Where a source is; of what Python reads, with the source as it was listed.
+/// Where a source is; for those that Python reads, with the source as it was listed.
 #[derive(Debug, Clone)]
 pub enum Location {
     File(PathBuf),
@@ -194,11 +194,11 @@ pub enum Location {
 
 #[derive(Debug, Clone)]
 pub struct Input {
-    /// Where it is, as the user wrote it.
+    /// The path or URL as the user wrote it.
     pub name: String,
     pub location: Location,
-    pub kind: Kind,
-    /// Of work that is divided among machines, about which bytes: a record or piece belongs to the
+    pub kind: FileKind,
+    /// The approximate byte range, if work is divided among machines: a record or piece belongs to the
     /// range that it begins in.
     pub range: Option<(u64, u64)>,
 }
@@ -210,7 +210,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Files, each read as its name says.
+    /// Files, whose names determine their kinds.
     pub fn of_files<P: AsRef<Path>>(paths: &[P]) -> Self {
         let list = paths.iter().map(|path| Input::of_file(path.as_ref())).collect();
         Inputs { list, reading: Reading::default() }
@@ -225,7 +225,7 @@ impl Inputs {
 impl Input {
     pub fn of_file(path: &Path) -> Self {
         let name = path.to_string_lossy().into_owned();
-        let kind = Kind::of_name(&name);
+        let kind = FileKind::of_name(&name);
         Input { name, location: Location::File(path.to_owned()), kind, range: None }
     }
 
@@ -237,7 +237,8 @@ impl Input {
             | Location::Rows(_, source)
             | Location::Pipe(_, source) => source.clone(),
         };
-        let format = if self.kind == Kind::TEXT { String::new() } else { self.kind.to_string() };
+        let format =
+            if self.kind == FileKind::TEXT { String::new() } else { self.kind.to_string() };
         Ok(Source { path: self.name.clone(), format, range: self.range, ..source })
     }
 
@@ -251,7 +252,7 @@ impl Input {
         Ok(self.range.map_or(whole, |(start, end)| end.min(whole).saturating_sub(start)))
     }
 
-    /// Whether its size is that of its text, so that the number of blocks is known.
+    /// Whether its size is the size of its text, so that the number of blocks is known.
     pub fn is_measured(&self) -> bool {
         self.kind.is_plain() && !matches!(self.location, Location::Pipe(..))
     }

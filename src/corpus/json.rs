@@ -1,53 +1,53 @@
 //! One string out of a JSON value, with the whole value checked.
 //!
-//! A record is read once, from its first byte to its last, and only the requested text is copied.
-//! Nothing is allocated. Accepts what Python's `json` accepts: RFC 8259, and `NaN` and `Infinity`;
-//! of equal keys, the last counts. A lone surrogate (`"\ud800"`) becomes U+FFFD, as it does wherever
-//! text from Python is read.
+//! A record is read once, from its first byte to its last, and only the requested text is copied:
+//! linear time, no allocation. Accepts what Python's `json` accepts: RFC 8259, `NaN` and `Infinity`;
+//! of equal keys, the last counts. A lone surrogate (`"\ud800"`) becomes U+FFFD, as in text from
+//! Python.
 //!
-//! The bytes must be UTF-8, which the caller checks for many records at once: that is cheaper.
+//! The bytes must be UTF-8; the caller checks many records at once, which is cheaper.
 
 use memchr::memchr2;
 
-/// Deeper than records are nested; a hostile record must not use up the stack.
+/// Deeper than real records are nested; a hostile record must not exhaust the stack.
 const MAX_DEPTH: usize = 512;
 
-/// What is at the requested path.
+/// The value at the requested path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
-    /// A string, which was appended.
+pub enum FieldValue {
+    /// A string, which was appended to the output.
     Text,
-    Nothing,
+    Missing,
     Null,
-    /// A value of another type, named.
+    /// A value of another type, by name.
     Other(&'static str),
 }
 
-/// Why a value is not JSON, and the byte where that shows.
+/// Why a value is not JSON, and at which byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wrong {
+pub struct JsonError {
     pub at: usize,
     pub what: &'static str,
 }
 
-type Result<T> = std::result::Result<T, Wrong>;
+type Result<T> = std::result::Result<T, JsonError>;
 
 /// Appends the string at `path` (names of members, from the outermost inwards) of the JSON value
 /// `data` to `out`.
-pub fn text_at(data: &[u8], path: &[String], out: &mut Vec<u8>) -> Result<Found> {
-    let mut scanner = Scanner { data, at: 0, path, start: out.len(), out };
+pub fn text_at(data: &[u8], path: &[String], out: &mut Vec<u8>) -> Result<FieldValue> {
+    let mut scanner = JsonScanner { data, at: 0, path, start: out.len(), out };
     scanner.space();
     let found = scanner.sought(0, 0)?;
     scanner.space();
     if scanner.at < data.len() {
-        return scanner.wrong("more behind the value");
+        return scanner.wrong("trailing characters after the value");
     }
     Ok(found)
 }
 
 /// A key on the path.
 struct PathKey {
-    /// How many names of the path lead up to and including it.
+    /// The number of names of the path up to and including it.
     level: usize,
     /// Whether the key is the whole path, with its dots.
     whole: bool,
@@ -65,7 +65,7 @@ fn is_joined(name: &[u8], parts: &[String]) -> bool {
     rest == Some(b"")
 }
 
-struct Scanner<'a> {
+struct JsonScanner<'a> {
     data: &'a [u8],
     at: usize,
     path: &'a [String],
@@ -74,9 +74,9 @@ struct Scanner<'a> {
     start: usize,
 }
 
-impl Scanner<'_> {
+impl JsonScanner<'_> {
     fn wrong<T>(&self, what: &'static str) -> Result<T> {
-        Err(Wrong { at: self.at, what })
+        Err(JsonError { at: self.at, what })
     }
 
     fn peek(&self) -> Option<u8> {
@@ -89,8 +89,8 @@ impl Scanner<'_> {
         }
     }
 
-    /// A value on the path: `level` names lead to it.
-    fn sought(&mut self, level: usize, depth: usize) -> Result<Found> {
+    /// Reads the value that the first `level` names of the path lead to.
+    fn sought(&mut self, level: usize, depth: usize) -> Result<FieldValue> {
         // Of equal keys the last counts: an earlier text is dropped.
         self.out.truncate(self.start);
         let last = level == self.path.len();
@@ -98,7 +98,7 @@ impl Scanner<'_> {
             Some(b'"') if last => {
                 self.at += 1;
                 self.string(true)?;
-                Ok(Found::Text)
+                Ok(FieldValue::Text)
             }
             Some(b'{') if !last => self.object(Some(level), depth),
             Some(byte) => {
@@ -112,18 +112,18 @@ impl Scanner<'_> {
                 };
                 self.value(depth)?;
                 Ok(match (byte, last) {
-                    (b'n', true) => Found::Null,
-                    (_, true) => Found::Other(what),
+                    (b'n', true) => FieldValue::Null,
+                    (_, true) => FieldValue::Other(what),
                     // The record itself must be an object; members on the path may be missing.
-                    (_, false) if level == 0 => Found::Other(what),
-                    (_, false) => Found::Nothing,
+                    (_, false) if level == 0 => FieldValue::Other(what),
+                    (_, false) => FieldValue::Missing,
                 })
             }
-            None => self.wrong("the end where a value should be"),
+            None => self.wrong("unexpected end, expected a value"),
         }
     }
 
-    /// Any value.
+    /// Skips any value.
     fn value(&mut self, depth: usize) -> Result<()> {
         match self.peek() {
             Some(b'"') => {
@@ -138,14 +138,14 @@ impl Scanner<'_> {
             Some(b'n') => self.word("null"),
             Some(b'N') => self.word("NaN"),
             Some(b'I') => self.word("Infinity"),
-            Some(_) => self.wrong("no value"),
-            None => self.wrong("the end where a value should be"),
+            Some(_) => self.wrong("expected a value"),
+            None => self.wrong("unexpected end, expected a value"),
         }
     }
 
     fn word(&mut self, word: &str) -> Result<()> {
         if !self.data[self.at..].starts_with(word.as_bytes()) {
-            return self.wrong("no value");
+            return self.wrong("expected a value");
         }
         self.at += word.len();
         Ok(())
@@ -180,7 +180,7 @@ impl Scanner<'_> {
     fn digits(&mut self) -> Result<()> {
         let n = self.data[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         if n == 0 {
-            return self.wrong("no digit");
+            return self.wrong("expected a digit");
         }
         self.at += n;
         Ok(())
@@ -203,7 +203,7 @@ impl Scanner<'_> {
     /// Reads the bracket that opens an object or an array.
     fn enter(&mut self, depth: usize) -> Result<()> {
         if depth >= MAX_DEPTH {
-            return self.wrong("too many arrays and objects inside each other");
+            return self.wrong("nested too deeply");
         }
         self.at += 1;
         self.space();
@@ -223,16 +223,16 @@ impl Scanner<'_> {
                 self.space();
                 Ok(false)
             }
-            Some(_) => self.wrong("no comma"),
-            None => self.wrong("the end inside an array or object"),
+            Some(_) => self.wrong("expected a comma"),
+            None => self.wrong("unexpected end in an array or object"),
         }
     }
 
-    /// An object; if it is on the path, at `level`, the result is what it holds there.
-    fn object(&mut self, level: Option<usize>, depth: usize) -> Result<Found> {
+    /// Reads an object; if it is on the path, at `level`, returns the value at the path.
+    fn object(&mut self, level: Option<usize>, depth: usize) -> Result<FieldValue> {
         self.enter(depth)?;
-        let mut found = Found::Nothing;
-        // Whether that is the member named by the whole path, which precedes nested ones.
+        let mut found = FieldValue::Missing;
+        // Whether `found` is the member named by the whole path, which takes precedence over nested ones.
         let mut direct = false;
         if self.peek() == Some(b'}') {
             self.at += 1;
@@ -240,7 +240,7 @@ impl Scanner<'_> {
         }
         loop {
             if self.peek() != Some(b'"') {
-                return self.wrong("no name of a member");
+                return self.wrong("expected a member name");
             }
             self.at += 1;
             let leads_to = match level {
@@ -252,7 +252,7 @@ impl Scanner<'_> {
             };
             self.space();
             if self.peek() != Some(b':') {
-                return self.wrong("no colon");
+                return self.wrong("expected a colon");
             }
             self.at += 1;
             self.space();
@@ -302,13 +302,13 @@ impl Scanner<'_> {
             let rest = &self.data[self.at..];
             let Some(n) = memchr2(b'"', b'\\', rest) else {
                 self.at = self.data.len();
-                return self.wrong("the end inside a string");
+                return self.wrong("unexpected end in a string");
             };
             let plain = &rest[..n];
             // Without an early exit, so that the loop is vectorized.
             if plain.iter().fold(false, |any, &byte| any | (byte < 0x20)) {
                 self.at += plain.iter().position(|&byte| byte < 0x20).unwrap_or(0);
-                return self.wrong("a control character in a string");
+                return self.wrong("control character in a string");
             }
             if wanted {
                 self.out.extend_from_slice(plain);
@@ -331,8 +331,8 @@ impl Scanner<'_> {
             Some(b'b') => 8,
             Some(b'f') => 12,
             Some(b'u') => return self.escaped_character(wanted),
-            Some(_) => return self.wrong("an escape that there is not"),
-            None => return self.wrong("the end inside a string"),
+            Some(_) => return self.wrong("invalid escape"),
+            None => return self.wrong("unexpected end in a string"),
         };
         self.at += 1;
         if wanted {
@@ -372,7 +372,7 @@ impl Scanner<'_> {
                 self.at += 4;
                 Ok(value)
             }
-            _ => self.wrong("no four hexadecimal digits"),
+            _ => self.wrong("expected four hexadecimal digits"),
         }
     }
 }

@@ -1,16 +1,16 @@
-//! What a file holds: its format and compression, by its name or by `input_format`; and whether it
-//! is text, by its first bytes.
+//! The format and compression of a file, by its name or by `input_format`; and whether it is text, by
+//! its first bytes.
 //!
-//! Anything that a byte-level tokenizer could read counts as text, except what is never meant as
-//! text: UTF-16 and UTF-32, archives, images, programs.
+//! A byte-level tokenizer can read any bytes, so everything counts as text except what is never meant
+//! as such: UTF-16 and UTF-32, archives, images, programs.
 
 use std::fmt;
 
 use crate::base::error::{Error, Result};
 
-/// What a file holds, decompressed.
+/// The format of a file, once decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum FileFormat {
     /// Special tokens separate documents.
     Text,
     /// One JSON object per line, each a document.
@@ -24,7 +24,7 @@ pub enum Format {
     Arrow,
 }
 
-/// Several members, frames or streams end to end count as one.
+/// Concatenated members, frames or streams are read as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     Plain,
@@ -35,30 +35,30 @@ pub enum Compression {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kind {
-    pub format: Format,
+pub struct FileKind {
+    pub format: FileFormat,
     pub compression: Compression,
 }
 
-/// Format names, as extensions and as `input_format`; the first name of a format is printed.
-const FORMATS: [(&str, Format); 16] = [
-    ("text", Format::Text),
-    ("txt", Format::Text),
-    ("jsonl", Format::Jsonl),
-    ("ndjson", Format::Jsonl),
+/// FileFormat names, as extensions and as `input_format`; the first name of a format is printed.
+const FORMATS: [(&str, FileFormat); 16] = [
+    ("text", FileFormat::Text),
+    ("txt", FileFormat::Text),
+    ("jsonl", FileFormat::Jsonl),
+    ("ndjson", FileFormat::Jsonl),
     // Large corpora are published under this extension with one record per line.
-    ("json", Format::Jsonl),
-    ("csv", Format::Separated(b',')),
-    ("tsv", Format::Separated(b'\t')),
-    ("tar", Format::Tar),
-    ("zip", Format::Zip),
-    ("parquet", Format::Parquet),
-    ("parq", Format::Parquet),
-    ("pq", Format::Parquet),
-    ("arrow", Format::Arrow),
-    ("feather", Format::Arrow),
-    ("ipc", Format::Arrow),
-    ("arrows", Format::Arrow),
+    ("json", FileFormat::Jsonl),
+    ("csv", FileFormat::Separated(b',')),
+    ("tsv", FileFormat::Separated(b'\t')),
+    ("tar", FileFormat::Tar),
+    ("zip", FileFormat::Zip),
+    ("parquet", FileFormat::Parquet),
+    ("parq", FileFormat::Parquet),
+    ("pq", FileFormat::Parquet),
+    ("arrow", FileFormat::Arrow),
+    ("feather", FileFormat::Arrow),
+    ("ipc", FileFormat::Arrow),
+    ("arrows", FileFormat::Arrow),
 ];
 
 const COMPRESSIONS: [(&str, Compression); 6] = [
@@ -82,12 +82,13 @@ fn known<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     table.iter().find(|(known, _)| name.eq_ignore_ascii_case(known)).map(|(_, value)| *value)
 }
 
-impl Kind {
-    pub const TEXT: Kind = Kind { format: Format::Text, compression: Compression::Plain };
+impl FileKind {
+    pub const TEXT: FileKind =
+        FileKind { format: FileFormat::Text, compression: Compression::Plain };
 
     /// By the name of a file; a file with an unknown extension is text.
     pub fn of_name(name: &str) -> Self {
-        Kind::named(name).unwrap_or(Kind::TEXT)
+        FileKind::named(name).unwrap_or(FileKind::TEXT)
     }
 
     /// By the name of a file, or None if its extension is unknown.
@@ -95,29 +96,29 @@ impl Kind {
         let last = name.rsplit(['/', '\\']).next().unwrap_or(name);
         let (stem, extension) = last.rsplit_once('.')?;
         if let Some(compression) = known(&TAR_EXTENSIONS, extension) {
-            return Some(Kind { format: Format::Tar, compression });
+            return Some(FileKind { format: FileFormat::Tar, compression });
         }
         let Some(compression) = known(&COMPRESSIONS, extension) else {
             return known(&FORMATS, extension)
-                .map(|format| Kind { format, compression: Compression::Plain });
+                .map(|format| FileKind { format, compression: Compression::Plain });
         };
         let inner = stem.rsplit_once('.').and_then(|(_, inner)| known(&FORMATS, inner));
-        Some(Kind { format: inner.unwrap_or(Format::Text), compression })
+        Some(FileKind { format: inner.unwrap_or(FileFormat::Text), compression })
     }
 
     /// By `input_format`: a format, a compression (of text), or both, as in `jsonl.gz`.
     pub fn parse(text: &str) -> Result<Self> {
         let unknown = || {
-            Error::config(format!("input_format={text:?} is not known")).with_hint(
-                "use text, jsonl, csv, tsv, tar, zip, parquet or arrow; packed: jsonl.gz, \
+            Error::config(format!("input_format must be a known format, got {text:?}")).with_hint(
+                "use text, jsonl, csv, tsv, tar, zip, parquet or arrow; compressed: jsonl.gz, \
                  text.zst, csv.xz, tar.bz2",
             )
         };
         if let Some(compression) = known(&TAR_EXTENSIONS, text) {
-            return Ok(Kind { format: Format::Tar, compression });
+            return Ok(FileKind { format: FileFormat::Tar, compression });
         }
         if let Some(compression) = known(&COMPRESSIONS, text) {
-            return Ok(Kind { format: Format::Text, compression });
+            return Ok(FileKind { format: FileFormat::Text, compression });
         }
         let (format, compression) = match text.split_once('.') {
             Some((format, compression)) => {
@@ -125,7 +126,7 @@ impl Kind {
             }
             None => (text, Compression::Plain),
         };
-        Ok(Kind { format: known(&FORMATS, format).ok_or_else(unknown)?, compression })
+        Ok(FileKind { format: known(&FORMATS, format).ok_or_else(unknown)?, compression })
     }
 
     pub fn is_plain(self) -> bool {
@@ -133,9 +134,9 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FileKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |table: &[(&'static str, Format)]| {
+        let name = |table: &[(&'static str, FileFormat)]| {
             table.iter().find(|(_, format)| *format == self.format).map(|(name, _)| *name)
         };
         f.write_str(name(&FORMATS).unwrap_or("text"))?;
@@ -153,8 +154,8 @@ pub const TEXT_SAMPLE: usize = 8192;
 pub fn not_text(sample: &[u8]) -> Option<(&'static str, &'static str)> {
     const CONVERT: &str = "convert it first, for instance with: iconv -f UTF-16 -t UTF-8";
     const CONVERT_32: &str = "convert it first, for instance with: iconv -f UTF-32 -t UTF-8";
-    const NOT_TEXT: &str = "give text; input_format= says what packed files and archives are";
-    // The mark of UTF-32LE begins with that of UTF-16LE.
+    const NOT_TEXT: &str = "pass text files; set input_format= for compressed files and archives";
+    // The byte order mark of UTF-32LE begins with that of UTF-16LE.
     if sample.starts_with(b"\xff\xfe\0\0") || sample.starts_with(b"\0\0\xfe\xff") {
         return Some(("UTF-32 text, not UTF-8", CONVERT_32));
     }
@@ -181,14 +182,14 @@ pub fn not_text(sample: &[u8]) -> Option<(&'static str, &'static str)> {
             return Some(("UTF-32 text without a byte order mark, not UTF-8", CONVERT_32));
         }
         let (even, odd) = (zeros[0] + zeros[2], zeros[1] + zeros[3]);
-        // Binary data may have a few zeros that happen to stand at even places.
+        // Binary data may have a few zeros that happen to be at even offsets.
         if even.abs_diff(odd) * 10 > n_zeros * 8 && n_zeros > 1 && n_zeros * 10 > sample.len() {
             return Some(("UTF-16 text without a byte order mark, not UTF-8", CONVERT));
         }
-        return Some(("binary data (it holds zero bytes), not text", NOT_TEXT));
+        return Some(("binary data, not text: it contains zero bytes", NOT_TEXT));
     }
     if controls * 20 > sample.len() {
-        return Some(("binary data (it holds many control characters), not text", NOT_TEXT));
+        return Some(("binary data, not text: it contains many control characters", NOT_TEXT));
     }
     None
 }
@@ -198,8 +199,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell() {
-        let told = |name: &str| Kind::of_name(name).to_string();
+    fn kinds_of_names() {
+        let kind_of = |name: &str| FileKind::of_name(name).to_string();
         for (name, kind) in [
             ("a", "text"),
             ("dir.jsonl/a", "text"),
@@ -218,25 +219,28 @@ mod tests {
             ("a.arrow", "arrow"),
             ("gz", "text"),
         ] {
-            assert_eq!(told(name), kind, "{name}");
+            assert_eq!(kind_of(name), kind, "{name}");
         }
         for name in ["a", "a.py", "README.md", "_SUCCESS", "gz", "part.crc"] {
-            assert_eq!(Kind::named(name), None, "{name}");
+            assert_eq!(FileKind::named(name), None, "{name}");
         }
-        assert_eq!(Kind::named("a.txt"), Some(Kind::TEXT));
-        assert_eq!(Kind::named("a.py.gz").unwrap().to_string(), "text.gz");
+        assert_eq!(FileKind::named("a.txt"), Some(FileKind::TEXT));
+        assert_eq!(FileKind::named("a.py.gz").unwrap().to_string(), "text.gz");
     }
 
     #[test]
-    fn what_is_said_is_read_back() {
-        for said in ["text", "jsonl.gz", "csv.bz2", "tsv.zst", "tar.xz", "zip", "parquet", "arrow"]
+    fn parsing_round_trips() {
+        for text in ["text", "jsonl.gz", "csv.bz2", "tsv.zst", "tar.xz", "zip", "parquet", "arrow"]
         {
-            assert_eq!(Kind::parse(said).unwrap().to_string(), said);
+            assert_eq!(FileKind::parse(text).unwrap().to_string(), text);
         }
-        assert_eq!(Kind::parse("gz").unwrap().to_string(), "text.gz");
-        assert_eq!(Kind::parse("tgz").unwrap().to_string(), "tar.gz");
-        for said in ["", "xml", "jsonl.rar", ".gz", "jsonl.gz.gz"] {
-            assert!(Kind::parse(said).unwrap_err().to_string().contains("input_format"), "{said}");
+        assert_eq!(FileKind::parse("gz").unwrap().to_string(), "text.gz");
+        assert_eq!(FileKind::parse("tgz").unwrap().to_string(), "tar.gz");
+        for text in ["", "xml", "jsonl.rar", ".gz", "jsonl.gz.gz"] {
+            assert!(
+                FileKind::parse(text).unwrap_err().to_string().contains("input_format"),
+                "{text}"
+            );
         }
     }
 
@@ -254,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn other_things_are_not() {
+    fn other_data_is_not_text() {
         let reason = |data: &[u8]| not_text(data).map_or("text", |(what, _)| what);
         assert!(reason(b"\xff\xfeh\0i\0").starts_with("UTF-16 text,"));
         assert!(reason(b"\xff\xfe\0\0h\0\0\0").starts_with("UTF-32 text,"));

@@ -1,20 +1,21 @@
-//! Sources → blocks of text that workers can process apart from each other.
+//! Sources → blocks of text that workers process independently.
 //!
 //! ```text
 //! inputs ──► bytes ──────────► records ──────────► blocks ─────────► readers
-//! kind       decompress        stream, csv         ranges            in order,
-//! choice     tar, zip          json                sequential        or in any
+//! kind       decompress        stream, csv         ranges            in order or
+//! choice     tar, zip          json                sequential        in any order
 //! reading
 //! ```
 //!
-//! - `inputs`, `kind`, `choice`, `reading`: what there is to read, and how
+//! - `inputs`, `kind`, `choice`, `reading`: what to read, and how
 //! - `bytes`, `decompress`, `tar`, `zip`: where bytes come from
 //! - `records`, `json`, `csv`, `stream`: bytes → texts and documents
-//! - `blocks`, `ranges`, `sequential`: an open source, cut
+//! - `blocks`, `ranges`, `sequential`: an open source, cut into blocks
 //! - `readers`: the blocks of all sources, for many workers
 //!
 //! One worker at a time holds an open source and finds where its next block ends (or decompresses
-//! it); the worker that gets a block reads and parses it. Memory is a few blocks per worker.
+//! it); the worker that gets a block reads and parses it. Time is linear in the corpus; memory is a
+//! few blocks per worker.
 
 mod blocks;
 mod bytes;
@@ -40,10 +41,10 @@ pub use blocks::Block;
 pub use bytes::ended_early;
 pub use choice::{Choice, Chosen, is_about};
 pub use inputs::{
-    GivenRows, Input, Inputs, Location, Pipe, Position, RowBatch, RowBatches, RowSource, Source,
-    Storage,
+    GivenRows, Input, Inputs, Location, Pipe, RowBatch, RowBatches, RowSource, Source,
+    SourcePosition, Storage,
 };
-pub use kind::{Compression, Format, Kind, not_text};
+pub use kind::{Compression, FileFormat, FileKind, not_text};
 pub use readers::{AnyOrder, InOrder};
 pub use reading::{Context, OnError, Reading, Skipped};
-pub use records::{Scratch, StretchEnd, Text};
+pub use records::{BlockBuffers, BlockEnd, BlockText};

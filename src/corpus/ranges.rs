@@ -1,23 +1,23 @@
-//! Uncompressed text and JSON lines, by position: only the ends of blocks are looked for here; the
-//! worker that gets a block reads it.
+//! Uncompressed text and JSON lines, by position: only the ends of blocks are searched here, in small
+//! windows; the worker that gets a block reads it.
 
 use std::sync::Arc;
 
 use memchr::memchr;
 
 use super::bytes::read_range;
-use super::inputs::{Input, Position, Source, Storage};
-use super::kind::{Format, TEXT_SAMPLE, not_text};
+use super::inputs::{Input, Source, SourcePosition, Storage};
+use super::kind::{FileFormat, TEXT_SAMPLE, not_text};
 use super::reading::{Context, Fault, Skipped};
-use super::records::{Content, Cut, LineSpan, LinesBefore, Raw, StretchEnd};
+use super::records::{BlockContent, BlockEnd, Cut, LineSpan, LinesBefore, Raw};
 use crate::base::error::Result;
 use crate::text::cutter::Cutter;
 
-/// How many bytes are read first when looking for a cut.
+/// Bytes that are read first when searching for a cut; doubled until one is found.
 const WINDOW: u64 = 16 << 10;
-/// The most that are read at a time.
+/// The most bytes that are read at a time.
 const MAX_WINDOW: u64 = 8 << 20;
-/// After this many bytes without a cut, a block may end inside a piece.
+/// A block may end inside a piece after this many bytes without another cut.
 const MAX_CUT_SEARCH: u64 = 64 << 10;
 
 /// The blocks of a file, or of a range of it.
@@ -37,11 +37,11 @@ impl<'a> Ranges<'a> {
         input: &'a Input,
         storage: Arc<dyn Storage>,
         source: Option<&'a Source>,
-        from: Position,
+        from: SourcePosition,
         context: &Context<'_>,
     ) -> Result<Self> {
         let size = storage.size();
-        let is_text = input.kind.format == Format::Text;
+        let is_text = input.kind.format == FileFormat::Text;
         let mut ranges = Ranges {
             name: &input.name,
             storage,
@@ -67,13 +67,13 @@ impl<'a> Ranges<'a> {
             // An empty file belongs to the range that begins at 0.
             ranges.over = start >= size.max(1);
             ranges.at = ranges.at.max(ranges.border(start, context)?);
-            // A record of the range before may reach to the end of this one.
+            // A record of the previous range may extend to the end of this one.
             ranges.over |= ranges.at >= ranges.end && start > 0;
         }
         Ok(ranges)
     }
 
-    /// Where a range with the nominal end `nominal` really ends; the next range begins there.
+    /// Where a range with the nominal end `nominal` actually ends and the next one begins.
     fn border(&self, nominal: u64, context: &Context<'_>) -> Result<u64> {
         if nominal == 0 || nominal >= self.storage.size() {
             return Ok(nominal.min(self.storage.size()));
@@ -87,8 +87,8 @@ impl<'a> Ranges<'a> {
         Ok(end_of_line(self.storage.as_ref(), nominal - 1, u64::MAX)?.0)
     }
 
-    /// Where the block of text from `self.at` ends, at `nominal` or after; and whether that is inside
-    /// a piece.
+    /// Where the block of text from `self.at` ends, at or after `nominal`, and whether that is inside a
+    /// piece.
     fn cut(&self, nominal: u64, context: &Context<'_>) -> Result<(u64, bool)> {
         let (storage, cutter) = (self.storage.as_ref(), context.cutter);
         if context.open_pieces {
@@ -113,7 +113,7 @@ impl<'a> Ranges<'a> {
         read_range(self.storage.as_ref(), 0, end, &mut sample)?;
         if let Some((what, hint)) = not_text(&sample) {
             self.over = true;
-            context.reading.fault(Fault::NotText, &mut self.skipped, || {
+            context.reading.skip_or_fail(Fault::NotText, &mut self.skipped, || {
                 (format!("{}: {what}", self.name), hint)
             })?;
         }
@@ -127,15 +127,15 @@ impl<'a> Ranges<'a> {
                 return Ok(None);
             }
             return Ok(Some(Cut {
-                content: Content::Nothing,
-                after: Position::default(),
+                content: BlockContent::Nothing,
+                after: SourcePosition::default(),
                 ends_source: true,
                 weight: 0,
                 skipped: std::mem::take(&mut self.skipped),
             }));
         }
         let (storage, start) = (self.storage.as_ref(), self.at);
-        let nominal = start + context.chunk_size as u64;
+        let nominal = start + context.block_size as u64;
         let mut next = self.end;
         let (mut end, mut cut_short, mut is_open) = (self.end, false, false);
         if nominal < self.end {
@@ -147,7 +147,7 @@ impl<'a> Ranges<'a> {
                 let (found, is_end) = end_of_line(storage, nominal - 1, limit)?;
                 (end, next) = (found, found);
                 if !is_end {
-                    // The line is too long: the rest of it is passed over.
+                    // The line is too long: the rest of it is skipped.
                     cut_short = true;
                     (next, _) = end_of_line(storage, found, u64::MAX)?;
                 }
@@ -158,9 +158,9 @@ impl<'a> Ranges<'a> {
         let raw = if self.is_text {
             Raw::Text {
                 end: match end {
-                    _ if is_open => StretchEnd::Inside,
-                    _ if end == storage.size() => StretchEnd::Text,
-                    _ => StretchEnd::Piece,
+                    _ if is_open => BlockEnd::InsidePiece,
+                    _ if end == storage.size() => BlockEnd::EndOfText,
+                    _ => BlockEnd::BetweenPieces,
                 },
             }
         } else {
@@ -174,8 +174,14 @@ impl<'a> Ranges<'a> {
         };
         let check = if self.over { self.source } else { None };
         Ok(Some(Cut {
-            content: Content::Range { storage: Arc::clone(&self.storage), start, end, raw, check },
-            after: Position { offset: next, ..Position::default() },
+            content: BlockContent::Range {
+                storage: Arc::clone(&self.storage),
+                start,
+                end,
+                raw,
+                check,
+            },
+            after: SourcePosition { offset: next, ..SourcePosition::default() },
             ends_source: self.over,
             weight: next - start,
             skipped: Skipped::default(),
@@ -183,7 +189,7 @@ impl<'a> Ranges<'a> {
     }
 }
 
-/// Where the line at `from` ends, with its newline; and whether that was found before `limit`.
+/// Where the line at `from` ends, with its newline, and whether the end was found before `limit`.
 fn end_of_line(storage: &dyn Storage, from: u64, limit: u64) -> Result<(u64, bool)> {
     let (mut at, mut buffer, mut width) = (from, Vec::new(), WINDOW);
     let size = storage.size();
@@ -208,7 +214,7 @@ fn cut_from(
     mut nominal: u64,
     limit: u64,
 ) -> Result<Option<u64>> {
-    // Enough text before the position to see the character and any special token that ends there.
+    // Enough text before the position to contain the character and any special token that ends there.
     let before = cutter.specials.longest().max(8) as u64;
     let size = storage.size();
     let mut window = Vec::new();
@@ -221,7 +227,7 @@ fn cut_from(
         if let Some(at) = cutter.cut_after(&window, (nominal - from) as usize, whole) {
             return Ok(Some(from + at as u64));
         }
-        // Only the last few bytes of the window may yet turn out to be a cut.
+        // Only in the last few bytes of the window may more text reveal a cut.
         nominal = upto.saturating_sub(before).max(nominal + 1);
         if whole {
             break;

@@ -1,16 +1,16 @@
-//! The blocks of all sources, for many workers: in any order, or in that of the corpus.
+//! The blocks of all sources, for many workers: in any order, or in the order of the corpus.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::blocks::{Block, Blocks};
-use super::inputs::{Inputs, Location, Position, Source};
+use super::inputs::{Inputs, Location, Source, SourcePosition};
 use super::reading::Context;
 use crate::base::error::Result;
 
 /// Hands out blocks to any number of threads, in no particular order.
 ///
-/// A worker takes a source that no other holds, finds its next block and puts it back; so several
-/// sources are decompressed at once, and one large source keeps all workers busy.
+/// A worker takes a source that no other holds, finds its next block and puts the source back. So
+/// several sources are decompressed at once, and one large source keeps all workers busy.
 pub struct AnyOrder<'a> {
     inputs: &'a Inputs,
     context: Context<'a>,
@@ -20,7 +20,7 @@ pub struct AnyOrder<'a> {
 
 #[derive(Default)]
 struct SourceQueue<'a> {
-    /// The first source that was not opened yet.
+    /// The next source to open.
     next: usize,
     /// Open sources that no worker holds.
     idle: Vec<Blocks<'a>>,
@@ -68,7 +68,7 @@ impl<'a> AnyOrder<'a> {
                 Some(blocks) => blocks,
                 None => {
                     let input = &self.inputs.list[number];
-                    Blocks::open(input, number, None, Position::default(), &self.context)?
+                    Blocks::open(input, number, None, SourcePosition::default(), &self.context)?
                 }
             };
             let block = blocks.next(&self.context)?;
@@ -84,8 +84,8 @@ impl<'a> AnyOrder<'a> {
     }
 }
 
-/// Held by a worker while it holds a source; waiting workers are woken when it is dropped, also by
-/// an error or a panic.
+/// Exists while a worker holds a source; wakes waiting workers when dropped, also by an error or a
+/// panic.
 struct Busy<'r, 'a>(&'r AnyOrder<'a>);
 
 impl Drop for Busy<'_, '_> {
@@ -95,25 +95,24 @@ impl Drop for Busy<'_, '_> {
     }
 }
 
-/// Hands out blocks in the order of the corpus, from any position on, and notices a source that
-/// changed.
+/// Hands out blocks in the order of the corpus, from any position on; an error if a source changed.
 pub struct InOrder<'a> {
     inputs: &'a Inputs,
     sources: &'a [Source],
     context: Context<'a>,
     next: usize,
-    at: Position,
+    at: SourcePosition,
     open: Option<Blocks<'a>>,
 }
 
 impl<'a> InOrder<'a> {
-    /// The sources must be as `sources` says. The first block is at position `at` of source
-    /// `first`, where a block once ended.
+    /// `sources` are the sources as they were listed. The first block is at position `at` of source
+    /// `first`, where an earlier block ended.
     pub fn new(
         inputs: &'a Inputs,
         sources: &'a [Source],
         context: Context<'a>,
-        (first, at): (usize, Position),
+        (first, at): (usize, SourcePosition),
     ) -> Self {
         InOrder { inputs, sources, context, next: first, at, open: None }
     }
@@ -130,10 +129,10 @@ impl<'a> InOrder<'a> {
             else {
                 return Ok(None);
             };
-            let small = source.size <= self.context.chunk_size as u64
+            let small = source.size <= self.context.block_size as u64
                 && source.range.is_none()
                 && !matches!(input.location, Location::Rows(..) | Location::Pipe(..));
-            if small && self.open.is_none() && self.at == Position::default() {
+            if small && self.open.is_none() && self.at == SourcePosition::default() {
                 self.next += 1;
                 return Ok(Some(Block::unopened(number, input, source)));
             }
@@ -147,7 +146,9 @@ impl<'a> InOrder<'a> {
             let block = blocks.next(&self.context)?;
             match &block {
                 Some(block) if !block.ends_source => self.at = block.after,
-                _ => (self.next, self.at, self.open) = (number + 1, Position::default(), None),
+                _ => {
+                    (self.next, self.at, self.open) = (number + 1, SourcePosition::default(), None)
+                }
             }
             if block.is_some() {
                 return Ok(block);

@@ -29,9 +29,9 @@ pub enum Fault {
     /// A field that is not a string, or a record that is not an object.
     Type,
     Utf8,
-    /// A quotation mark that is never closed.
+    /// An unclosed quotation mark.
     Csv,
-    /// Compressed data or an archive that cannot be read any further.
+    /// Damaged compressed data or a damaged archive.
     Damaged,
     /// Data that decompresses to far more than text does, or needs too much memory for it.
     Bomb,
@@ -40,7 +40,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Its name in results and manifests.
+    /// The name in results and manifests.
     pub fn name(self) -> &'static str {
         match self {
             Fault::Json => "invalid_json",
@@ -57,18 +57,18 @@ impl Fault {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Saved", into = "Saved")]
+#[serde(from = "SavedReading", into = "SavedReading")]
 pub struct Reading {
     /// The field of a record that holds the text.
     pub text_field: String,
-    /// The same, split at dots: the path to a field inside other objects.
+    /// `text_field` split at dots: the path to a field of nested objects.
     pub path: Vec<String>,
     pub on_error: OnError,
     /// The longest record, in bytes.
     pub max_document: usize,
-    /// How many times its compressed size a file may decompress to.
+    /// The largest ratio of the decompressed to the compressed size of a file.
     pub max_ratio: u64,
-    /// How many bytes of memory decompressing one file may need.
+    /// The most memory, in bytes, that decompressing one file may need.
     pub max_window: u64,
     /// Which members of archives are read.
     pub choice: Choice,
@@ -76,7 +76,7 @@ pub struct Reading {
 
 /// `Reading` on disk.
 #[derive(Serialize, Deserialize)]
-struct Saved {
+struct SavedReading {
     text_field: String,
     on_error: OnError,
     max_document: usize,
@@ -86,20 +86,21 @@ struct Saved {
     choice: Choice,
 }
 
-impl From<Saved> for Reading {
-    fn from(saved: Saved) -> Self {
-        let Saved { text_field, on_error, max_document, max_ratio, max_window, choice } = saved;
+impl From<SavedReading> for Reading {
+    fn from(saved: SavedReading) -> Self {
+        let SavedReading { text_field, on_error, max_document, max_ratio, max_window, choice } =
+            saved;
         let limits =
             Reading { on_error, max_document, max_ratio, max_window, choice, ..Reading::default() };
         limits.with_field(&text_field)
     }
 }
 
-impl From<Reading> for Saved {
+impl From<Reading> for SavedReading {
     fn from(reading: Reading) -> Self {
         let Reading { text_field, on_error, max_document, max_ratio, max_window, choice, .. } =
             reading;
-        Saved { text_field, on_error, max_document, max_ratio, max_window, choice }
+        SavedReading { text_field, on_error, max_document, max_ratio, max_window, choice }
     }
 }
 
@@ -118,15 +119,15 @@ impl Default for Reading {
 }
 
 impl Reading {
-    /// The same with another field; dots lead into objects inside the record.
+    /// Sets the field; dots lead into nested objects.
     pub fn with_field(mut self, field: &str) -> Self {
         self.path = field.split('.').map(str::to_owned).collect();
         self.text_field = field.to_owned();
         self
     }
 
-    /// Counts a fault, or makes an error of it; `report` gives the message and the hint.
-    pub fn fault(
+    /// Counts a fault if `on_error` is to skip; otherwise an error with the message and hint of `report`.
+    pub fn skip_or_fail(
         &self,
         fault: Fault,
         skipped: &mut Skipped,
@@ -141,17 +142,17 @@ impl Reading {
     }
 }
 
-/// What blocks are found and read with.
+/// What finding and reading blocks depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'c> {
     pub cutter: &'c Cutter,
     pub reading: &'c Reading,
     /// About how many bytes make a block.
-    pub chunk_size: usize,
-    /// Whether a block may end inside a piece where the text has no other cut for long: only for
-    /// callers that take blocks in order.
+    pub block_size: usize,
+    /// Whether a block may end inside a piece if there is no other cut nearby: only for callers that
+    /// take blocks in order.
     pub open_pieces: bool,
-    /// A read that waits for bytes stops when this job is cancelled.
+    /// Cancelling this job stops a read that waits for bytes.
     pub job: &'c Job,
 }
 
@@ -159,7 +160,7 @@ pub struct Context<'c> {
 pub const STRAY: &str = "stray_file";
 
 /// The remedy for most records that cannot be read.
-pub const SKIP_HINT: &str = "on_error=\"skip\" leaves such records out, and counts them";
+pub const SKIP_HINT: &str = "on_error=\"skip\" skips and counts such records";
 
 /// How many records were skipped, by reason.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -167,17 +168,17 @@ pub const SKIP_HINT: &str = "on_error=\"skip\" leaves such records out, and coun
 pub struct Skipped(pub BTreeMap<String, u64>);
 
 impl Skipped {
-    pub fn add(&mut self, kind: &str, n: u64) {
-        match self.0.get_mut(kind) {
+    pub fn add(&mut self, reason: &str, n: u64) {
+        match self.0.get_mut(reason) {
             Some(count) => *count = count.saturating_add(n),
-            None => drop(self.0.insert(kind.to_owned(), n)),
+            None => drop(self.0.insert(reason.to_owned(), n)),
         }
     }
 
     /// Moves the counts of `other` here.
     pub fn take(&mut self, other: &mut Skipped) {
-        for (kind, n) in std::mem::take(&mut other.0) {
-            self.add(&kind, n);
+        for (reason, n) in std::mem::take(&mut other.0) {
+            self.add(&reason, n);
         }
     }
 
@@ -198,26 +199,26 @@ pub enum ReadFailure {
 
 impl ReadFailure {
     pub fn into_io(self) -> io::Error {
-        io::Error::other(Carried(self))
+        io::Error::other(IoPayload(self))
     }
 
-    /// An error that no code of ours made comes from a decoder: the data is damaged.
+    /// Errors that this crate did not create come from a decoder: the data is damaged.
     pub fn of_io(error: io::Error) -> Self {
         let what = error.to_string();
-        match error.into_inner().map(|inner| inner.downcast::<Carried>()) {
+        match error.into_inner().map(|inner| inner.downcast::<IoPayload>()) {
             Some(Ok(carried)) => carried.0,
             _ => ReadFailure::Fault(
                 Fault::Damaged,
-                format!("cannot be unpacked any further: {what}"),
-                "it is damaged or cut short: fetch or make it again; on_error=\"skip\" \
-                 takes what can be read of it",
+                format!("decompression failed: {what}"),
+                "the file is damaged or truncated: download or create it again; on_error=\"skip\" \
+                 keeps what can be read of it",
             ),
         }
     }
 
-    /// Makes an error of it, or counts it if faults are skipped; `place` says where in the corpus
-    /// it was met.
-    pub fn settle(
+    /// Counts a fault if `on_error` is to skip, otherwise returns an error; `place` is where in the
+    /// corpus it occurred.
+    pub fn skip_or_fail(
         self,
         reading: &Reading,
         skipped: &mut Skipped,
@@ -226,7 +227,7 @@ impl ReadFailure {
         match self {
             ReadFailure::Stop(error) => Err(error),
             ReadFailure::Fault(fault, what, hint) => {
-                reading.fault(fault, skipped, || (format!("{}: {what}", place()), hint))
+                reading.skip_or_fail(fault, skipped, || (format!("{}: {what}", place()), hint))
             }
         }
     }
@@ -237,16 +238,16 @@ pub fn damaged(what: impl Into<String>) -> io::Error {
     ReadFailure::Fault(
         Fault::Damaged,
         what.into(),
-        "the archive is damaged or cut short: fetch or make it again; on_error=\"skip\" \
-         takes what can be read of it",
+        "the archive is damaged or truncated: download or create it again; on_error=\"skip\" \
+         keeps what can be read of it",
     )
     .into_io()
 }
 
 #[derive(Debug)]
-struct Carried(ReadFailure);
+struct IoPayload(ReadFailure);
 
-impl std::fmt::Display for Carried {
+impl std::fmt::Display for IoPayload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
             ReadFailure::Stop(error) => error.fmt(f),
@@ -255,4 +256,4 @@ impl std::fmt::Display for Carried {
     }
 }
 
-impl std::error::Error for Carried {}
+impl std::error::Error for IoPayload {}

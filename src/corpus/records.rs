@@ -1,8 +1,8 @@
-//! The content of a block → its texts: running text as it is, lines of JSON and rows of batches as
+//! The content of a block → its texts: running text unchanged, JSON lines and rows of batches as
 //! documents.
 //!
-//! A block is found by one worker at a time, which looks only for its end or decompresses it. All
-//! work of this module is done by the worker that gets the block, in parallel with the others.
+//! A block is found by one worker at a time, which only looks for its end or decompresses it. The work
+//! of this module is done by the worker that gets the block, in parallel with the others.
 
 use std::str::from_utf8;
 use std::sync::Arc;
@@ -10,28 +10,28 @@ use std::sync::Arc;
 use memchr::{memchr, memchr_iter};
 
 use super::bytes::read_range;
-use super::inputs::{Position, RowBatch, Source, Storage};
+use super::inputs::{RowBatch, Source, SourcePosition, Storage};
 use super::json;
 use super::reading::{Context, Fault, Reading, SKIP_HINT, Skipped};
 use crate::base::error::Result;
 
-/// What an open source gives for a block.
+/// A block as its source finds it.
 #[derive(Debug)]
 pub(super) struct Cut<'a> {
-    pub content: Content<'a>,
+    pub content: BlockContent<'a>,
     /// Where the next one begins.
-    pub after: Position,
+    pub after: SourcePosition,
     pub ends_source: bool,
-    /// How many stored bytes of the source were read for it.
+    /// The number of stored bytes of the source that were read for it.
     pub weight: u64,
     /// What was skipped while it was found.
     pub skipped: Skipped,
 }
 
 #[derive(Debug)]
-pub(super) enum Content<'a> {
+pub(super) enum BlockContent<'a> {
     Nothing,
-    /// Bytes that are yet to be read; then, if `check` is set, the source must still be as it says.
+    /// Bytes to be read; if `check` is set, the source must not have changed by then.
     Range {
         storage: Arc<dyn Storage>,
         start: u64,
@@ -48,7 +48,7 @@ pub(super) enum Content<'a> {
         text: Vec<u8>,
         ends: Vec<usize>,
     },
-    /// Rows of a batch, `before` which the row group has as many others; `place` names the group.
+    /// Rows of a batch; `place` names the row group, which has `before` rows before the batch.
     Rows {
         batch: Arc<dyn RowBatch>,
         first: usize,
@@ -58,67 +58,67 @@ pub(super) enum Content<'a> {
     },
 }
 
-/// What bytes are.
+/// What the bytes of a block are.
 #[derive(Debug)]
 pub(super) enum Raw {
-    Text { end: StretchEnd },
+    Text { end: BlockEnd },
     Lines(LineSpan),
 }
 
-/// A text or the documents of a block.
+/// What one read of a block yields.
 #[derive(Debug)]
-pub enum Text<'t> {
-    /// Running text; empty only if the whole file is.
-    Stretch {
+pub enum BlockText<'t> {
+    /// Text in which special tokens separate documents; empty only if the whole file is.
+    Running {
         text: &'t [u8],
-        end: StretchEnd,
+        end: BlockEnd,
     },
     Documents(Vec<&'t [u8]>),
 }
 
-/// What the running text of a block ends with.
+/// What ends where the running text of a block ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StretchEnd {
-    /// The end of the file, or of the member of an archive.
-    Text,
+pub enum BlockEnd {
+    /// The file, or the member of an archive.
+    EndOfText,
     /// A piece or a special token.
-    Piece,
-    /// A part of a piece, which continues in the next block. Only with [`Context::open_pieces`].
-    Inside,
+    BetweenPieces,
+    /// Nothing: the piece continues in the next block. Only with [`Context::open_pieces`].
+    InsidePiece,
 }
 
 /// Buffers that a worker reuses from block to block.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct BlockBuffers {
     raw: Vec<u8>,
     text: Vec<u8>,
     ends: Vec<usize>,
 }
 
-impl Content<'_> {
+impl BlockContent<'_> {
     /// Passes the texts to `each`, in order.
     pub fn read(
         &self,
         context: &Context<'_>,
-        scratch: &mut Scratch,
+        buffers: &mut BlockBuffers,
         skipped: &mut Skipped,
-        each: &mut dyn FnMut(Text<'_>) -> Result<()>,
+        each: &mut dyn FnMut(BlockText<'_>) -> Result<()>,
     ) -> Result<()> {
-        let Scratch { raw: buffer, text, ends } = scratch;
+        let BlockBuffers { raw: buffer, text, ends } = buffers;
         let (data, raw) = match self {
-            Content::Nothing => return Ok(()),
-            Content::Range { storage, start, end, raw, check } => {
+            BlockContent::Nothing => return Ok(()),
+            BlockContent::Range { storage, start, end, raw, check } => {
                 read_range(storage.as_ref(), *start, *end, buffer)?;
                 if let Some(source) = check {
                     storage.check(source)?;
                 }
                 (&buffer[..], raw)
             }
-            Content::Bytes { data, raw } => (&data[..], raw),
-            Content::Documents { text, ends } => {
-                return each(Text::Documents(documents(text, ends)));
+            BlockContent::Bytes { data, raw } => (&data[..], raw),
+            BlockContent::Documents { text, ends } => {
+                return each(BlockText::Documents(documents(text, ends)));
             }
-            Content::Rows { batch, first, end, place, before } => {
+            BlockContent::Rows { batch, first, end, place, before } => {
                 let mut documents = Vec::with_capacity(end - first);
                 for row in *first..*end {
                     let text = batch.get(row);
@@ -126,40 +126,42 @@ impl Content<'_> {
                         documents.extend(text);
                         continue;
                     };
-                    context.reading.fault(fault, skipped, || {
+                    context.reading.skip_or_fail(fault, skipped, || {
                         // From 1, as lines are.
                         let number = before + row as u64 + 1;
                         (format!("{place}, row {number}: {what}"), hint(fault))
                     })?;
                 }
-                return each(Text::Documents(documents));
+                return each(BlockText::Documents(documents));
             }
         };
         match raw {
-            Raw::Text { end } => each(Text::Stretch { text: data, end: *end }),
+            Raw::Text { end } => each(BlockText::Running { text: data, end: *end }),
             Raw::Lines(span) => {
                 text.clear();
                 ends.clear();
                 read_lines(data, span, context.reading, text, ends, skipped)?;
-                each(Text::Documents(documents(text, ends)))
+                each(BlockText::Documents(documents(text, ends)))
             }
         }
     }
 
     /// Whether it ends inside a piece, which the next block continues.
     pub fn is_open(&self) -> bool {
-        let (Content::Range { raw, .. } | Content::Bytes { raw, .. }) = self else { return false };
-        matches!(raw, Raw::Text { end: StretchEnd::Inside })
+        let (BlockContent::Range { raw, .. } | BlockContent::Bytes { raw, .. }) = self else {
+            return false;
+        };
+        matches!(raw, Raw::Text { end: BlockEnd::InsidePiece })
     }
 
-    /// How many bytes will be in memory at once when it is read.
+    /// The number of bytes in memory when it is read.
     pub fn size(&self) -> u64 {
         match self {
-            Content::Nothing => 0,
-            Content::Range { start, end, .. } => end - start,
-            Content::Bytes { data, .. } => data.len() as u64,
-            Content::Documents { text, .. } => text.len() as u64,
-            Content::Rows { batch, first, end, .. } => {
+            BlockContent::Nothing => 0,
+            BlockContent::Range { start, end, .. } => end - start,
+            BlockContent::Bytes { data, .. } => data.len() as u64,
+            BlockContent::Documents { text, .. } => text.len() as u64,
+            BlockContent::Rows { batch, first, end, .. } => {
                 (*first..*end).map(|row| batch.get(row).map_or(0, <[u8]>::len) as u64).sum()
             }
         }
@@ -183,12 +185,12 @@ fn row_fault(
 ) -> Option<(Fault, String)> {
     let max_size = context.reading.max_document;
     match text {
-        None => Some((Fault::Field, "no text: it is null".to_owned())),
+        None => Some((Fault::Field, "the text is null".to_owned())),
         Some(_) if batch.is_callers_own() => None,
         Some(text) if text.len() > max_size => {
             Some((Fault::TooLong, format!("longer than {max_size} bytes")))
         }
-        // Parquet calls a column text because its writer did; no reader has checked it.
+        // Parquet trusts the writer that a column is UTF-8; no reader has checked it.
         Some(text) if from_utf8(text).is_err() => Some((Fault::Utf8, "not UTF-8".to_owned())),
         Some(_) => None,
     }
@@ -198,16 +200,13 @@ fn row_fault(
 pub(super) fn hint(fault: Fault) -> &'static str {
     match fault {
         Fault::Field => {
-            "name the field that holds the text: text_field=, dotted if nested; on_error=\"skip\" \
-             leaves such records out, and counts them"
+            "set text_field= to the field with the text, dotted if nested; on_error=\"skip\" skips \
+             and counts such records"
         }
-        Fault::TooLong => {
-            "a larger max_document= allows it; on_error=\"skip\" leaves such records out, and \
-             counts them"
-        }
+        Fault::TooLong => "raise max_document=; on_error=\"skip\" skips and counts such records",
         Fault::Json => {
-            "a record is a JSON object on a line of its own; on_error=\"skip\" leaves such lines out, \
-             input_format=\"text\" reads all as text"
+            "each line must be a JSON object; on_error=\"skip\" skips and counts such lines, \
+             input_format=\"text\" reads the file as text"
         }
         _ => SKIP_HINT,
     }
@@ -215,18 +214,18 @@ pub(super) fn hint(fault: Fault) -> &'static str {
 
 // --- lines of JSON ------------------------------------------------------------------------------
 
-/// UTF-8's, with which some programs begin files.
+/// Of UTF-8: some programs begin files with it.
 pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Whole lines of a source, and their place in it for messages.
+/// Where whole lines are in their source, for messages.
 #[derive(Debug)]
 pub(super) struct LineSpan {
-    /// The file, with the member of an archive.
+    /// The file, and the member of an archive.
     pub name: String,
     /// The byte at which they begin.
     pub offset: u64,
     pub lines_before: LinesBefore,
-    /// Whether the last line is longer than allowed and only begins here.
+    /// Whether the last line is too long, and only its beginning is here.
     pub cut_short: bool,
 }
 
@@ -248,7 +247,7 @@ impl LineSpan {
     }
 }
 
-/// Appends the texts of lines to `text`, and the end of each to `ends`. Blank lines are no records.
+/// Appends the texts of lines to `text`, and the end of each to `ends`. Blank lines are skipped.
 fn read_lines(
     data: &[u8],
     span: &LineSpan,
@@ -288,7 +287,7 @@ fn read_lines(
             ends.push(text.len());
             continue;
         };
-        reading.fault(fault, skipped, || {
+        reading.skip_or_fail(fault, skipped, || {
             let (line, offset) = (span.line_after(&data[..start]), span.offset + start as u64);
             (format!("{}: line {line} (byte {offset}): {what}", span.name), hint(fault))
         })?;
@@ -296,13 +295,13 @@ fn read_lines(
     Ok(())
 }
 
-fn other_than_text(found: json::Found, field: &str) -> Option<(Fault, String)> {
+fn other_than_text(found: json::FieldValue, field: &str) -> Option<(Fault, String)> {
     match found {
-        json::Found::Text => None,
-        json::Found::Nothing => Some((Fault::Field, format!("no field {field:?}"))),
-        json::Found::Null => Some((Fault::Field, format!("the field {field:?} is null"))),
-        json::Found::Other(what) => {
-            Some((Fault::Type, format!("{what} where the string {field:?} should be")))
+        json::FieldValue::Text => None,
+        json::FieldValue::Missing => Some((Fault::Field, format!("no field {field:?}"))),
+        json::FieldValue::Null => Some((Fault::Field, format!("the field {field:?} is null"))),
+        json::FieldValue::Other(what) => {
+            Some((Fault::Type, format!("expected a string {field:?}, found {what}")))
         }
     }
 }
@@ -311,7 +310,7 @@ pub(super) fn count_lines(text: &[u8]) -> u64 {
     memchr_iter(b'\n', text).count() as u64
 }
 
-/// How many lines there are before byte `end`.
+/// The number of lines before byte `end`.
 fn lines_in(storage: &dyn Storage, end: u64) -> Result<u64> {
     let (mut lines, mut at, mut buffer) = (0, 0, Vec::new());
     while at < end {

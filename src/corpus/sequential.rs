@@ -1,8 +1,6 @@
-//! Sources that are read from front to back: one stream, or the members of an archive one after the
-//! other.
+//! Sources that are read from front to back: one stream, or the members of an archive in turn.
 //!
-//! Nothing is written anywhere, so the paths of members do no harm; they only tell what a member
-//! holds.
+//! Nothing is written to disk, so the paths of members are harmless; they only determine its kind.
 
 use std::io;
 use std::sync::Arc;
@@ -12,48 +10,50 @@ use super::bytes::{ByteStream, Member};
 use super::choice::{Chosen, is_about};
 use super::csv::CsvStream;
 use super::decompress::{MemberTotal, decompress_member};
-use super::inputs::{Position, Source, Storage};
-use super::kind::{Format, Kind};
+use super::inputs::{Source, SourcePosition, Storage};
+use super::kind::{FileFormat, FileKind};
 use super::reading::{Context, Fault, ReadFailure, STRAY, Skipped};
-use super::records::{Content, Cut};
-use super::stream::Stream;
+use super::records::{BlockContent, Cut};
+use super::stream::TextStream;
 use super::tar::Tar;
 use super::zip::Zip;
 use crate::base::error::Result;
 
-/// A stream of text or of records.
+/// A stream of text or records.
 enum RecordStream {
-    Stream(Stream),
+    TextStream(TextStream),
     Csv(CsvStream),
 }
 
 impl RecordStream {
-    fn new(name: String, format: Format, input: ByteStream) -> Self {
-        let stream = Stream::new(name, format, input);
+    fn new(name: String, format: FileFormat, input: ByteStream) -> Self {
+        let stream = TextStream::new(name, format, input);
         match format {
-            Format::Separated(separator) => RecordStream::Csv(CsvStream::new(stream, separator)),
-            _ => RecordStream::Stream(stream),
+            FileFormat::Separated(separator) => {
+                RecordStream::Csv(CsvStream::new(stream, separator))
+            }
+            _ => RecordStream::TextStream(stream),
         }
     }
 
-    fn stream(&mut self) -> &mut Stream {
+    fn stream(&mut self) -> &mut TextStream {
         match self {
-            RecordStream::Stream(stream) => stream,
+            RecordStream::TextStream(stream) => stream,
             RecordStream::Csv(csv) => csv.stream(),
         }
     }
 
-    fn seek(&mut self, to: Position, context: &Context<'_>) -> Result<()> {
+    fn seek(&mut self, to: SourcePosition, context: &Context<'_>) -> Result<()> {
         match self {
             _ if to.offset == 0 => Ok(()),
-            RecordStream::Stream(stream) => stream.seek(to, context),
+            RecordStream::TextStream(stream) => stream.seek(to, context),
             RecordStream::Csv(csv) => csv.seek(to, context),
         }
     }
 
-    fn next<'a>(&mut self, context: &Context<'_>) -> Result<(Content<'a>, Skipped)> {
+    fn next<'a>(&mut self, context: &Context<'_>) -> Result<(BlockContent<'a>, Skipped)> {
         let content = match self {
-            RecordStream::Stream(stream) => stream.next(context)?,
+            RecordStream::TextStream(stream) => stream.next(context)?,
             RecordStream::Csv(csv) => csv.next(context)?,
         };
         Ok((content, std::mem::take(&mut self.stream().skipped)))
@@ -61,18 +61,18 @@ impl RecordStream {
 }
 
 /// How much of a source was read.
-pub(super) struct Progress<'a> {
+pub(super) struct SourceProgress<'a> {
     /// Where it is stored; None for a pipe.
     pub storage: Option<Arc<dyn Storage>>,
     pub source: Option<&'a Source>,
-    /// Stored bytes that were read; and how many of those are in the weights of blocks.
+    /// Stored bytes that were read, and how many of them the weights of blocks include.
     pub passed: Arc<AtomicU64>,
     weighed: u64,
 }
 
-impl<'a> Progress<'a> {
+impl<'a> SourceProgress<'a> {
     pub fn new(storage: Option<Arc<dyn Storage>>, source: Option<&'a Source>) -> Self {
-        Progress { storage, source, passed: Arc::default(), weighed: 0 }
+        SourceProgress { storage, source, passed: Arc::default(), weighed: 0 }
     }
 
     /// Bytes read since the last call.
@@ -84,7 +84,7 @@ impl<'a> Progress<'a> {
     }
 
     /// The last block of the source, which must not have changed.
-    fn last(&mut self, content: Content<'a>, skipped: Skipped) -> Result<Cut<'a>> {
+    fn last(&mut self, content: BlockContent<'a>, skipped: Skipped) -> Result<Cut<'a>> {
         let weight = match &self.storage {
             Some(storage) => {
                 self.source.map_or(Ok(()), |source| storage.check(source))?;
@@ -92,24 +92,24 @@ impl<'a> Progress<'a> {
             }
             None => self.weight(),
         };
-        Ok(Cut { content, after: Position::default(), ends_source: true, weight, skipped })
+        Ok(Cut { content, after: SourcePosition::default(), ends_source: true, weight, skipped })
     }
 }
 
 pub(super) struct OneStream<'a> {
     records: RecordStream,
-    progress: Progress<'a>,
-    /// Where to begin, until that was done.
-    from: Option<Position>,
+    progress: SourceProgress<'a>,
+    /// The position to start at, until it is reached.
+    from: Option<SourcePosition>,
 }
 
 impl<'a> OneStream<'a> {
     pub fn new(
         name: &str,
-        format: Format,
+        format: FileFormat,
         input: ByteStream,
-        progress: Progress<'a>,
-        from: Position,
+        progress: SourceProgress<'a>,
+        from: SourcePosition,
     ) -> Self {
         OneStream {
             records: RecordStream::new(name.to_owned(), format, input),
@@ -139,7 +139,7 @@ impl<'a> OneStream<'a> {
 pub(super) enum Archive {
     Tar(Tar),
     Zip(Zip),
-    /// It could not be opened; the error is reported when the first member is asked for.
+    /// An archive that could not be opened; the error is reported with the first member.
     Failed(Option<io::Error>),
 }
 
@@ -154,13 +154,13 @@ impl Archive {
 }
 
 /// The members of an archive.
-pub(super) struct Members<'a> {
+pub(super) struct ArchiveMembers<'a> {
     name: &'a str,
     archive: Archive,
-    progress: Progress<'a>,
-    /// Where to begin, until that was done.
-    from: Option<Position>,
-    /// The number of the current member, or of the next.
+    progress: SourceProgress<'a>,
+    /// The position to start at, until it is reached.
+    from: Option<SourcePosition>,
+    /// The number of the current or next member.
     part: u64,
     open: Option<RecordStream>,
     /// Whether the open member is itself compressed.
@@ -169,11 +169,16 @@ pub(super) struct Members<'a> {
     over: bool,
 }
 
-impl<'a> Members<'a> {
-    pub fn new(name: &'a str, archive: Archive, progress: Progress<'a>, from: Position) -> Self {
+impl<'a> ArchiveMembers<'a> {
+    pub fn new(
+        name: &'a str,
+        archive: Archive,
+        progress: SourceProgress<'a>,
+        from: SourcePosition,
+    ) -> Self {
         let size = progress.storage.as_ref().map(|storage| storage.size());
         let compressed = MemberTotal::new(Arc::clone(&progress.passed), size);
-        Members {
+        ArchiveMembers {
             name,
             archive,
             progress,
@@ -186,7 +191,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Opens the next member, or passes over it if it is not read; false at the end.
+    /// Opens the next member, or skips it if it is not part of the corpus; false at the end.
     fn open_next(&mut self, context: &Context<'_>, skipped: &mut Skipped) -> Result<bool> {
         let reading = context.reading;
         let Member { name, is_empty, content } = match self.archive.next() {
@@ -194,15 +199,16 @@ impl<'a> Members<'a> {
             Ok(None) => return Ok(false),
             Err(error) => {
                 let failure = ReadFailure::of_io(error);
-                failure.settle(reading, skipped, || self.name.to_owned())?;
+                failure.skip_or_fail(reading, skipped, || self.name.to_owned())?;
                 return Ok(false);
             }
         };
         match reading.choice.of(&name) {
             Chosen::Included => {}
-            Chosen::Open if !(is_about(&name) || (is_empty && Kind::named(&name).is_none())) => {}
+            Chosen::Open
+                if !(is_about(&name) || (is_empty && FileKind::named(&name).is_none())) => {}
             chosen => {
-                // Only members that no glob of the caller excludes are reported.
+                // Members that a glob of the caller excludes are not reported.
                 if chosen == Chosen::Open {
                     skipped.add(STRAY, 1);
                 }
@@ -210,14 +216,17 @@ impl<'a> Members<'a> {
                 return Ok(true);
             }
         }
-        let kind = Kind::of_name(&name);
+        let kind = FileKind::of_name(&name);
         let name = format!("{}: {name}", self.name);
-        if !matches!(kind.format, Format::Text | Format::Jsonl | Format::Separated(_)) {
+        if !matches!(kind.format, FileFormat::Text | FileFormat::Jsonl | FileFormat::Separated(_)) {
             self.part += 1;
             let report = || {
-                (format!("{name}: {kind} inside an archive is not read"), "unpack the outer one")
+                (
+                    format!("{name}: {kind} inside an archive is not supported"),
+                    "extract the outer archive",
+                )
             };
-            reading.fault(Fault::NotText, skipped, report)?;
+            reading.skip_or_fail(Fault::NotText, skipped, report)?;
             return Ok(true);
         }
         self.is_compressed = !kind.is_plain();
@@ -231,9 +240,9 @@ impl<'a> Members<'a> {
         Ok(true)
     }
 
-    /// Goes to a position at which a block once ended.
-    fn seek(&mut self, to: Position, context: &Context<'_>) -> Result<()> {
-        // What was skipped before this position was counted when it was first read.
+    /// Skips to a position at which an earlier block ended.
+    fn seek(&mut self, to: SourcePosition, context: &Context<'_>) -> Result<()> {
+        // Faults before this position were counted when it was first read.
         let mut counted = Skipped::default();
         while self.part < to.part {
             if !self.open_next(context, &mut counted)? {
@@ -242,7 +251,7 @@ impl<'a> Members<'a> {
             }
             if let Some(mut records) = self.open.take() {
                 if self.is_compressed {
-                    // Its bytes are part of the total, as they were the first time.
+                    // Its bytes count towards the total, as they did the first time.
                     records.stream().drain();
                 }
                 self.part += 1;
@@ -272,17 +281,17 @@ impl<'a> Members<'a> {
                     continue;
                 }
                 self.over = true;
-                return self.progress.last(Content::Nothing, skipped).map(Some);
+                return self.progress.last(BlockContent::Nothing, skipped).map(Some);
             };
             let (content, mut more) = records.next(context)?;
             skipped.take(&mut more);
-            let mut after = Position { part: self.part, ..records.stream().at };
+            let mut after = SourcePosition { part: self.part, ..records.stream().at };
             if records.stream().over {
                 self.part += 1;
                 self.open = None;
-                after = Position { part: self.part, ..Position::default() };
+                after = SourcePosition { part: self.part, ..SourcePosition::default() };
             }
-            if matches!(content, Content::Nothing) && skipped.is_empty() {
+            if matches!(content, BlockContent::Nothing) && skipped.is_empty() {
                 continue;
             }
             let weight = self.progress.weight();

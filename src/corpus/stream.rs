@@ -1,54 +1,54 @@
-//! Text or JSON lines that can only be read from front to back, cut into the content of blocks.
+//! Text or JSON lines that can only be read from front to back, cut into blocks.
 //!
 //! Input is read in steps of a fixed size, so that what can be read of a damaged file does not
-//! depend on the size of blocks. The buffer holds a block and a little more: memory does not grow
-//! with the source, except for a document that cannot be cut, up to `max_document`.
+//! depend on the block size. The buffer holds a block and a little more: memory does not grow with
+//! the source, except for a document that cannot be cut, up to `max_document`.
 
 use std::io::ErrorKind;
 
 use memchr::{memchr, memrchr};
 
 use super::bytes::ByteStream;
-use super::inputs::Position;
-use super::kind::{Format, TEXT_SAMPLE, not_text};
+use super::inputs::SourcePosition;
+use super::kind::{FileFormat, TEXT_SAMPLE, not_text};
 use super::reading::{Context, Fault, ReadFailure, Skipped};
-use super::records::{Content, LineSpan, LinesBefore, Raw, StretchEnd, count_lines};
+use super::records::{BlockContent, BlockEnd, LineSpan, LinesBefore, Raw, count_lines};
 use crate::base::error::{Error, Result};
 use crate::base::memory::reserve;
 
-/// How many bytes are read at a time.
+/// Bytes that are read at a time.
 pub(super) const STEP: usize = 64 << 10;
-/// How many bytes are wanted after a block to find its end in.
+/// Bytes after the nominal end of a block in which its end is searched first.
 const WINDOW: usize = 16 << 10;
 
-pub(super) struct Stream {
-    /// Of the source, with the member of an archive.
+pub(super) struct TextStream {
+    /// The source, and the member of an archive.
     pub name: String,
-    format: Format,
+    format: FileFormat,
     input: ByteStream,
     buffer: Vec<u8>,
-    /// How much of `buffer` was given away.
+    /// The consumed bytes of `buffer`.
     start: usize,
-    /// The position in the stream of what follows.
-    pub at: Position,
-    /// Whether there is nothing left to read, and whether that is because of a fault.
+    /// The position in the stream of the first unconsumed byte.
+    pub at: SourcePosition,
+    /// Whether the input has ended, and whether because of a fault.
     pub ended: bool,
     pub broken: bool,
-    /// Whether everything was given away.
+    /// Whether everything was consumed.
     pub over: bool,
     /// What was skipped since this was last taken.
     pub skipped: Skipped,
 }
 
-impl Stream {
-    pub fn new(name: String, format: Format, input: ByteStream) -> Self {
-        Stream {
+impl TextStream {
+    pub fn new(name: String, format: FileFormat, input: ByteStream) -> Self {
+        TextStream {
             name,
             format,
             input,
             buffer: Vec::new(),
             start: 0,
-            at: Position::default(),
+            at: SourcePosition::default(),
             ended: false,
             broken: false,
             over: false,
@@ -56,8 +56,8 @@ impl Stream {
         }
     }
 
-    /// Goes to a position at which a block once ended.
-    pub fn seek(&mut self, to: Position, context: &Context<'_>) -> Result<()> {
+    /// Skips to a position at which an earlier block ended.
+    pub fn seek(&mut self, to: SourcePosition, context: &Context<'_>) -> Result<()> {
         while self.at.offset < to.offset {
             self.fill(1, context)?;
             let n = self.held().min((to.offset - self.at.offset) as usize);
@@ -67,21 +67,21 @@ impl Stream {
             self.pass(n);
         }
         self.at.records = to.records;
-        // What was skipped before this position was counted when it was first read.
+        // Faults before this position were counted when it was first read.
         self.skipped = Skipped::default();
         Ok(())
     }
 
     /// Reads and discards the rest.
     pub fn drain(&mut self) {
-        // A failure was reported when this was first read.
+        // A failure was reported when the rest was first read.
         let _ = std::io::copy(&mut self.input, &mut std::io::sink());
     }
 
     /// The content of the next block. Must not be called once `over`.
-    pub fn next<'a>(&mut self, context: &Context<'_>) -> Result<Content<'a>> {
+    pub fn next<'a>(&mut self, context: &Context<'_>) -> Result<BlockContent<'a>> {
         match self.format {
-            Format::Jsonl => self.next_lines(context),
+            FileFormat::Jsonl => self.next_lines(context),
             _ => self.next_text(context),
         }
     }
@@ -94,7 +94,7 @@ impl Stream {
         &self.buffer[self.start..]
     }
 
-    /// Gives `n` bytes away.
+    /// Consumes `n` bytes.
     pub fn pass(&mut self, n: usize) {
         self.start += n;
         self.at.offset += n as u64;
@@ -133,14 +133,14 @@ impl Stream {
     fn fail(&mut self, failure: ReadFailure, context: &Context<'_>) -> Result<()> {
         (self.ended, self.broken) = (true, true);
         let mut skipped = std::mem::take(&mut self.skipped);
-        let settled = failure.settle(context.reading, &mut skipped, || {
+        let settled = failure.skip_or_fail(context.reading, &mut skipped, || {
             let offset = self.at.offset + self.held() as u64;
             let line = self.at.records + count_lines(self.data()) + 1;
             match self.format {
-                Format::Jsonl => {
-                    format!("{}: in line {line}, after {offset} bytes, unpacked", self.name)
+                FileFormat::Jsonl => {
+                    format!("{}: line {line}, after {offset} decompressed bytes", self.name)
                 }
-                _ => format!("{}: after {offset} bytes, unpacked", self.name),
+                _ => format!("{}: after {offset} decompressed bytes", self.name),
             }
         });
         self.skipped = skipped;
@@ -149,16 +149,16 @@ impl Stream {
 
     // --- text ---------------------------------------------------------------------------------
 
-    fn next_text<'a>(&mut self, context: &Context<'_>) -> Result<Content<'a>> {
-        let size = context.chunk_size.max(1);
+    fn next_text<'a>(&mut self, context: &Context<'_>) -> Result<BlockContent<'a>> {
+        let size = context.block_size.max(1);
         let mut wanted = size + WINDOW.max(4 * context.cutter.specials.longest());
         if self.at.offset == 0 {
             self.fill(wanted.max(TEXT_SAMPLE), context)?;
             if let Some((what, hint)) = not_text(&self.data()[..self.held().min(TEXT_SAMPLE)]) {
                 let report = || (format!("{}: {what}", self.name), hint);
-                context.reading.fault(Fault::NotText, &mut self.skipped, report)?;
+                context.reading.skip_or_fail(Fault::NotText, &mut self.skipped, report)?;
                 self.over = true;
-                return Ok(Content::Nothing);
+                return Ok(BlockContent::Nothing);
             }
         }
         let (end, is_open) = loop {
@@ -185,50 +185,51 @@ impl Stream {
         // If more follows, some of it is held already: the last block of a text is never empty.
         self.over = end == self.held();
         if self.broken && self.held() == 0 {
-            return Ok(Content::Nothing);
+            return Ok(BlockContent::Nothing);
         }
         let data = self.take(end);
         let end = match self.over {
-            _ if is_open => StretchEnd::Inside,
-            true => StretchEnd::Text,
-            false => StretchEnd::Piece,
+            _ if is_open => BlockEnd::InsidePiece,
+            true => BlockEnd::EndOfText,
+            false => BlockEnd::BetweenPieces,
         };
-        Ok(Content::Bytes { data, raw: Raw::Text { end } })
+        Ok(BlockContent::Bytes { data, raw: Raw::Text { end } })
     }
 
     fn uncuttable(&self, length: usize) -> Error {
         Error::corpus(format!(
-            "{}: from byte {} on, unpacked, {length} bytes that the pattern does not let be cut",
+            "{}: {length} bytes after {} decompressed bytes have no position at which the split \
+             pattern allows a cut",
             self.name, self.at.offset
         ))
         .with_hint(
-            "a larger max_document= allows it; a regular expression can only be cut at special \
-             tokens, a named pattern (gpt2, cl100k, o200k) at most places",
+            "raise max_document=, or use a named pattern (gpt2, cl100k, o200k): with a regular \
+             expression, text is only cut at special tokens",
         )
     }
 
     // --- lines --------------------------------------------------------------------------------
 
-    fn next_lines<'a>(&mut self, context: &Context<'_>) -> Result<Content<'a>> {
-        let mut wanted = context.chunk_size.max(1);
+    fn next_lines<'a>(&mut self, context: &Context<'_>) -> Result<BlockContent<'a>> {
+        let mut wanted = context.block_size.max(1);
         loop {
             self.fill(wanted, context)?;
             let whole_lines = memrchr(b'\n', self.data()).map(|last| last + 1);
             if self.ended || whole_lines.is_some() {
-                // A last line without a newline is whole, unless a fault cut it off.
+                // A last line without a newline is whole, unless a fault truncated it.
                 let to_the_end = self.ended && !self.broken;
                 let n = if to_the_end { self.held() } else { whole_lines.unwrap_or(0) };
                 self.over = self.ended;
                 let raw = Raw::Lines(self.span(false));
                 let data = self.take(n);
                 self.at.records += count_lines(&data);
-                return Ok(Content::Bytes { data, raw });
+                return Ok(BlockContent::Bytes { data, raw });
             }
             if self.held() > context.reading.max_document {
                 let raw = Raw::Lines(self.span(true));
                 let data = self.take(1);
                 self.pass_line(context)?;
-                return Ok(Content::Bytes { data, raw });
+                return Ok(BlockContent::Bytes { data, raw });
             }
             wanted = self.held() * 2;
         }
@@ -243,7 +244,7 @@ impl Stream {
         }
     }
 
-    /// Passes over the rest of a line.
+    /// Skips the rest of a line.
     fn pass_line(&mut self, context: &Context<'_>) -> Result<()> {
         loop {
             if let Some(n) = memchr(b'\n', self.data()) {

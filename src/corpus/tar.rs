@@ -1,11 +1,11 @@
-//! Tar: units of 512 bytes, a header before every member, read from front to back.
+//! Tar: records of 512 bytes, a header before every member, read from front to back.
 //!
-//! Reads the old form, `ustar`, and the long names of GNU and of POSIX (`pax`). Only plain files
-//! count; directories, links and devices are skipped.
+//! Reads the old format, `ustar`, and the long names of GNU and of POSIX (`pax`). Only regular files
+//! are read; directories, links and devices are skipped.
 //!
 //! Why not in Python: a compressed archive, or one from a pipe, has no positions to list, so its
-//! headers must be read where its bytes are. A list from `tarfile` for uncompressed archives would be
-//! a second reader, and costs 66 % of the work of counting members of 3 kB (docs/performance.md).
+//! headers must be read where its bytes are. Listing uncompressed archives with `tarfile` would be a
+//! second reader, and costs 66 % of the work of counting members of 3 kB (docs/performance.md).
 //! The `tar` crate takes four times the instructions of this file, and accepts other archives.
 
 use std::io::{self, Read};
@@ -15,8 +15,8 @@ use super::bytes::{ByteStream, Member};
 use super::choice::is_hidden;
 use super::reading::damaged;
 
-const UNIT: usize = 512;
-/// A damaged length must not ask for all memory.
+const RECORD_SIZE: usize = 512;
+/// A damaged length must not exhaust memory.
 const MAX_NAME_SIZE: u64 = 1 << 20;
 /// Small enough that adding to it cannot overflow.
 const MAX_MEMBER_SIZE: u64 = 1 << 60;
@@ -28,10 +28,10 @@ pub struct Tar {
 
 struct TarInput {
     input: ByteStream,
-    /// Bytes of the current member that were not read yet, and those that fill its last unit.
+    /// Unread bytes of the current member, and the padding of its last record.
     left: u64,
     padding: u64,
-    /// Whether reading a member failed: that was reported, and nothing follows.
+    /// Whether reading a member failed: the failure was reported, and nothing follows.
     failed: bool,
 }
 
@@ -41,10 +41,10 @@ impl Tar {
         Tar { input: Arc::new(Mutex::new(input)) }
     }
 
-    /// The next file, or None at the end. The one before need not have been read to its end.
+    /// The next file, or None at the end. The previous one need not have been read to its end.
     pub fn next(&mut self) -> io::Result<Option<Member>> {
         let mut state = lock(&self.input);
-        let mut extended = Extended::default();
+        let mut extended = ExtendedHeader::default();
         if state.failed {
             return Ok(None);
         }
@@ -53,24 +53,24 @@ impl Tar {
             let Some(head) = state.head()? else { return Ok(None) };
             let size = extended.size.take().map_or_else(|| number(&head[124..136]), Ok)?;
             if size > MAX_MEMBER_SIZE {
-                return Err(damaged("an impossible size of a member"));
+                return Err(damaged("impossible member size"));
             }
             state.left = size;
-            state.padding = (UNIT as u64 - size % UNIT as u64) % UNIT as u64;
+            state.padding = (RECORD_SIZE as u64 - size % RECORD_SIZE as u64) % RECORD_SIZE as u64;
             match head[156] {
                 b'L' => extended.name = Some(until_zero(&state.text()?)),
                 b'x' => read_extended(&state.text()?, &mut extended)?,
                 b'0' | 0 | b'7' => {
                     let name = extended.name.take().unwrap_or_else(|| name_of(&head));
-                    // In the old form, directories are files whose names end in a slash.
+                    // In the old format, directories are files whose names end in a slash.
                     if !is_hidden(&name) && !name.ends_with('/') {
                         let content = Box::new(MemberReader(Arc::clone(&self.input)));
                         return Ok(Some(Member { name, is_empty: size == 0, content }));
                     }
                 }
-                b'S' => return Err(damaged("holds a sparse file, which is not read")),
+                b'S' => return Err(damaged("contains a sparse file, which is not supported")),
                 b'g' | b'K' => {}
-                _ => extended = Extended::default(),
+                _ => extended = ExtendedHeader::default(),
             }
         }
     }
@@ -80,9 +80,9 @@ fn lock(input: &Mutex<TarInput>) -> MutexGuard<'_, TarInput> {
     input.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What headers before that of a member say of it.
+/// Values for the next member, from headers before its own.
 #[derive(Default)]
-struct Extended {
+struct ExtendedHeader {
     name: Option<String>,
     size: Option<u64>,
 }
@@ -92,27 +92,27 @@ impl TarInput {
     fn pass(&mut self) -> io::Result<()> {
         let n = self.left + self.padding;
         let passed = io::copy(&mut (&mut self.input).take(n), &mut io::sink())?;
-        // The last unit need not be filled.
+        // The last record need not be padded.
         if passed < self.left {
-            return Err(damaged("ends within a member"));
+            return Err(damaged("truncated in a member"));
         }
         (self.left, self.padding) = (0, 0);
         Ok(())
     }
 
     /// The next header; None at the end.
-    fn head(&mut self) -> io::Result<Option<[u8; UNIT]>> {
-        let mut head = [0; UNIT];
+    fn head(&mut self) -> io::Result<Option<[u8; RECORD_SIZE]>> {
+        let mut head = [0; RECORD_SIZE];
         let mut filled = 0;
-        while filled < UNIT {
+        while filled < RECORD_SIZE {
             match self.input.read(&mut head[filled..])? {
                 0 if filled == 0 => return Ok(None),
-                0 => return Err(damaged("ends within the head of a member")),
+                0 => return Err(damaged("truncated in a member header")),
                 n => filled += n,
             }
         }
         if head.iter().all(|&byte| byte == 0) {
-            // The rest is padding, but reading it lets a decompressor compare its checksum.
+            // The rest is padding, but reading it lets a decompressor verify its checksum.
             io::copy(&mut self.input, &mut io::sink())?;
             return Ok(None);
         }
@@ -122,7 +122,7 @@ impl TarInput {
             .map(|(i, &byte)| if (148..156).contains(&i) { 32 } else { u64::from(byte) })
             .sum();
         if number(&head[148..156]).ok() != Some(sum) {
-            return Err(damaged("not a tar archive here: the checksum of a head does not match"));
+            return Err(damaged("not a tar archive, or damaged: header checksum mismatch"));
         }
         Ok(Some(head))
     }
@@ -130,11 +130,11 @@ impl TarInput {
     /// The content of an extended header.
     fn text(&mut self) -> io::Result<Vec<u8>> {
         if self.left > MAX_NAME_SIZE {
-            return Err(damaged("an impossible length of a name"));
+            return Err(damaged("impossible name length"));
         }
         let mut text = vec![0; self.left as usize];
         self.input.read_exact(&mut text).map_err(|e| match e.kind() {
-            io::ErrorKind::UnexpectedEof => damaged("ends within a member"),
+            io::ErrorKind::UnexpectedEof => damaged("truncated in a member"),
             _ => e,
         })?;
         self.left = 0;
@@ -144,7 +144,7 @@ impl TarInput {
 
 /// A number in octal digits, or in binary if its first bit is set.
 fn number(field: &[u8]) -> io::Result<u64> {
-    let wrong = || damaged("a number in the head of a member is none");
+    let wrong = || damaged("invalid number in a member header");
     if field[0] & 0x80 != 0 {
         let bytes = field.iter().enumerate().map(|(i, &b)| if i == 0 { b & 0x7f } else { b });
         return bytes
@@ -162,7 +162,7 @@ fn until_zero(field: &[u8]) -> String {
     String::from_utf8_lossy(&field[..end]).into_owned()
 }
 
-fn name_of(head: &[u8; UNIT]) -> String {
+fn name_of(head: &[u8; RECORD_SIZE]) -> String {
     let name = until_zero(&head[..100]);
     let prefix = until_zero(&head[345..500]);
     let posix = &head[257..263] == b"ustar\0";
@@ -170,8 +170,8 @@ fn name_of(head: &[u8; UNIT]) -> String {
 }
 
 /// Reads `LENGTH NAME=VALUE` lines (pax).
-fn read_extended(mut text: &[u8], extended: &mut Extended) -> io::Result<()> {
-    let wrong = || damaged("an extended head of a member makes no sense");
+fn read_extended(mut text: &[u8], extended: &mut ExtendedHeader) -> io::Result<()> {
+    let wrong = || damaged("invalid extended header");
     while !text.is_empty() {
         let space = text.iter().position(|&byte| byte == b' ').ok_or_else(wrong)?;
         let length: usize = until_zero(&text[..space]).parse().map_err(|_| wrong())?;
@@ -203,7 +203,7 @@ impl Read for MemberReader {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Err(e),
             other => {
                 state.failed = true;
-                Err(other.err().unwrap_or_else(|| damaged("ends within a member")))
+                Err(other.err().unwrap_or_else(|| damaged("truncated in a member")))
             }
         }
     }

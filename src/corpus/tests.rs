@@ -1,5 +1,5 @@
-//! Every kind of source against what was put into it; in any blocks, from any place on, by any
-//! number of workers.
+//! Every kind of source against its content: in blocks of any size, from any position on, by any number
+//! of workers.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ fn cutter() -> Cutter {
     Cutter::new(&["gpt2"], &["<|end|>"]).unwrap()
 }
 
-/// What is in a block: the stretches of a text joined, `None` where one ends.
+/// What blocks contain: running text joined, `End` where a file or member ends, documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Text(Vec<u8>),
@@ -55,48 +55,48 @@ enum Part {
     Document(Vec<u8>),
 }
 
-fn add(parts: &mut Vec<Part>, text: Text<'_>) {
+fn add(parts: &mut Vec<Part>, text: BlockText<'_>) {
     match text {
-        Text::Stretch { text, end } => {
+        BlockText::Running { text, end } => {
             match parts.last_mut() {
                 Some(Part::Text(before)) => before.extend_from_slice(text),
                 _ => parts.push(Part::Text(text.to_vec())),
             }
-            if end == StretchEnd::Text {
+            if end == BlockEnd::EndOfText {
                 parts.push(Part::End);
             }
         }
-        Text::Documents(documents) => {
+        BlockText::Documents(documents) => {
             parts.extend(documents.iter().map(|text| Part::Document(text.to_vec())));
         }
     }
 }
 
-type Start = (usize, Position);
+type Start = (usize, SourcePosition);
 type Read = (Vec<Part>, Skipped, Vec<(Start, Vec<Part>)>);
 
-/// All there is from a place on, and the places at which blocks end with what is behind them.
-fn read(inputs: &Inputs, chunk_size: usize, from: Start) -> crate::Result<Read> {
+/// Everything from a position on, and the positions at which blocks end with what follows them.
+fn read(inputs: &Inputs, block_size: usize, from: Start) -> crate::Result<Read> {
     let cutter = cutter();
     let sources = inputs.sources()?;
     let context = Context {
         cutter: &cutter,
         reading: &inputs.reading,
-        chunk_size,
+        block_size,
         open_pieces: false,
         job: &job(),
     };
     let mut blocks = InOrder::new(inputs, &sources, context, from);
-    let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
+    let (mut buffers, mut skipped) = (BlockBuffers::default(), Skipped::default());
     let mut blocks_seen = Vec::new();
     while let Some(mut block) = blocks.next_block()? {
         let mut parts = Vec::new();
-        block.read(&context, &mut scratch, &mut skipped, &mut |text| {
+        block.read(&context, &mut buffers, &mut skipped, &mut |text| {
             add(&mut parts, text);
             Ok(())
         })?;
         let after = match block.ends_source {
-            true => (block.number + 1, Position::default()),
+            true => (block.number + 1, SourcePosition::default()),
             false => (block.number, block.after),
         };
         blocks_seen.push((after, parts));
@@ -241,7 +241,7 @@ proptest! {
     #[test]
     fn every_kind_in_any_blocks_from_any_place(
         texts in some_texts(),
-        chunk_size in prop_oneof![1usize..40, 40usize..4000],
+        block_size in prop_oneof![1usize..40, 40usize..4000],
         packing in prop::sample::select(vec!["", "gz", "zst", "xz", "bz2"]),
         in_two in any::<bool>(),
     ) {
@@ -267,38 +267,38 @@ proptest! {
             let (first, second) = content.split_at(if in_two { content.len() / 2 } else { 0 });
             let mut data = pack(second, packing);
             if in_two {
-                // Members, frames and streams end to end are one.
+                // ArchiveMembers, frames and streams end to end are one.
                 data = [pack(first, packing), data].concat();
             }
             let name = format!("a.{name}");
             let files = Files::new(&[(&name, data), ("last.txt", b"last".to_vec())]);
             let mut expected = expected.clone();
             expected.extend([Part::Text(b"last".to_vec()), Part::End]);
-            let (found, skipped, rests) = read(&files.inputs(), chunk_size, Default::default()).unwrap();
+            let (found, skipped, rests) = read(&files.inputs(), block_size, Default::default()).unwrap();
             prop_assert_eq!(&found, &expected, "{}", name);
             prop_assert!(skipped.is_empty());
             for (place, rest) in rests {
-                let (again, _, _) = read(&files.inputs(), chunk_size + 3, place).unwrap();
+                let (again, _, _) = read(&files.inputs(), block_size + 3, place).unwrap();
                 prop_assert_eq!(again, rest, "{} from {:?}", name, place);
             }
             let mut inputs = files.inputs();
             inputs.list[0].location = piped(&inputs.list[0].name, &std::fs::read(&inputs.list[0].name).unwrap());
-            let (found, _, _) = read(&inputs, chunk_size, Default::default()).unwrap();
+            let (found, _, _) = read(&inputs, block_size, Default::default()).unwrap();
             prop_assert_eq!(&found, &expected, "{} by a pipe", name);
             // In no order, by several workers.
             let (inputs, cutter) = (files.inputs(), cutter());
-            let context = Context { cutter: &cutter, reading: &inputs.reading, chunk_size, open_pieces: false, job: &job() };
+            let context = Context { cutter: &cutter, reading: &inputs.reading, block_size, open_pieces: false, job: &job() };
             let reader = AnyOrder::new(&inputs, context);
             let found = Mutex::new(Vec::new());
             std::thread::scope(|scope| {
                 for _ in 0..3 {
                     scope.spawn(|| {
-                        let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
+                        let (mut buffers, mut skipped) = (BlockBuffers::default(), Skipped::default());
                         while let Some(mut block) = reader.next().unwrap() {
-                            block.read(&context, &mut scratch, &mut skipped, &mut |text| {
+                            block.read(&context, &mut buffers, &mut skipped, &mut |text| {
                                 match text {
-                                    Text::Stretch { text, .. } => found.lock().unwrap().extend_from_slice(text),
-                                    Text::Documents(documents) => found.lock().unwrap().extend(documents.concat()),
+                                    BlockText::Running { text, .. } => found.lock().unwrap().extend_from_slice(text),
+                                    BlockText::Documents(documents) => found.lock().unwrap().extend(documents.concat()),
                                 }
                                 Ok(())
                             }).unwrap();
@@ -314,26 +314,26 @@ proptest! {
 
     /// Ranges that cover a file have what it has, wherever they meet.
     #[test]
-    fn ranges_add_up(texts in some_texts(), cuts in prop::collection::vec(0u64..400, 0..6), chunk_size in 1usize..60) {
+    fn ranges_add_up(texts in some_texts(), cuts in prop::collection::vec(0u64..400, 0..6), block_size in 1usize..60) {
         for (name, data) in [("a.txt", texts.concat().into_bytes()), ("a.jsonl", lines(&texts))] {
             let files = Files::new(&[(name, data.clone())]);
             let (whole, _, _) = read(&files.inputs(), 1 << 20, Default::default()).unwrap();
             let mut cuts = cuts.clone();
             cuts.extend([0, u64::MAX]);
             cuts.sort_unstable();
-            // No plan has ranges without a byte; an empty file is of the range that begins with it.
+            // No plan has empty ranges; an empty file belongs to the range that starts at 0.
             cuts.dedup();
             let mut inputs = files.inputs();
             let one = inputs.list.pop().unwrap();
             for range in cuts.windows(2) {
                 inputs.list.push(Input { range: Some((range[0], range[1])), ..one.clone() });
             }
-            let (parts, _, _) = read(&inputs, chunk_size, Default::default()).unwrap();
+            let (parts, _, _) = read(&inputs, block_size, Default::default()).unwrap();
             prop_assert_eq!(parts, whole, "{} {:?}", name, cuts);
         }
     }
 
-    /// Whatever is done to a file, reading it ends: with an error, or with what was left out told.
+    /// However a file is damaged, reading it ends with an error or with skipped records counted.
     #[test]
     fn damage_is_told(
         texts in some_texts(),
@@ -372,8 +372,8 @@ proptest! {
             }
         }
         // The same however it is cut.
-        for chunk_size in [1, 1000] {
-            let (again, counted, _) = read(&skipping(files.inputs()), chunk_size, Default::default()).unwrap();
+        for block_size in [1, 1000] {
+            let (again, counted, _) = read(&skipping(files.inputs()), block_size, Default::default()).unwrap();
             prop_assert_eq!((&again, &counted), (&found, &skipped));
         }
     }
@@ -432,9 +432,9 @@ fn bad_records_are_told_and_counted() {
         let files = Files::new(&[(name, pack(data, packing))]);
         let error = read(&files.inputs(), 1 << 20, Default::default()).unwrap_err().to_string();
         assert!(error.contains(&format!("{name}: line 2 (byte 15): not JSON")), "{error}");
-        for chunk_size in [1, 20, 1 << 20] {
+        for block_size in [1, 20, 1 << 20] {
             let (parts, skipped, _) =
-                read(&skipping(files.inputs()), chunk_size, Default::default()).unwrap();
+                read(&skipping(files.inputs()), block_size, Default::default()).unwrap();
             assert_eq!(texts(&parts), ["one", "two"]);
             let counts: Vec<(&str, u64)> =
                 skipped.0.iter().map(|(kind, n)| (kind.as_str(), *n)).collect();
@@ -466,8 +466,8 @@ fn rows_without_the_column_or_cut_off() {
 fn a_byte_order_mark_before_a_quoted_name_is_skipped() {
     let data = b"\xef\xbb\xbf\"id, or name\",text\n1,one\n2,two\n".to_vec();
     let files = Files::new(&[("a.csv", data)]);
-    for chunk_size in [1, 1 << 20] {
-        let (parts, _, rests) = read(&files.inputs(), chunk_size, Default::default()).unwrap();
+    for block_size in [1, 1 << 20] {
+        let (parts, _, rests) = read(&files.inputs(), block_size, Default::default()).unwrap();
         assert_eq!(texts(&parts), ["one", "two"]);
         for (place, rest) in rests {
             assert_eq!(read(&files.inputs(), 3, place).unwrap().0, rest);
@@ -489,10 +489,10 @@ fn what_is_too_long_is_left_out() {
         inputs.reading.max_document = 1000;
         let error = read(&inputs, 1 << 20, Default::default()).unwrap_err().to_string();
         assert!(error.contains("longer than 1000 bytes"), "{error}");
-        for chunk_size in [1, 200, 1 << 20] {
+        for block_size in [1, 200, 1 << 20] {
             let (parts, skipped, _) =
-                read(&skipping(inputs.clone()), chunk_size, Default::default()).unwrap();
-            assert_eq!(texts(&parts), kept, "{name} {chunk_size}");
+                read(&skipping(inputs.clone()), block_size, Default::default()).unwrap();
+            assert_eq!(texts(&parts), kept, "{name} {block_size}");
             assert_eq!(skipped.0["too_long"], 1, "{name}");
         }
     }
@@ -518,7 +518,7 @@ fn bombs_are_stopped() {
 
 #[test]
 fn bombs_of_many_small_members_are_stopped() {
-    // Each is small enough to be let pass.
+    // Each is small enough to pass the limit.
     let gz = pack(&b" ".repeat(3 << 20), "gz");
     let names: Vec<String> = (0..8).map(|n| format!("{n}.txt.gz")).collect();
     let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &gz[..])).collect();
@@ -530,7 +530,7 @@ fn bombs_of_many_small_members_are_stopped() {
         Ok(_) => panic!("read to its end"),
     };
     assert!(error.contains("times its size"), "{error}");
-    // Wherever the work goes on, the same is left out.
+    // The same is skipped from whatever position reading resumes.
     let skipping_inputs = skipping(inputs.clone());
     let (_, skipped, places) = read(&skipping_inputs, 10_000, Default::default()).unwrap();
     assert_eq!(skipped.0["too_packed"], 3);
@@ -566,17 +566,17 @@ fn a_file_that_changed_is_noticed() {
         let context = Context {
             cutter: &cutter,
             reading: &inputs.reading,
-            chunk_size: 1000,
+            block_size: 1000,
             open_pieces: false,
             job: &job(),
         };
         let mut blocks = InOrder::new(&inputs, &sources, context, Default::default());
         assert!(blocks.next_block().unwrap().is_some());
         std::fs::write(&files.paths[0], [&data[..], b"\n"].concat()).unwrap();
-        let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
+        let (mut buffers, mut skipped) = (BlockBuffers::default(), Skipped::default());
         let mut rest = || -> crate::Result<()> {
             while let Some(mut block) = blocks.next_block()? {
-                block.read(&context, &mut scratch, &mut skipped, &mut |_| Ok(()))?;
+                block.read(&context, &mut buffers, &mut skipped, &mut |_| Ok(()))?;
             }
             Ok(())
         };
@@ -592,7 +592,7 @@ fn read_with(inputs: &Inputs, sources: &[Source]) -> crate::Result<()> {
     let context = Context {
         cutter: &cutter,
         reading: &inputs.reading,
-        chunk_size: 1000,
+        block_size: 1000,
         open_pieces: false,
         job: &job(),
     };

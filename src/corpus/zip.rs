@@ -1,11 +1,11 @@
-//! Zip: members, and a directory of them at the end, which decides.
+//! Zip: members, and a directory at the end, which is authoritative.
 //!
-//! Members may be stored, deflated, or compressed with bzip2, LZMA, xz or Zstandard; archives may be
+//! ArchiveMembers may be stored, deflated, or compressed with bzip2, LZMA, xz or Zstandard; archives may be
 //! larger than 4 GB. Encrypted members are refused.
 //!
 //! Why not in Python: `zipfile` needs 40,000 instructions to list a member, this file 760; counting
 //! a member of 3 kB takes 520,000 (docs/performance.md), so listing there would cost 8 % where
-//! members are small. `rc-zip` needs 2,830 and leaves out the limits of memory while decompressing.
+//! members are small. `rc-zip` needs 2,830 and does not limit memory while decompressing.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -28,17 +28,17 @@ const STRIDE: usize = 64 << 10;
 
 pub struct Zip {
     storage: Arc<dyn Storage>,
-    listed: std::vec::IntoIter<Listed>,
+    listed: std::vec::IntoIter<DirectoryEntry>,
     passed: Arc<AtomicU64>,
     reading: Reading,
 }
 
 /// A member as the directory lists it.
-struct Listed {
+struct DirectoryEntry {
     name: String,
     method: u16,
     encrypted: bool,
-    /// Of LZMA, whether the end of the data is marked.
+    /// For LZMA: whether an end marker terminates the data.
     marked: bool,
     crc32: u32,
     compressed_size: u64,
@@ -55,25 +55,25 @@ impl Zip {
     ) -> io::Result<Self> {
         let mut listed = directory(storage.as_ref())?;
         listed.retain(|member| !member.name.ends_with('/') && !is_hidden(&member.name));
-        // Members may overlap, so that a few bytes make many of them.
+        // ArchiveMembers may overlap, so that a few bytes make many of them.
         let size = listed.iter().fold(0u64, |sum, member| sum.saturating_add(member.size));
         within_ratio(size, storage.size(), reading.max_ratio)?;
         Ok(Zip { storage, listed: listed.into_iter(), passed, reading: reading.clone() })
     }
 
-    fn content(&self, member: &Listed) -> io::Result<ByteStream> {
+    fn content(&self, member: &DirectoryEntry) -> io::Result<ByteStream> {
         if member.encrypted {
             return Err(damaged(format!("{} is encrypted", member.name)));
         }
         let head = read(self.storage.as_ref(), member.offset, 30)?;
         if head[..4] != *b"PK\x03\x04" {
-            return Err(damaged(format!("{}: its head is not where it should be", member.name)));
+            return Err(damaged(format!("{}: no local header at its offset", member.name)));
         }
         let names = u64::from(short(&head, 26)) + u64::from(short(&head, 28));
         let start = member.offset + 30 + names;
         let end = start.saturating_add(member.compressed_size);
         if end > self.storage.size() {
-            return Err(damaged(format!("ends within {}", member.name)));
+            return Err(damaged(format!("truncated in {}", member.name)));
         }
         let passed = || Arc::clone(&self.passed);
         let from = |start| StorageReader::new(Arc::clone(&self.storage), start, end, passed());
@@ -88,7 +88,7 @@ impl Zip {
                 // Two bytes of version, two with the length of the properties, the properties.
                 let own = read(self.storage.as_ref(), start, 9)?;
                 if short(&own, 2) != 5 || end - start < 9 {
-                    return Err(damaged(format!("{}: its settings make no sense", member.name)));
+                    return Err(damaged(format!("{}: invalid LZMA properties", member.name)));
                 }
                 let size = if member.marked { u64::MAX } else { member.size };
                 let header = [&own[4..], &size.to_le_bytes()].concat();
@@ -98,11 +98,14 @@ impl Zip {
             93 => through(Compression::Zstd)?,
             95 => through(Compression::Xz)?,
             other => {
-                return Err(damaged(format!("{}: packed in the unknown way {other}", member.name)));
+                return Err(damaged(format!(
+                    "{}: unsupported compression method {other}",
+                    member.name
+                )));
             }
         };
         let (crc32, left) = (member.crc32, member.size);
-        Ok(Box::new(Checked { content, hasher: Hasher::new(), crc32, left }))
+        Ok(Box::new(CheckedMember { content, hasher: Hasher::new(), crc32, left }))
     }
 
     /// The next file, or None at the end.
@@ -113,15 +116,15 @@ impl Zip {
     }
 }
 
-/// Compares the size and the checksum of a member with the directory.
-struct Checked {
+/// Verifies the size and the checksum of a member against the directory.
+struct CheckedMember {
     content: ByteStream,
     hasher: Hasher,
     crc32: u32,
     left: u64,
 }
 
-impl Read for Checked {
+impl Read for CheckedMember {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.content.read(buffer)?;
         self.hasher.update(&buffer[..n]);
@@ -131,10 +134,10 @@ impl Read for Checked {
         self.left -= n as u64;
         if n == 0 && !buffer.is_empty() {
             if self.left > 0 {
-                return Err(damaged("ends within a member"));
+                return Err(damaged("truncated in a member"));
             }
             if self.hasher.clone().finalize() != self.crc32 {
-                return Err(damaged("the checksum of a member does not match"));
+                return Err(damaged("member checksum mismatch"));
             }
         }
         Ok(n)
@@ -143,7 +146,7 @@ impl Read for Checked {
 
 fn read(storage: &dyn Storage, offset: u64, length: u64) -> io::Result<Vec<u8>> {
     if offset.checked_add(length).is_none_or(|end| end > storage.size()) {
-        return Err(damaged("ends early"));
+        return Err(damaged("truncated"));
     }
     let mut bytes = vec![0; length as usize];
     storage.read_at(&mut bytes, offset).map_err(|error| ReadFailure::Stop(error).into_io())?;
@@ -163,14 +166,14 @@ fn wide(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Finds and reads the directory.
-fn directory(storage: &dyn Storage) -> io::Result<Vec<Listed>> {
+fn directory(storage: &dyn Storage) -> io::Result<Vec<DirectoryEntry>> {
     let tail_size = storage.size().min(END_SIZE + MAX_COMMENT_SIZE);
     let tail_start = storage.size() - tail_size;
     let tail = read(storage, tail_start, tail_size)?;
     let end = (0..tail.len().saturating_sub(END_SIZE as usize - 1))
         .rev()
         .find(|&at| tail[at..].starts_with(b"PK\x05\x06"))
-        .ok_or_else(|| damaged("not a zip archive: it has no directory at its end"))?;
+        .ok_or_else(|| damaged("not a zip archive: no directory at its end"))?;
     let mut size = u64::from(long(&tail, end + 12));
     let mut start = u64::from(long(&tail, end + 16));
     // Sizes beyond 32 bits are in a record of their own; a locator before the last record points
@@ -181,28 +184,28 @@ fn directory(storage: &dyn Storage) -> io::Result<Vec<Listed>> {
         if locator.starts_with(b"PK\x06\x07") {
             let record = read(storage, wide(&locator, 8), 56)?;
             if !record.starts_with(b"PK\x06\x06") {
-                return Err(damaged("the place of its directory makes no sense"));
+                return Err(damaged("invalid directory offset"));
             }
             (size, start) = (wide(&record, 40), wide(&record, 48));
         }
     }
     if size > MAX_DIRECTORY_SIZE {
-        return Err(damaged("an impossible size of its directory"));
+        return Err(damaged("impossible directory size"));
     }
     let listing = read(storage, start, size)?;
     let (mut listed, mut at) = (Vec::new(), 0);
     while at < listing.len() {
         let record = &listing[at..];
         if record.len() < 46 || !record.starts_with(b"PK\x01\x02") {
-            return Err(damaged("its directory makes no sense"));
+            return Err(damaged("invalid directory entry"));
         }
         let name_end = 46 + usize::from(short(record, 28));
         let extra_end = name_end + usize::from(short(record, 30));
         let (Some(name), Some(extra)) = (record.get(46..name_end), record.get(name_end..extra_end))
         else {
-            return Err(damaged("its directory makes no sense"));
+            return Err(damaged("invalid directory entry"));
         };
-        let mut member = Listed {
+        let mut member = DirectoryEntry {
             name: String::from_utf8_lossy(name).into_owned(),
             method: short(record, 10),
             encrypted: short(record, 8) & 1 != 0,
@@ -219,8 +222,8 @@ fn directory(storage: &dyn Storage) -> io::Result<Vec<Listed>> {
     Ok(listed)
 }
 
-/// Takes numbers that do not fit into 32 bits from the extra field for them.
-fn widen(member: &mut Listed, mut extra: &[u8]) {
+/// Reads numbers that do not fit into 32 bits from the extra field for them.
+fn widen(member: &mut DirectoryEntry, mut extra: &[u8]) {
     while extra.len() >= 4 {
         let (id, length) = (short(extra, 0), usize::from(short(extra, 2)));
         let field = extra.get(4..4 + length).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Blocks of text → counts of pieces → merges.
+//! Blocks → counts of pieces → merges.
 
 pub mod counts;
 pub mod merges;

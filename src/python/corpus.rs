@@ -18,9 +18,9 @@ use crate::base::error::{Error, Result};
 use crate::base::job::{Job, Phase};
 use crate::base::threads::background;
 use crate::corpus::{
-    self, Choice, Chosen, Context, GivenRows, InOrder, Input, Kind, Location, OnError, Pipe,
-    Position, Reading, RowBatch, RowBatches, RowSource, Scratch, Skipped, Source, Storage,
-    ended_early,
+    self, BlockBuffers, Choice, Chosen, Context, FileKind, GivenRows, InOrder, Input, Location,
+    OnError, Pipe, Reading, RowBatch, RowBatches, RowSource, Skipped, Source, SourcePosition,
+    Storage, ended_early,
 };
 use crate::text::cutter::Cutter;
 
@@ -128,13 +128,14 @@ fn read_up_to(
     let context = Context {
         cutter,
         reading: &inputs.reading,
-        chunk_size: block_size.max(1),
+        block_size: block_size.max(1),
         open_pieces: false,
         job,
     };
-    let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
+    let (mut buffers, mut skipped) = (BlockBuffers::default(), Skipped::default());
     for (number, &limit) in limits.iter().enumerate() {
-        let mut blocks = InOrder::new(inputs, &sources, context, (number, Position::default()));
+        let mut blocks =
+            InOrder::new(inputs, &sources, context, (number, SourcePosition::default()));
         let mut given = 0;
         while given < limit
             && let Some(mut block) = blocks.next_block()?
@@ -142,10 +143,10 @@ fn read_up_to(
         {
             let mut texts = Vec::new();
             let start = given;
-            block.read(&context, &mut scratch, &mut skipped, &mut |text| {
+            block.read(&context, &mut buffers, &mut skipped, &mut |text| {
                 match text {
-                    corpus::Text::Stretch { text, .. } => texts.push(text.to_vec()),
-                    corpus::Text::Documents(documents) => {
+                    corpus::BlockText::Running { text, .. } => texts.push(text.to_vec()),
+                    corpus::BlockText::Documents(documents) => {
                         texts.extend(documents.iter().map(|text| text.to_vec()));
                     }
                 }
@@ -221,8 +222,8 @@ impl Texts {
 
 fn input(py: Python<'_>, (name, format, range, reader): PyInput<'_>) -> PyResult<Input> {
     let kind = match &format {
-        None => Kind::of_name(&name),
-        Some(format) => Kind::parse(format).map_err(|error| to_python(py, error))?,
+        None => FileKind::of_name(&name),
+        Some(format) => FileKind::parse(format).map_err(|error| to_python(py, error))?,
     };
     let location = match reader {
         None => Location::File(PathBuf::from(&name)),
@@ -270,8 +271,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for InputsOrPaths {
 #[pyo3(signature = (name, format=None, /))]
 pub fn input_format(py: Python<'_>, name: &str, format: Option<&str>) -> PyResult<String> {
     let kind = match format {
-        None => Kind::of_name(name),
-        Some(format) => Kind::parse(format).map_err(|error| to_python(py, error))?,
+        None => FileKind::of_name(name),
+        Some(format) => FileKind::parse(format).map_err(|error| to_python(py, error))?,
     };
     Ok(kind.to_string())
 }
@@ -280,7 +281,7 @@ pub fn input_format(py: Python<'_>, name: &str, format: Option<&str>) -> PyResul
 #[pyfunction]
 #[pyo3(signature = (name, /))]
 pub fn named_format(name: &str) -> Option<String> {
-    Kind::named(name).map(|kind| kind.to_string())
+    FileKind::named(name).map(|kind| kind.to_string())
 }
 
 /// Whether a file describes a corpus rather than belonging to it.
@@ -383,7 +384,7 @@ struct PyRows {
 }
 
 impl RowSource for PyRows {
-    fn open(&self, from: Position) -> Result<RowBatches> {
+    fn open(&self, from: SourcePosition) -> Result<RowBatches> {
         Python::attach(|py| {
             let batches = self.reader.bind(py).call_method1("batches", (from.part, from.records));
             let batches = batches.and_then(|batches| batches.try_iter()).map_err(foreign)?;

@@ -14,7 +14,7 @@ use super::gateway::{run, threads, to_python};
 use super::tokenizer::Core;
 use crate::base::error::Error;
 use crate::base::job::{Job, Phase};
-use crate::learn::counts::{CHUNK_SIZE, Counts as Inner, Cursor, Limit, SortedCounts, Stats};
+use crate::learn::counts::{BLOCK_SIZE, Counts as Inner, Cursor, Limit, SortedCounts, Stats};
 use crate::learn::merges::{MAX_TOKEN_LENGTH, Options, TieBreak};
 use crate::text::cutter::Cutter;
 use crate::tokenizer::encode::Tokenizer;
@@ -81,17 +81,17 @@ impl Counts {
     }
 
     /// Counts files.
-    #[pyo3(signature = (paths, progress=None, chunk_size=None))]
+    #[pyo3(signature = (paths, progress=None, block_size=None))]
     fn add_files(
         &self,
         py: Python<'_>,
         paths: InputsOrPaths,
         progress: Option<&Bound<'_, PyAny>>,
-        chunk_size: Option<usize>,
+        block_size: Option<usize>,
     ) -> PyResult<()> {
-        let chunk_size = chunk_size.unwrap_or(CHUNK_SIZE).max(1);
+        let block_size = block_size.unwrap_or(BLOCK_SIZE).max(1);
         let job = Job::new(Phase::Count, 0);
-        run(py, &job, progress, |job| self.lock().add_corpus(&paths.0, chunk_size, job))
+        run(py, &job, progress, |job| self.lock().add_corpus(&paths.0, block_size, job))
     }
 
     /// Counts texts.

@@ -97,7 +97,7 @@ fn recognise(data: &[u8]) -> Option<&'static str> {
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     crate::base::job::set_caller_check(gateway::check_signals);
-    crate::base::allocator::spare_address_space();
+    crate::base::memory::limit_arenas();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("UNICODE_VERSION", pattern::UNICODE_VERSION)?;
     module.add("MAX_TOKENS", crate::tokenizer::vocab::MAX_TOKENS)?;

@@ -4,25 +4,23 @@ use super::pattern::{INSIDE_REACH, Pattern};
 use super::specials::Specials;
 use crate::base::error::Result;
 
-/// What cuts a corpus into documents and pieces.
+/// Cuts a corpus into documents and pieces.
 #[derive(Debug, Clone)]
 pub struct Cutter {
-    /// Documents end at these.
+    /// Separate documents.
     pub specials: Specials,
-    /// Pieces are cut by this.
+    /// Cuts documents into pieces.
     pub pattern: Pattern,
 }
 
 impl Cutter {
-    /// A cutter for this pattern and these special tokens.
     pub fn new<S: AsRef<str>, T: AsRef<str>>(pattern: &[S], specials: &[T]) -> Result<Self> {
         Ok(Cutter { specials: Specials::new(specials)?, pattern: Pattern::new(pattern)? })
     }
 
-    /// The first position ≥ `from` (and > 0) at which `text` may be cut: what stands before and
-    /// what comes after have the pieces and special tokens of the whole. `whole` says that the
-    /// text ends where it ends; otherwise more follows, and only positions that no continuation
-    /// can take back are given.
+    /// The first position ≥ `from` (and > 0) at which `text` may be cut: the two sides together have
+    /// the pieces and special tokens of the whole. Unless the text is `whole`, more follows, and only
+    /// positions that are safe for every continuation are returned.
     pub fn cut_after(&self, text: &[u8], from: usize, whole: bool) -> Option<usize> {
         let reach = self.specials.longest().saturating_sub(1);
         let certain = if whole { text.len() } else { text.len().saturating_sub(reach) };
@@ -39,8 +37,8 @@ impl Cutter {
         self.specials.start_after(text, from).filter(|&at| at <= certain)
     }
 
-    /// The first position from `from` on that is inside a piece, whatever follows: see
-    /// [`Pattern::inside_after`]. There is no special token near it.
+    /// The first position ≥ `from` that is inside a piece, whatever follows, and not near a special
+    /// token: see [`Pattern::inside_after`].
     pub fn inside_after(&self, text: &[u8], mut from: usize) -> Option<usize> {
         let certain = text.len().checked_sub(INSIDE_REACH + self.specials.longest())?;
         loop {
@@ -52,7 +50,7 @@ impl Cutter {
         }
     }
 
-    /// The last position up to which `text` is settled whatever text follows it.
+    /// The last position at which `text` may be cut, whatever follows.
     pub fn cut_before(&self, text: &[u8]) -> Option<usize> {
         let reach = self.specials.longest().saturating_sub(1);
         let mut upto = text.len().checked_sub(reach)?;

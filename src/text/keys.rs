@@ -1,24 +1,22 @@
 //! The pieces of a text as table keys, a batch at a time.
 //!
 //! A batch is scanned first, then all keys are made and their table lines prefetched; by the time the
-//! caller looks the keys up, the lines have arrived.
+//! caller looks the keys up, the lines have arrived. Time is linear in the text; memory is one batch.
 
 use super::pattern::Pattern;
 use crate::base::error::Result;
 use crate::base::table::{Key, SHORT, TOO_LONG, hash, key_inside, key_or_too_long, shapes};
 
-/// A piece as it is looked up.
+/// A piece as a table key.
 #[derive(Debug, Clone, Copy)]
-pub struct Record {
-    /// What it is looked up by.
+pub struct KeyedPiece {
     pub key: Key,
-    /// Where.
     pub hash: u64,
-    /// Where it ends in the text.
+    /// The end of the piece in the text.
     pub end: usize,
 }
 
-impl Record {
+impl KeyedPiece {
     /// Whether the piece is too long for a key.
     #[inline(always)]
     pub fn is_long(&self) -> bool {
@@ -26,24 +24,23 @@ impl Record {
     }
 }
 
-/// Pieces of a text, some at a time: first all keys are made and their places asked for, then they
-/// are looked up, by when what was asked for has come.
+/// A reusable batch of pieces.
 #[derive(Debug, Default)]
-pub struct Records {
+pub struct PieceBatch {
     ends: Vec<usize>,
-    records: Vec<Record>,
+    pieces: Vec<KeyedPiece>,
     n: usize,
     any_long: bool,
-    /// The end of the long piece that the last records ended in, of which there is more.
+    /// The end of the long piece that the last batch ended inside of.
     inside: Option<usize>,
 }
 
-/// Pieces at a time.
+/// Pieces in a batch, about.
 pub const BATCH: usize = 256;
 
-impl Records {
-    /// Cuts about [`BATCH`] pieces off `text` from `from` on; returns where they end. `prefetch` is
-    /// told every hash.
+impl PieceBatch {
+    /// Takes about [`BATCH`] pieces of `text` from `from` on; returns where they end. Calls `prefetch`
+    /// with their hashes.
     #[inline(always)]
     pub fn next(
         &mut self,
@@ -54,33 +51,33 @@ impl Records {
     ) -> Result<usize> {
         self.ends.clear();
         let upto = pattern.scan(text, from, BATCH, &mut self.ends)?;
-        if self.records.len() < self.ends.len() {
-            self.records.resize(self.ends.len(), Record { key: 0, hash: 0, end: 0 });
+        if self.pieces.len() < self.ends.len() {
+            self.pieces.resize(self.ends.len(), KeyedPiece { key: 0, hash: 0, end: 0 });
         }
         let mut start = from;
-        // Whether any is longer than 15 is seen in the bits of all lengths together.
+        // The bitwise or of all lengths exceeds 15 if any length does.
         let mut lengths = 0;
-        let mut pairs = self.records.iter_mut().zip(&self.ends);
-        // All but the last few of the text, apart: the loop has to fit into the registers.
+        let mut pairs = self.pieces.iter_mut().zip(&self.ends);
+        // The last pieces of the text have a loop of their own, so that this one fits into registers.
         let inside = text.len().saturating_sub(16);
         let mut next = pairs.next();
         let shapes = shapes();
         while start < inside
-            && let Some((record, &end)) = next
+            && let Some((piece, &end)) = next
         {
-            // SAFETY: sixteen bytes from `start` on are inside.
+            // SAFETY: `start + 16` is within the text.
             let key = unsafe { key_inside(shapes, text, start, end) };
             let hash = hash(key);
             prefetch(hash);
-            *record = Record { key, hash, end };
+            *piece = KeyedPiece { key, hash, end };
             lengths |= end - start;
             start = end;
             next = pairs.next();
         }
-        while let Some((record, &end)) = next {
+        while let Some((piece, &end)) = next {
             let key = key_or_too_long(text, start, end);
             let hash = hash(key);
-            *record = Record { key, hash, end };
+            *piece = KeyedPiece { key, hash, end };
             lengths |= end - start;
             start = end;
             next = pairs.next();
@@ -90,8 +87,8 @@ impl Records {
         Ok(upto)
     }
 
-    /// The same, but long pieces in parts: `cut` says where the first part of `text[start..end]`
-    /// ends, if it is not all of it. The text must be gone through from its beginning to its end.
+    /// [`PieceBatch::next`] with long pieces cut in parts: `cut(start, end)` is the end of the first part
+    /// of `text[start..end]`, or None to keep it whole. A text must be scanned from its start to its end.
     #[inline(always)]
     pub fn next_parts(
         &mut self,
@@ -112,7 +109,7 @@ impl Records {
         if self.any_long { Ok(self.cut_all(text, from, upto, &cut, &prefetch)) } else { Ok(upto) }
     }
 
-    /// Cuts the long ones among the records; returns where the last record ends.
+    /// Cuts the long pieces of the batch; returns where the last one ends.
     #[cold]
     #[inline(never)]
     fn cut_all(
@@ -123,25 +120,25 @@ impl Records {
         cut: &impl Fn(usize, usize) -> Option<usize>,
         prefetch: &impl Fn(u64),
     ) -> usize {
-        let whole = self.records[..self.n].to_vec();
+        let whole = self.pieces[..self.n].to_vec();
         self.n = 0;
         let mut start = from;
-        for record in whole {
-            if record.is_long() {
-                start = self.cut_long(text, start, record.end, cut, prefetch);
+        for piece in whole {
+            if piece.is_long() {
+                start = self.cut_long(text, start, piece.end, cut, prefetch);
                 if self.inside.is_some() {
                     return start;
                 }
             } else {
-                self.push(record);
-                start = record.end;
+                self.push(piece);
+                start = piece.end;
             }
         }
         upto
     }
 
-    /// Appends the parts of a long piece, or some of them if there are many; returns where the last
-    /// one ends.
+    /// Appends the parts of a long piece, or the first of them if there are many; returns where the
+    /// last one ends.
     fn cut_long(
         &mut self,
         text: &[u8],
@@ -155,7 +152,7 @@ impl Records {
             let key = key_or_too_long(text, start, part);
             let hash = hash(key);
             prefetch(hash);
-            self.push(Record { key, hash, end: part });
+            self.push(KeyedPiece { key, hash, end: part });
             start = part;
             if self.n >= 2 * BATCH && start < end {
                 self.inside = Some(end);
@@ -165,18 +162,17 @@ impl Records {
         start
     }
 
-    fn push(&mut self, record: Record) {
-        if self.n < self.records.len() {
-            self.records[self.n] = record;
+    fn push(&mut self, piece: KeyedPiece) {
+        if self.n < self.pieces.len() {
+            self.pieces[self.n] = piece;
         } else {
-            self.records.push(record);
+            self.pieces.push(piece);
         }
         self.n += 1;
     }
 
-    /// The records.
     #[inline(always)]
-    pub fn all(&self) -> &[Record] {
-        &self.records[..self.n]
+    pub fn all(&self) -> &[KeyedPiece] {
+        &self.pieces[..self.n]
     }
 }

@@ -1,4 +1,4 @@
-//! A document → its pieces: special tokens, split patterns, and pieces as table keys.
+//! Documents → pieces: special tokens, split patterns, and pieces as table keys.
 
 pub mod cutter;
 pub mod keys;

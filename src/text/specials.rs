@@ -1,4 +1,7 @@
-//! Special tokens in text: where they stand, and where text may be cut without cutting one.
+//! Special tokens in text: where they are, and where text may be cut without cutting one.
+//!
+//! Aho-Corasick automata find them in time linear in the text. Building one takes about a microsecond
+//! per byte of the tokens, so very many tokens are looked up in a sorted list instead (`sorted`).
 
 mod sorted;
 
@@ -10,16 +13,16 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use crate::base::error::{Error, Result};
 use sorted::SortedTexts;
 
-/// Bytes of special tokens that an automaton is built for, about a microsecond each.
-const MAX_AUTOMATON: usize = 1 << 20;
-/// Where there are more, tokens are looked up, if none is longer than this: a text that is nearly one
-/// at every place takes time for each of its bytes.
-const MAX_LOOKED_UP: usize = 256;
+/// The most bytes of special tokens that an automaton is built for.
+const MAX_AUTOMATON_BYTES: usize = 1 << 20;
+/// The longest token that is looked up in the sorted list: the time per position of the text may grow
+/// with this length.
+const MAX_SORTED_LENGTH: usize = 256;
 
-/// Finds special tokens in text; of several that start at one place the longest wins.
+/// Finds special tokens in text; of several that start at one position the longest wins.
 #[derive(Debug, Clone)]
 pub struct Specials {
-    /// None where there are no special tokens to find.
+    /// None if there are no special tokens.
     finder: Option<Arc<Finder>>,
     texts: Arc<[String]>,
     longest: usize,
@@ -28,9 +31,9 @@ pub struct Specials {
 #[derive(Debug)]
 enum Finder {
     Automata {
-        /// Leftmost-longest: how text is read.
+        /// Leftmost-longest matches: how text is read.
         reading: AhoCorasick,
-        /// Every occurrence, overlapping ones too: for cuts.
+        /// All matches, overlapping ones included: for cuts.
         all: AhoCorasick,
     },
     Sorted(SortedTexts),
@@ -38,33 +41,30 @@ enum Finder {
 
 /// A special token found in text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
-    /// Its number in the list that [`Specials::new`] was given.
+pub struct SpecialMatch {
+    /// Its index in the list passed to [`Specials::new`].
     pub index: usize,
-    /// Where it starts.
     pub start: usize,
-    /// Where it ends.
     pub end: usize,
 }
 
 impl Specials {
-    /// A finder for these tokens.
     pub fn new<S: AsRef<str>>(tokens: &[S]) -> Result<Self> {
         let mut seen = std::collections::HashSet::new();
         for token in tokens {
             let token = token.as_ref();
             if token.is_empty() {
-                return Err(Error::config("a special token is the empty string"));
+                return Err(Error::config("a special token must not be empty"));
             }
             if !seen.insert(token) {
-                return Err(Error::config(format!("the special token {token:?} is given twice")));
+                return Err(Error::config(format!("duplicate special token {token:?}")));
             }
         }
         let longest = tokens.iter().map(|t| t.as_ref().len()).max().unwrap_or(0);
         let size: usize = tokens.iter().map(|t| t.as_ref().len()).sum();
         let finder = if tokens.is_empty() {
             None
-        } else if size > MAX_AUTOMATON && longest <= MAX_LOOKED_UP {
+        } else if size > MAX_AUTOMATON_BYTES && longest <= MAX_SORTED_LENGTH {
             Some(Finder::Sorted(SortedTexts::new(tokens)))
         } else {
             Some(Finder::automata(tokens)?)
@@ -78,28 +78,27 @@ impl Specials {
         &self.texts
     }
 
-    /// The length of the longest, 0 if there is none.
+    /// The length of the longest special token, 0 if there is none.
     pub fn longest(&self) -> usize {
         self.longest
     }
 
     /// The first special token of `text` from `from` on.
-    pub fn find(&self, text: &[u8], from: usize) -> Option<Found> {
+    pub fn find(&self, text: &[u8], from: usize) -> Option<SpecialMatch> {
         match self.finder.as_deref()? {
             Finder::Automata { reading, .. } => {
                 let found = reading.find(aho_corasick::Input::new(text).range(from..))?;
                 let index = found.pattern().as_usize();
-                Some(Found { index, start: found.start(), end: found.end() })
+                Some(SpecialMatch { index, start: found.start(), end: found.end() })
             }
             Finder::Sorted(texts) => (from..text.len()).find_map(|start| {
                 let (index, length) = texts.longest(&text[start..])?;
-                Some(Found { index, start, end: start + length })
+                Some(SpecialMatch { index, start, end: start + length })
             }),
         }
     }
 
-    /// Cuts `text` into plain stretches and special tokens, in order. Plain stretches may not be
-    /// empty.
+    /// Passes the special tokens of `text` and the non-empty text between them to `emit`, in order.
     pub fn segments<'t>(
         &self,
         text: &'t [u8],
@@ -119,19 +118,19 @@ impl Specials {
         Ok(())
     }
 
-    /// Whether some special token stands across position `at`, in whatever way the text is read.
-    /// Where none does, the text before and the text after can be read independently.
+    /// Whether a match, overlapping or not, spans position `at`. If none does, the text before and the
+    /// text after can be read independently.
     pub fn straddle(&self, text: &[u8], at: usize) -> bool {
         self.any(text, at..at, |start, end| start < at && at < end)
     }
 
-    /// Whether some special token has a byte in `range`, in whatever way the text is read.
+    /// Whether a match, overlapping or not, has a byte in `range`.
     pub fn touch(&self, text: &[u8], range: Range<usize>) -> bool {
         self.any(text, range.clone(), |start, end| start < range.end && range.start < end)
     }
 
-    /// Whether some occurrence that begins before the end of `range` and may reach it is `wanted`:
-    /// of several that begin at one place, the longest must be if any is.
+    /// Whether a match that starts before the end of `range` and may reach it is `wanted`. If one of
+    /// several that start at one position is, the longest must be.
     fn any(&self, text: &[u8], range: Range<usize>, wanted: impl Fn(usize, usize) -> bool) -> bool {
         let Some(finder) = &self.finder else { return false };
         let first = range.start.saturating_sub(self.longest - 1);
@@ -148,7 +147,7 @@ impl Specials {
         }
     }
 
-    /// The first position ≥ `from` at which a special token starts and which none stands across.
+    /// The first position ≥ `from` at which a special token starts and which none spans.
     pub fn start_after(&self, text: &[u8], from: usize) -> Option<usize> {
         match self.finder.as_deref()? {
             Finder::Automata { all, .. } => {
@@ -170,20 +169,19 @@ impl Finder {
             AhoCorasick::builder()
                 .match_kind(kind)
                 .build(tokens.iter().map(AsRef::as_ref))
-                .map_err(|e| Error::config(format!("the special tokens are too many: {e}")))
+                .map_err(|e| Error::config(format!("too many special tokens: {e}")))
         };
         let reading = build(MatchKind::LeftmostLongest)?;
         Ok(Finder::Automata { reading, all: build(MatchKind::Standard)? })
     }
 }
 
-/// A stretch of text.
+/// A special token, or the text between two of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Segment<'t> {
-    /// Plain text and where it starts.
+    /// Where the text starts, and the text.
     Plain(usize, &'t [u8]),
-    /// A special token.
-    Special(Found),
+    Special(SpecialMatch),
 }
 
 #[cfg(test)]
@@ -224,9 +222,8 @@ mod tests {
         assert_eq!(specials.start_after(text, 6), None);
     }
 
-    /// The same by automata and looked up.
     #[test]
-    fn very_many_are_found_as_few_are() {
+    fn automata_and_the_sorted_list_agree() {
         let texts = prop::collection::vec("[ab<|]{1,4}|a{1,9}", 1..12);
         proptest!(|(texts in texts, text in "[ab<|é]{0,40}")| {
             let texts: Vec<String> =
@@ -252,7 +249,7 @@ mod tests {
         let specials = Specials::new(&texts).unwrap();
         assert!(matches!(specials.finder.as_deref(), Some(Finder::Sorted(_))));
         let found = specials.find(b"x <|token 7|><|token 77|>", 3).unwrap();
-        assert_eq!(found, Found { index: 77, start: 13, end: 25 });
+        assert_eq!(found, SpecialMatch { index: 77, start: 13, end: 25 });
         let few = Specials::new(&texts[..1000]).unwrap();
         assert!(matches!(few.finder.as_deref(), Some(Finder::Automata { .. })));
     }

@@ -9,7 +9,7 @@ use super::plan::Plan;
 use super::writer::{OpenShard, Split, SplitWriter};
 use crate::base::error::Result;
 use crate::base::job::Job;
-use crate::corpus::{Context, InOrder, Input, Inputs, Position, Skipped, Source};
+use crate::corpus::{Context, InOrder, Input, Inputs, Skipped, Source, SourcePosition};
 use crate::tokenizer::encode::Tokenizer;
 
 /// A range of a corpus: some sources, or ranges of them.
@@ -107,11 +107,11 @@ impl Range<'_> {
         let context = Context {
             cutter: target.tokenizer.cutter(),
             reading: &inputs.reading,
-            chunk_size: block_size,
+            block_size,
             open_pieces: true,
             job,
         };
-        let blocks = InOrder::new(inputs, sources, context, (0, Position::default()));
+        let blocks = InOrder::new(inputs, sources, context, (0, SourcePosition::default()));
         let threads = if known { threads.min(n_blocks) } else { threads };
         for_each_block(blocks, target, threads, job, each)?;
         job.read_all();

@@ -6,7 +6,7 @@ use super::plan::Dtype;
 use crate::base::error::Result;
 use crate::base::job::{Job, OnThread, Phase};
 use crate::base::threads::ordered;
-use crate::corpus::{Block, Context, InOrder, Scratch, Skipped, StretchEnd, Text};
+use crate::corpus::{Block, BlockBuffers, BlockEnd, BlockText, Context, InOrder, Skipped};
 use crate::tokenizer::encode::{OpenPiece, Recognise, Tokenizer};
 
 /// Bytes of text of a block: its ids, four bytes each, stay in a processor's own cache until they are
@@ -70,7 +70,7 @@ pub fn for_each_block(
     let new_worker = || Worker {
         _job: job.on_this_thread(),
         target,
-        scratch: Scratch::default(),
+        buffers: BlockBuffers::default(),
         piece: OpenPiece::new(target.tokenizer),
         ids: Vec::new(),
         ends: Vec::new(),
@@ -86,7 +86,7 @@ pub fn for_each_block(
 struct Worker<'a> {
     _job: OnThread,
     target: Target<'a>,
-    scratch: Scratch,
+    buffers: BlockBuffers,
     /// The piece that the last block ended inside of.
     piece: OpenPiece,
     ids: Vec<u32>,
@@ -101,21 +101,21 @@ impl Worker<'_> {
         context: &Context<'_>,
         encoded: &mut Encoded,
     ) -> Result<()> {
-        let Worker { target, scratch, piece, ids, ends, .. } = self;
+        let Worker { target, buffers, piece, ids, ends, .. } = self;
         ids.clear();
         ends.clear();
         encoded.skipped = Skipped::default();
         let mut n_bytes = 0;
-        block.read(context, scratch, &mut encoded.skipped, &mut |text| match text {
-            Text::Stretch { text, end } => {
+        block.read(context, buffers, &mut encoded.skipped, &mut |text| match text {
+            BlockText::Running { text, end } => {
                 n_bytes += text.len() as u64;
                 let before = ids.len();
-                let goes_on = end == StretchEnd::Inside;
+                let goes_on = end == BlockEnd::InsidePiece;
                 target.tokenizer.encode_stretch(text, &Recognise::All, goes_on, piece, ids)?;
-                target.find_ends(ids, before, end == StretchEnd::Text, ends);
+                target.find_ends(ids, before, end == BlockEnd::EndOfText, ends);
                 Ok(())
             }
-            Text::Documents(documents) => {
+            BlockText::Documents(documents) => {
                 n_bytes += documents.iter().map(|text| text.len() as u64).sum::<u64>();
                 // A job of its own, which is never stopped: a block is soon done.
                 let unseen = Job::new(Phase::Encode, 0);

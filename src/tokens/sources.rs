@@ -11,7 +11,7 @@ use super::writer::Split;
 use crate::base::error::{Error, Result};
 use crate::base::files;
 use crate::base::job::Job;
-use crate::corpus::{Context, InOrder, Inputs, Scratch, Skipped, Text};
+use crate::corpus::{BlockBuffers, BlockText, Context, InOrder, Inputs, Skipped};
 use crate::tokenizer::encode::Tokenizer;
 
 /// Ids that are decoded at a time.
@@ -37,7 +37,7 @@ pub fn compare(
     let context = Context {
         cutter: tokenizer.cutter(),
         reading: &inputs.reading,
-        chunk_size: BLOCK as usize * 4,
+        block_size: BLOCK as usize * 4,
         open_pieces: true,
         job,
     };
@@ -164,7 +164,7 @@ struct Texts<'a> {
 impl Texts<'_> {
     /// The next up to `n` bytes; none at the end of all.
     fn read(&mut self, n: usize) -> Result<&[u8]> {
-        let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
+        let (mut buffers, mut skipped) = (BlockBuffers::default(), Skipped::default());
         while self.start == self.buffer.len() {
             let Some(mut block) = self.blocks.next_block()? else { return Ok(&[]) };
             if block.number != self.source {
@@ -173,10 +173,10 @@ impl Texts<'_> {
             self.buffer.clear();
             self.start = 0;
             let (context, buffer) = (self.blocks.context(), &mut self.buffer);
-            block.read(&context, &mut scratch, &mut skipped, &mut |text| {
+            block.read(&context, &mut buffers, &mut skipped, &mut |text| {
                 match text {
-                    Text::Stretch { text, .. } => buffer.extend_from_slice(text),
-                    Text::Documents(documents) => {
+                    BlockText::Running { text, .. } => buffer.extend_from_slice(text),
+                    BlockText::Documents(documents) => {
                         documents.iter().for_each(|text| buffer.extend_from_slice(text));
                     }
                 }

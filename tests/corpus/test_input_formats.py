@@ -472,7 +472,7 @@ def test_zeros_behind_gzip_are_padding(tmp_path: Path) -> None:
     (tmp_path / "a.txt.gz").write_bytes(packed)
     assert dict(bytemill.count_corpus(tmp_path / "a.txt.gz")) == counted(["one two"])
     (tmp_path / "a.txt.gz").write_bytes(packed + b"more")
-    with pytest.raises(bytemill.CorpusError, match="cannot be unpacked any further"):
+    with pytest.raises(bytemill.CorpusError, match="decompression failed"):
         bytemill.count_corpus(tmp_path / "a.txt.gz")
 
 
@@ -649,7 +649,7 @@ def test_stdin_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             resume()
     broken = io.BytesIO(gzip.compress(b"some text" * 100)[:-10])
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(broken))
-    with pytest.raises(bytemill.CorpusError, match=r"stdin: after .* bytes, unpacked"):
+    with pytest.raises(bytemill.CorpusError, match=r"stdin: after .* decompressed bytes"):
         bytemill.count_corpus("-")
 
 

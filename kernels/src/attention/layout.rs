@@ -103,7 +103,7 @@ impl AttentionShape {
         self.n_tokens.next_multiple_of(QUERY_BLOCK)
     }
 
-    /// What scores are multiplied with.
+    /// The factor of the scores.
     pub(super) fn scale(&self) -> f32 {
         1.0 / (self.d_head as f32).sqrt()
     }
@@ -198,7 +198,7 @@ pub(super) fn unpack(
 pub(super) fn transpose_to_panels(rows: &[f32], width: usize, d_head: usize, to: &mut [f32]) {
     let blocks = rows.chunks_exact(PANEL * width).zip(to.chunks_exact_mut(PANEL * d_head));
     for (rows, to) in blocks {
-        // Eight rows at a time: as many streams as a processor follows.
+        // Eight rows at a time: as many streams as a processor tracks.
         for eight in (0..PANEL).step_by(8) {
             for column in 0..d_head {
                 let to = &mut to[column * PANEL + eight..][..8];

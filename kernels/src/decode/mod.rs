@@ -6,15 +6,15 @@
 //! ```
 //!
 //! The model, its weights and the cache of keys and values are Python's (`bytemill.lm`) and are borrowed
-//! for each step; torch reads the prompt. For one token torch's kernels are too short: more time passes
-//! between them than in them. Here a step is one call that mostly waits for weights from memory.
+//! for each step; torch reads the prompt. For one token torch spends more time between its kernels than
+//! in them. Here a step is one call that mostly waits for weights from memory.
 //!
 //! A step is a sequence of phases, each divided among the threads: matrices by rows, so that one thread
-//! computes each sum in one order, and attention by heads of keys and values. The norms are too short to
-//! divide. Time is O(weights + positions · d_kv · layers) per sample; memory beside the cache is a few
-//! vectors per sample and one score per head and position.
+//! computes each sum in one order, and attention by heads of keys and values. The norms are too short
+//! to be worth dividing. Time is O(weights + positions · d_kv · layers) per sample; memory beside the
+//! cache is a few vectors per sample and one score per head and position.
 //!
-//! Results are the same bits for any number of threads, and for a sample whatever is decoded beside it.
+//! Results are the same bits for any number of threads, and for each sample whatever the others are.
 
 mod attend;
 mod matvec;

@@ -1,4 +1,4 @@
-//! What an instruction set can do, and what is compiled for each.
+//! The operations of an instruction set, and the kernels that are compiled for each.
 
 /// Registers of `WIDTH` numbers.
 pub(crate) trait Simd: Copy {
@@ -20,7 +20,7 @@ pub(crate) trait Simd: Copy {
     fn mul_add(self, a: Self::Vector, b: Self::Vector, sum: Self::Vector) -> Self::Vector;
     /// The sum of all lanes.
     fn sum(self, vector: Self::Vector) -> f32;
-    /// Asks for a cache line that will be read soon; the address need not be valid.
+    /// Prefetches a cache line; the address need not be valid.
     fn prefetch(self, from: *const f32);
 }
 

@@ -1,43 +1,43 @@
 //! The memory of a table, and its entries in byte order without a second copy of them.
 //!
-//! A table that is written to disk because memory is short must not need more memory for that: its
-//! entries are moved to the front and sorted in place. They are sorted in runs of bounded length, so
-//! that a cancelled job stops in time; the reader merges the runs.
+//! Writing a table to disk because memory is short must not take more memory: its entries are moved to
+//! the front and sorted in place, in O(n log n). They are sorted in runs of bounded length, so that a
+//! cancelled job stops in time; the reader merges the runs.
 
-use super::{Entry, LongEntry, LongTable, ShortTable, Table, key_bytes, order};
+use super::{LongEntry, LongTable, ShortEntry, ShortTable, Table, key_bytes, order};
 use crate::base::error::Result;
-use crate::base::pages::{Pages, Plain};
+use crate::base::pages::{Pages, Zeroable};
 
-/// Entries that are sorted between two checks for cancellation: some 50 ms.
-const RUN: usize = 1 << 18;
+/// Entries sorted between two checks for cancellation: about 50 ms.
+const RUN_LENGTH: usize = 1 << 18;
 
 /// The entries of a table, in runs, each in byte order.
 #[derive(Debug)]
 pub struct SortedEntries<V> {
     /// The first `n_short` are the short pieces, the others are free.
-    short: Pages<Entry<V>>,
+    short: Pages<ShortEntry<V>>,
     n_short: usize,
     long: Vec<LongEntry<V>>,
     arena: Vec<u8>,
 }
 
-/// One run of [`SortedEntries`]: goes through its pieces in byte order.
+/// A cursor over one run of [`SortedEntries`], in byte order.
 #[derive(Debug)]
 pub struct TableRun<'a, V> {
-    entries: Entries<'a, V>,
-    /// How many pieces were gone to: the present one is the last of them.
+    entries: RunEntries<'a, V>,
+    /// How many pieces were visited: the current one is the last of them.
     seen: usize,
-    /// The present piece, if it is a short one.
+    /// The current piece, if it is short.
     bytes: ([u8; 16], usize),
 }
 
 #[derive(Debug)]
-enum Entries<'a, V> {
-    Short(&'a [Entry<V>]),
+enum RunEntries<'a, V> {
+    Short(&'a [ShortEntry<V>]),
     Long(&'a [LongEntry<V>], &'a [u8]),
 }
 
-impl<V: Plain + Default> Table<V> {
+impl<V: Zeroable + Default> Table<V> {
     /// The memory that the table holds.
     pub fn heap_bytes(&self) -> usize {
         size_of_val(&*self.short.entries)
@@ -45,17 +45,17 @@ impl<V: Plain + Default> Table<V> {
             + self.long.arena.capacity()
     }
 
-    /// The most memory that the table holds at any time while it takes up the pieces of a text of
-    /// this size. New pieces are taken to be eight bytes long on average, or thirty-two if they
-    /// are long ones: real text has fewer new ones by far.
+    /// The peak memory of the table while the pieces of a text of this size are added. Assumes that
+    /// all pieces are new, and eight bytes long on average, or thirty-two if long: real text has far
+    /// fewer new ones.
     pub fn heap_bytes_after(&self, text_size: usize) -> usize {
-        // While a table moves into a larger one, both are there.
+        // While a table moves into a larger one, both exist.
         let capacity = self.short.entries.len();
         let short = Some(super::table_size(self.short.len + text_size / 8 + 1))
             .filter(|&needed| needed > capacity)
             .map_or(capacity, |needed| needed + needed / 2);
-        // What is not mapped by itself the allocator may keep: all the smaller ones that it moved
-        // out of are as large together as the last.
+        // The allocator may keep the smaller tables, which have no mapping of their own: together they
+        // are as large as the last.
         let capacity = self.long.entries.len();
         let long = Some((2 * (self.long.len + text_size / 32) + 1).next_power_of_two())
             .filter(|&needed| needed > capacity)
@@ -65,11 +65,10 @@ impl<V: Plain + Default> Table<V> {
             needed if needed > arena.capacity() => arena.len() + needed.max(2 * arena.capacity()),
             _ => arena.capacity(),
         };
-        short * size_of::<Entry<V>>() + long * size_of::<LongEntry<V>>() + arena
+        short * size_of::<ShortEntry<V>>() + long * size_of::<LongEntry<V>>() + arena
     }
 
-    /// The pieces in byte order, in the memory of the table. `check` is asked now and then whether
-    /// to go on.
+    /// The pieces in byte order, in the memory of the table. `check` is called after each run.
     pub fn into_sorted(self, check: impl Fn() -> Result<()>) -> Result<SortedEntries<V>> {
         let Table { short: ShortTable { entries: mut short, .. }, long } = self;
         let LongTable { entries: mut long, arena, .. } = long;
@@ -82,35 +81,34 @@ impl<V: Plain + Default> Table<V> {
         }
         check()?;
         long.retain(|entry| entry.length > 0);
-        for block in short[..n_short].chunks_mut(RUN) {
-            // The first byte on top, the length at the bottom: numbers in the order of the bytes.
-            block.sort_unstable_by_key(|entry| order(entry.key));
+        for run in short[..n_short].chunks_mut(RUN_LENGTH) {
+            run.sort_unstable_by_key(|entry| order(entry.key));
             check()?;
         }
-        for block in long.chunks_mut(RUN) {
+        for run in long.chunks_mut(RUN_LENGTH) {
             let bytes = |entry: &LongEntry<V>| &arena[entry.start..entry.start + entry.length];
-            block.sort_unstable_by(|a, b| bytes(a).cmp(bytes(b)));
+            run.sort_unstable_by(|a, b| bytes(a).cmp(bytes(b)));
             check()?;
         }
         Ok(SortedEntries { short, n_short, long, arena })
     }
 }
 
-impl<V: Plain + Default> SortedEntries<V> {
+impl<V: Zeroable + Default> SortedEntries<V> {
     pub fn runs(&self) -> Vec<TableRun<'_, V>> {
-        let short = self.short[..self.n_short].chunks(RUN).map(Entries::Short);
-        let long = self.long.chunks(RUN).map(|block| Entries::Long(block, &self.arena));
+        let short = self.short[..self.n_short].chunks(RUN_LENGTH).map(RunEntries::Short);
+        let long = self.long.chunks(RUN_LENGTH).map(|run| RunEntries::Long(run, &self.arena));
         short
             .chain(long)
             .map(|entries| TableRun { entries, seen: 0, bytes: ([0; 16], 0) })
             .collect()
     }
 
-    /// An empty table in the same memory, so that what comes next need not grow again.
+    /// An empty table in the same memory, so that it need not grow again.
     pub fn into_empty(self) -> Table<V> {
         let SortedEntries { mut short, n_short, mut long, mut arena } = self;
-        short[..n_short].fill(Entry { key: 0, value: V::default() });
-        // A table's size is a power of two; what the allocator gave may be more.
+        short[..n_short].fill(ShortEntry { key: 0, value: V::default() });
+        // A table's size is a power of two; the allocator may have given more.
         let capacity = floor_power_of_two(long.capacity());
         long.clear();
         long.resize(capacity, LongEntry::default());
@@ -127,38 +125,38 @@ fn floor_power_of_two(n: usize) -> usize {
 }
 
 impl<V: Copy> TableRun<'_, V> {
-    /// Goes to the next piece, the first one to begin with; false if there is none.
+    /// Moves to the next piece, at first to the first one; false if there is none.
     pub fn advance(&mut self) -> bool {
-        let there = match self.entries {
-            Entries::Short(entries) => match entries.get(self.seen) {
+        let found = match self.entries {
+            RunEntries::Short(entries) => match entries.get(self.seen) {
                 Some(entry) => {
                     self.bytes = key_bytes(entry.key);
                     true
                 }
                 None => false,
             },
-            Entries::Long(entries, _) => self.seen < entries.len(),
+            RunEntries::Long(entries, _) => self.seen < entries.len(),
         };
-        self.seen += usize::from(there);
-        there
+        self.seen += usize::from(found);
+        found
     }
 
-    /// The present piece. There must be one.
+    /// The current piece; [`TableRun::advance`] must have returned true.
     pub fn piece(&self) -> &[u8] {
         match self.entries {
-            Entries::Short(_) => &self.bytes.0[..self.bytes.1],
-            Entries::Long(entries, arena) => {
+            RunEntries::Short(_) => &self.bytes.0[..self.bytes.1],
+            RunEntries::Long(entries, arena) => {
                 let entry = &entries[self.seen - 1];
                 &arena[entry.start..entry.start + entry.length]
             }
         }
     }
 
-    /// Its value.
+    /// The value of the current piece.
     pub fn value(&self) -> V {
         match self.entries {
-            Entries::Short(entries) => entries[self.seen - 1].value,
-            Entries::Long(entries, _) => entries[self.seen - 1].value,
+            RunEntries::Short(entries) => entries[self.seen - 1].value,
+            RunEntries::Long(entries, _) => entries[self.seen - 1].value,
         }
     }
 }
@@ -188,11 +186,11 @@ mod tests {
                 let sorted = map.into_sorted(|| Ok(())).unwrap();
                 let mut short = Vec::new();
                 let mut long = Vec::new();
-                for mut block in sorted.runs() {
-                    while block.advance() {
-                        let is_short = block.piece().len() <= super::super::SHORT;
+                for mut run in sorted.runs() {
+                    while run.advance() {
+                        let is_short = run.piece().len() <= super::super::SHORT;
                         let list = if is_short { &mut short } else { &mut long };
-                        list.push((block.piece().to_vec(), block.value()));
+                        list.push((run.piece().to_vec(), run.value()));
                     }
                 }
                 prop_assert!(short.is_sorted() && long.is_sorted());

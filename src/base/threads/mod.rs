@@ -5,9 +5,9 @@
 //! - [`Team`]: threads that stay for many short loops, each of microseconds
 //! - [`spawn`], [`background`]: one thread
 //!
-//! Threads live as long as the call, or as the [`Team`], which starts its helpers anew after a fork:
-//! no pool of the process exists whose threads a fork could lose. Where the system refuses another
-//! thread, those that exist do the work. A panic in a thread is an error in the caller.
+//! Threads live as long as the call or the [`Team`], which restarts its helpers after a fork: there is
+//! no global pool whose threads a fork could lose. If the system refuses a thread, the existing ones do
+//! the work. A panic in a thread is an error in the caller.
 
 #[cfg(feature = "python")]
 mod openmp;
@@ -28,14 +28,14 @@ use std::thread::{self, Builder, Scope, ScopedJoinHandle};
 use super::error::{Error, Result};
 use super::memory::bytes_missing;
 
-/// How many threads the process may run at once: its affinity mask and, on Linux, the quota of its
-/// container.
+/// The number of threads that the process may run at once, by its affinity mask and, on Linux, the
+/// quota of its container.
 pub fn available() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Runs `work` on each of the items, on threads of their own. The flag is set once the work on
-/// another item has failed; the first error is returned.
+/// Runs `work` on each item, each on its own thread. The flag is set once the work on another item has
+/// failed; the first error is returned.
 pub fn for_each<T: Send>(
     items: &mut [T],
     work: impl Fn(&mut T, &AtomicBool) -> Result<()> + Sync,
@@ -43,7 +43,7 @@ pub fn for_each<T: Send>(
     for_each_on(&Team::new(items.len(), Idle::Sleep), items, work)
 }
 
-/// The same on the threads of a team.
+/// [`for_each`] on the threads of a team.
 pub fn for_each_on<T: Send>(
     team: &Team,
     items: &mut [T],
@@ -54,7 +54,7 @@ pub fn for_each_on<T: Send>(
         return work(only, &failed);
     }
     let first_error = Mutex::new(None);
-    // Each is locked once, by the thread that takes it.
+    // Each lock is taken once, by the thread that takes the item.
     let items: Vec<_> = items.iter_mut().map(Mutex::new).collect();
     team.each(items.len(), &|i| {
         if failed.load(Relaxed) {
@@ -78,7 +78,7 @@ pub fn spawn<'scope, 'env, T: Send + 'scope>(
     Builder::new().spawn_scoped(scope, work).map_err(no_thread)
 }
 
-/// Starts a thread that outlives the call and that nothing waits for.
+/// Starts a detached thread.
 #[cfg(feature = "python")]
 pub fn background(work: impl FnOnce() + Send + 'static) -> Result<()> {
     Builder::new().spawn(work).map(drop).map_err(no_thread)
@@ -88,7 +88,7 @@ fn no_thread(error: std::io::Error) -> Error {
     Error::Memory(format!("a thread could not be started: {error}"))
 }
 
-/// The result of `work`; an error, too, if there was not enough memory for it, or if it panicked.
+/// The result of `work`, or an error if it ran out of memory or panicked.
 pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|cause| Err(error_of(cause.as_ref())))
 }

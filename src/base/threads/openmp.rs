@@ -1,6 +1,6 @@
 //! Threads borrowed from an OpenMP library that is already loaded.
 //!
-//! Torch multiplies matrices with OpenMP threads, which stay busy for a while after each product in
+//! Torch multiplies matrices on OpenMP threads, which keep spinning for a while after each product in
 //! case another follows. Threads of our own would compete with them for the cores, so the kernels
 //! between the products run on the same threads.
 
@@ -20,7 +20,8 @@ pub struct OpenMp {
     parallel: usize,
 }
 
-/// What a compiler calls for `#pragma omp parallel`: GNU's name, which the other libraries have too.
+/// The function that compilers call for `#pragma omp parallel`: GNU's name, which the other libraries
+/// also export.
 #[cfg(target_os = "linux")]
 const PARALLEL: &std::ffi::CStr = c"GOMP_parallel";
 #[cfg(target_os = "linux")]
@@ -43,7 +44,7 @@ impl OpenMp {
         (!found.is_null()).then_some(OpenMp { n, parallel: found as usize })
     }
 
-    /// Borrows threads; elsewhere than on Linux there are none to borrow.
+    /// None: only Linux is supported.
     #[cfg(not(target_os = "linux"))]
     pub fn borrow(_library: &str, _n: usize) -> Option<Self> {
         None

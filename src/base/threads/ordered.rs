@@ -1,8 +1,8 @@
 //! Items in, results out in the same order, in bounded memory.
 //!
 //! Workers take items in turn and put each result into its slot; the caller's thread takes the slots
-//! in order. There are a few more slots than workers, and a worker that is ahead waits for a free one,
-//! so memory does not depend on how many items there are.
+//! in order. There are two slots per worker and two more, and a worker that is ahead waits for a free
+//! one, so memory does not depend on the number of items.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -13,8 +13,8 @@ use crate::base::error::Result;
 /// Runs `work` on every item that `next` gives, on `threads` threads, and hands the results to `each`
 /// in the order of the items, on the caller's thread.
 ///
-/// Each thread has a state of its own (`new_state`), and results are reused. `next` is called by one
-/// thread at a time; with `true` beside an item, the next item goes to the same thread.
+/// Each thread has its own state (`new_state`), and results are reused. `next` is called by one thread
+/// at a time; if it returns `true` with an item, the next item goes to the same thread.
 pub fn ordered<T, S, R: Default + Send>(
     threads: usize,
     next: impl FnMut() -> Result<Option<(T, bool)>> + Send,
@@ -24,7 +24,7 @@ pub fn ordered<T, S, R: Default + Send>(
 ) -> Result<()> {
     let threads = threads.max(1);
     let items = Mutex::new(Items { next, number: 0, ended: false });
-    let queue = Queue {
+    let queue = ResultQueue {
         state: Mutex::new(State {
             slots: (0..2 * threads + 2).map(|_| None).collect(),
             spare: Vec::new(),
@@ -41,7 +41,7 @@ pub fn ordered<T, S, R: Default + Send>(
         for _ in 0..threads {
             match spawn(scope, || run(&items, &queue, &new_state, &work)) {
                 Ok(worker) => workers.push(worker),
-                // The threads that could be started do all.
+                // The threads that could be started do all the work.
                 Err(_) if !workers.is_empty() => drop(Left(&queue)),
                 Err(error) => return Err(error),
             }
@@ -59,7 +59,7 @@ pub fn ordered<T, S, R: Default + Send>(
             }
         };
         drop(over);
-        // All workers are joined, also after an error.
+        // Joined even after an error.
         let failed = workers.into_iter().filter_map(|worker| worker.join().err()).last();
         result.and(failed.map_or(Ok(()), |cause| Err(error_of(cause.as_ref()))))
     })
@@ -72,7 +72,7 @@ struct Items<N> {
     ended: bool,
 }
 
-struct Queue<R> {
+struct ResultQueue<R> {
     state: Mutex<State<R>>,
     filled: Condvar,
     freed: Condvar,
@@ -83,19 +83,20 @@ struct State<R> {
     slots: Vec<Option<Result<R>>>,
     /// Results to be reused.
     spare: Vec<R>,
-    /// How many results were taken.
+    /// The number of results taken.
     taken: u64,
     /// No further result will be taken.
     over: bool,
     workers: usize,
 }
 
-impl<R: Default> Queue<R> {
+impl<R: Default> ResultQueue<R> {
     fn lock(&self) -> MutexGuard<'_, State<R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until result `number` has a slot and gives a result to fill, or None if all is over.
+    /// Waits until result `number` has a slot; returns a result to fill, or None if no more results
+    /// will be taken.
     fn spare_for(&self, number: u64) -> Option<R> {
         let mut state = self.lock();
         while !state.over && number >= state.taken + state.slots.len() as u64 {
@@ -111,7 +112,7 @@ impl<R: Default> Queue<R> {
         self.filled.notify_one();
     }
 
-    /// The next result, or None when no worker is left to bring it.
+    /// The next result, or None if no worker is left to compute it.
     fn take(&self) -> Result<Option<R>> {
         let mut state = self.lock();
         loop {
@@ -134,8 +135,8 @@ impl<R: Default> Queue<R> {
     }
 }
 
-/// Tells the workers that all is over, also when the caller unwinds.
-struct Over<'a, R: Default>(&'a Queue<R>);
+/// Stops the workers when dropped, also if the caller unwinds.
+struct Over<'a, R: Default>(&'a ResultQueue<R>);
 
 impl<R: Default> Drop for Over<'_, R> {
     fn drop(&mut self) {
@@ -144,8 +145,8 @@ impl<R: Default> Drop for Over<'_, R> {
     }
 }
 
-/// Tells the caller that a worker has left, also when the worker unwinds.
-struct Left<'a, R: Default>(&'a Queue<R>);
+/// Counts a worker out when dropped, also if it unwinds.
+struct Left<'a, R: Default>(&'a ResultQueue<R>);
 
 impl<R: Default> Drop for Left<'_, R> {
     fn drop(&mut self) {
@@ -156,7 +157,7 @@ impl<R: Default> Drop for Left<'_, R> {
 
 fn run<T, S, R: Default, N: FnMut() -> Result<Option<(T, bool)>>>(
     items: &Mutex<Items<N>>,
-    queue: &Queue<R>,
+    queue: &ResultQueue<R>,
     new_state: &impl Fn() -> S,
     work: &impl Fn(&mut S, T, &mut R) -> Result<()>,
 ) {

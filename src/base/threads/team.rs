@@ -1,12 +1,12 @@
 //! Threads that share one short loop after another.
 //!
-//! [`Team::each`] cuts a loop into chunks; every free thread takes the next chunk, the caller too, and
-//! the loop is over when all chunks are done. Nothing waits for a helper that has not come yet: a
-//! helper that is still asleep, or that the system has descheduled, takes no chunks, and the caller
-//! does them. All that is shared is one number, the ticket: how many chunks the loop has and how many
-//! are taken. Taking a chunk is one atomic addition, so a chunk of a few microseconds is worth it.
+//! [`Team::each`] is a loop of calls; every free thread, the caller included, takes the next call, and
+//! the loop ends when all calls are done. Nothing waits for a helper that is still asleep or
+//! descheduled: it takes no calls, and the caller makes them. The shared state is one number, the
+//! ticket: how many calls the loop has and how many are taken. Taking a call is one atomic addition,
+//! so calls of a few microseconds are worth it.
 //!
-//! rayon did this before. Its global pool ignores the number of threads asked for and does not survive
+//! rayon did this before. Its global pool ignores the requested number of threads and does not survive
 //! a fork; a pool per call needs extra tasks that keep its threads awake.
 
 use std::any::Any;
@@ -20,22 +20,22 @@ use std::time::{Duration, Instant};
 use super::error_of;
 use crate::base::error::Result;
 
-/// Spins between two looks at the clock.
+/// Spins between two readings of the clock.
 const SPINS: u32 = 32;
 /// Bits of each of the two numbers in a ticket.
 const BITS: u32 = 24;
 const MASK: u64 = (1 << BITS) - 1;
-/// The most chunks of a loop; each helper may count one past the end.
-const MAX_CHUNKS: usize = 1 << (BITS - 1);
+/// The most calls of a loop; each helper may count one past the end.
+const MAX_CALLS: usize = 1 << (BITS - 1);
 
-/// What a helper does when there is no chunk to take.
+/// What a helper does when there is no call to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Idle {
     /// Sleep at once: the team runs one long loop.
     Sleep,
     /// Spin for 200 µs, then sleep: long enough for the Python between two decoding steps.
     Linger,
-    /// Spin until the team is dropped: the next loop comes within microseconds, and waking a sleeping
+    /// Spin until the team is dropped: the next loop follows within microseconds, and waking a sleeping
     /// thread takes longer than most loops.
     Spin,
 }
@@ -55,14 +55,14 @@ impl Idle {
 pub struct Team {
     n: usize,
     idle: Idle,
-    members: Mutex<Members>,
+    threads: Mutex<TeamThreads>,
 }
 
 #[derive(Debug)]
-struct Members {
-    shared: Arc<Shared>,
+struct TeamThreads {
+    shared: Arc<TeamState>,
     helpers: Vec<JoinHandle<()>>,
-    /// The process that started the helpers.
+    /// The id of the process that started the helpers.
     process: u32,
 }
 
@@ -71,16 +71,16 @@ struct Members {
 #[repr(align(128))]
 struct Line<T>(T);
 
-type Chunk<'a> = dyn Fn(usize) + Sync + 'a;
+type LoopCall<'a> = dyn Fn(usize) + Sync + 'a;
 
 #[derive(Debug)]
-struct Shared {
-    /// From the top: how many chunks the loop has, how many are taken.
+struct TeamState {
+    /// From the top: how many calls the loop has, how many are taken.
     ticket: Line<AtomicU64>,
     done: Line<AtomicUsize>,
-    /// What a chunk does; valid until all chunks of the loop are done.
-    work: UnsafeCell<Option<Work>>,
-    /// What the first chunk that panicked unwound with.
+    /// The body of the loop; valid until all calls are done.
+    work: UnsafeCell<Option<LoopBody>>,
+    /// The payload of the first panic.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     closing: AtomicBool,
     /// By helper.
@@ -89,42 +89,42 @@ struct Shared {
 }
 
 #[derive(Clone, Copy)]
-struct Work(*const Chunk<'static>);
+struct LoopBody(*const LoopCall<'static>);
 
-impl std::fmt::Debug for Work {
+impl std::fmt::Debug for LoopBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Work")
+        f.write_str("LoopBody")
     }
 }
 
-// SAFETY: `work` is written only by the thread that holds the lock on `Members`, between loops, and
-// read only by a thread that has taken a chunk of the present loop; what it points to is `Sync`.
-unsafe impl Send for Shared {}
+// SAFETY: `work` is written only by the thread that holds the lock on `TeamThreads`, between loops, and
+// read only by a thread that has taken a call of the current loop; what it points to is `Sync`.
+unsafe impl Send for TeamState {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for TeamState {}
 
 impl Team {
-    /// A team of `n` threads, the caller's among them; of fewer if the system refuses more.
+    /// A team of `n` threads including the caller's, or fewer if the system refuses more.
     pub fn new(n: usize, idle: Idle) -> Self {
-        Team { n: n.max(1), idle, members: Mutex::new(Members::new(n, idle)) }
+        Team { n: n.max(1), idle, threads: Mutex::new(TeamThreads::new(n, idle)) }
     }
 
-    /// How many threads there are at most.
+    /// The number of threads requested.
     pub fn size(&self) -> usize {
         self.n
     }
 
-    /// Calls `work` once for each of `0..n`, on all threads; returns when all calls are over. A call
-    /// from within `work`, or from another thread meanwhile, is done by its caller alone.
-    pub fn each(&self, n: usize, work: &Chunk<'_>) -> Result<()> {
-        match self.members.try_lock() {
-            Ok(mut members) if n > 1 && self.n > 1 => {
-                if members.process != std::process::id() {
-                    // A fork copied the caller's thread and no other.
-                    *members = Members::new(self.n, self.idle);
+    /// Calls `work` once for each of `0..n`, on all threads; returns when all calls are done. A nested
+    /// loop, or one of another thread at the same time, runs on its caller's thread alone.
+    pub fn each(&self, n: usize, work: &LoopCall<'_>) -> Result<()> {
+        match self.threads.try_lock() {
+            Ok(mut threads) if n > 1 && self.n > 1 => {
+                if threads.process != std::process::id() {
+                    // A fork copied only the caller's thread.
+                    *threads = TeamThreads::new(self.n, self.idle);
                 }
-                (0..n).step_by(MAX_CHUNKS).try_for_each(|first| {
-                    members.each((n - first).min(MAX_CHUNKS), &|i| work(first + i))
+                (0..n).step_by(MAX_CALLS).try_for_each(|first| {
+                    threads.each((n - first).min(MAX_CALLS), &|i| work(first + i))
                 })
             }
             _ => {
@@ -135,10 +135,10 @@ impl Team {
     }
 }
 
-impl Members {
+impl TeamThreads {
     fn new(n: usize, idle: Idle) -> Self {
         let n_helpers = n.saturating_sub(1);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TeamState {
             ticket: Line::default(),
             done: Line::default(),
             work: UnsafeCell::new(None),
@@ -153,28 +153,29 @@ impl Members {
             thread::Builder::new().name(name).spawn(move || shared.help(number)).ok()
         };
         let helpers = (0..n_helpers).map_while(start).collect();
-        Members { shared, helpers, process: std::process::id() }
+        TeamThreads { shared, helpers, process: std::process::id() }
     }
 
-    fn each(&mut self, n_chunks: usize, work: &Chunk<'_>) -> Result<()> {
+    fn each(&mut self, n_calls: usize, work: &LoopCall<'_>) -> Result<()> {
         let shared = &*self.shared;
-        // SAFETY: only the lifetime changes, and no thread uses it after the last chunk, for which
-        // this function waits.
-        let work = unsafe { std::mem::transmute::<*const Chunk<'_>, *const Chunk<'static>>(work) };
-        // SAFETY: all chunks of earlier loops are done, so no other thread reads this now.
-        unsafe { *shared.work.get() = Some(Work(work)) };
+        // SAFETY: only the lifetime changes, and no thread uses it after the last call, for which this
+        // function waits.
+        let work =
+            unsafe { std::mem::transmute::<*const LoopCall<'_>, *const LoopCall<'static>>(work) };
+        // SAFETY: all calls of earlier loops are done, so no other thread reads this now.
+        unsafe { *shared.work.get() = Some(LoopBody(work)) };
         shared.done.0.store(0, Ordering::Relaxed);
         // Sequentially consistent with `asleep`: either a helper that is about to sleep sees the
         // ticket, or `wake` sees it sleeping.
-        shared.ticket.0.store((n_chunks as u64) << BITS, Ordering::SeqCst);
+        shared.ticket.0.store((n_calls as u64) << BITS, Ordering::SeqCst);
         self.wake();
-        while let Some(chunk) = shared.take() {
-            shared.run(chunk);
+        while let Some(call) = shared.take() {
+            shared.run(call);
         }
         let mut spins = 0u32;
-        while shared.done.0.load(Ordering::Acquire) < n_chunks {
+        while shared.done.0.load(Ordering::Acquire) < n_calls {
             spins = spins.wrapping_add(1);
-            // The helper with the last chunk may be waiting for this very processor.
+            // The helper that makes the last call may be waiting for this very core.
             if spins.is_multiple_of(1024) { thread::yield_now() } else { std::hint::spin_loop() }
         }
         let panic = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -191,7 +192,7 @@ impl Members {
     }
 }
 
-impl Drop for Members {
+impl Drop for TeamThreads {
     fn drop(&mut self) {
         if self.process != std::process::id() {
             // After a fork there are no threads to join; the handles belong to the parent process.
@@ -207,47 +208,46 @@ impl Drop for Members {
     }
 }
 
-impl Shared {
-    fn has_chunks(ticket: u64) -> bool {
+impl TeamState {
+    fn has_calls(ticket: u64) -> bool {
         ticket & MASK < ticket >> BITS & MASK
     }
 
-    /// The next chunk, if one is left.
+    /// The number of the next call, if one is left.
     #[inline]
     fn take(&self) -> Option<usize> {
-        // Looking first bounds how far the number of taken chunks can run past the end.
-        if !Shared::has_chunks(self.ticket.0.load(Ordering::Relaxed)) {
+        // Loading first bounds how far the number of taken calls can run past the end.
+        if !TeamState::has_calls(self.ticket.0.load(Ordering::Relaxed)) {
             return None;
         }
         let ticket = self.ticket.0.fetch_add(1, Ordering::AcqRel);
-        Shared::has_chunks(ticket).then_some((ticket & MASK) as usize)
+        TeamState::has_calls(ticket).then_some((ticket & MASK) as usize)
     }
 
-    fn run(&self, chunk: usize) {
-        // SAFETY: `work` was written before the ticket that this chunk was taken from, and what it
-        // points to lives until the chunk is counted as done.
+    fn run(&self, call: usize) {
+        // SAFETY: `work` was written before the ticket that this call was taken from, and what it points
+        // to lives until the call is counted as done.
         let work = unsafe { (*self.work.get()).map(|work| &*work.0) };
-        let outcome = catch_unwind(AssertUnwindSafe(|| work.map_or((), |work| work(chunk))));
+        let outcome = catch_unwind(AssertUnwindSafe(|| work.map_or((), |work| work(call))));
         if let Err(cause) = outcome {
             self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
         }
         self.done.0.fetch_add(1, Ordering::Release);
     }
 
-    /// The life of a helper.
     fn help(&self, number: usize) {
         let asleep = &self.asleep[number].0;
         let patience = self.idle.patience();
         let mut idle_since: Option<Instant> = None;
         while !self.closing.load(Ordering::Relaxed) {
-            if let Some(chunk) = self.take() {
-                self.run(chunk);
+            if let Some(call) = self.take() {
+                self.run(call);
                 idle_since = None;
                 continue;
             }
             for _ in 0..SPINS {
                 std::hint::spin_loop();
-                if Shared::has_chunks(self.ticket.0.load(Ordering::Relaxed)) {
+                if TeamState::has_calls(self.ticket.0.load(Ordering::Relaxed)) {
                     break;
                 }
             }
@@ -257,9 +257,9 @@ impl Shared {
                 continue;
             }
             asleep.store(true, Ordering::SeqCst);
-            let nothing = !Shared::has_chunks(self.ticket.0.load(Ordering::SeqCst));
+            let nothing = !TeamState::has_calls(self.ticket.0.load(Ordering::SeqCst));
             if nothing && !self.closing.load(Ordering::SeqCst) {
-                // `park` may return for no reason.
+                // `park` may return spuriously.
                 while asleep.load(Ordering::SeqCst) {
                     thread::park();
                 }
@@ -276,7 +276,7 @@ mod tests {
     use crate::base::error::Error;
 
     #[test]
-    fn every_chunk_is_done_once() {
+    fn every_call_is_made_once() {
         for idle in [Idle::Sleep, Idle::Linger, Idle::Spin] {
             for n in [1, 2, 5] {
                 let team = Team::new(n, idle);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_ends_the_loop_and_not_the_team() {
+    fn a_panic_ends_the_loop_but_not_the_team() {
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
         let team = Team::new(3, Idle::Linger);

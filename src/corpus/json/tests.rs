@@ -1,4 +1,4 @@
-//! Against `serde_json`, and what it does not take.
+//! Comparison with `serde_json`, and inputs that it does not accept.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -9,7 +9,7 @@ fn path(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-fn at(data: &str, names: &[&str]) -> Result<(Found, String)> {
+fn at(data: &str, names: &[&str]) -> Result<(FieldValue, String)> {
     let mut out = b"before ".to_vec();
     let found = text_at(data.as_bytes(), &path(names), &mut out)?;
     Ok((found, String::from_utf8(out[7..].to_vec()).unwrap()))
@@ -18,7 +18,7 @@ fn at(data: &str, names: &[&str]) -> Result<(Found, String)> {
 #[test]
 fn finds_text() {
     let text = |data, names: &[&str]| match at(data, names) {
-        Ok((Found::Text, text)) => text,
+        Ok((FieldValue::Text, text)) => text,
         other => panic!("{data}: {other:?}"),
     };
     assert_eq!(text(r#"{"text": "a"}"#, &["text"]), "a");
@@ -42,19 +42,19 @@ fn finds_text() {
 }
 
 #[test]
-fn says_what_is_there_instead() {
+fn reports_other_values() {
     let found = |data, names: &[&str]| at(data, names).unwrap().0;
-    assert_eq!(found(r#"{"a":{"text":"x"}}"#, &["text"]), Found::Nothing);
-    assert_eq!(found(r#"{"text":"a","text":null}"#, &["text"]), Found::Null);
-    assert_eq!(found(r#"{"text":["a"]}"#, &["text"]), Found::Other("an array"));
-    assert_eq!(found(r#"["text"]"#, &["text"]), Found::Other("an array"));
-    assert_eq!(found(r#"{"a":{"b":"x"},"a":{}}"#, &["a", "b"]), Found::Nothing);
-    assert_eq!(found(r#"{"a":{"b":"x"},"a":1}"#, &["a", "b"]), Found::Nothing);
+    assert_eq!(found(r#"{"a":{"text":"x"}}"#, &["text"]), FieldValue::Missing);
+    assert_eq!(found(r#"{"text":"a","text":null}"#, &["text"]), FieldValue::Null);
+    assert_eq!(found(r#"{"text":["a"]}"#, &["text"]), FieldValue::Other("an array"));
+    assert_eq!(found(r#"["text"]"#, &["text"]), FieldValue::Other("an array"));
+    assert_eq!(found(r#"{"a":{"b":"x"},"a":{}}"#, &["a", "b"]), FieldValue::Missing);
+    assert_eq!(found(r#"{"a":{"b":"x"},"a":1}"#, &["a", "b"]), FieldValue::Missing);
     assert_eq!(at(r#"{"a":"x","a":{}}"#, &["a"]).unwrap().1, "");
 }
 
 #[test]
-fn what_is_not_json_is_told() {
+fn invalid_json_is_reported() {
     for data in [
         "",
         "{",
@@ -87,7 +87,7 @@ fn what_is_not_json_is_told() {
         assert!(wrong.is_err(), "{data}: {wrong:?}");
     }
     let deep = "[".repeat(100_000);
-    assert!(at(&deep, &["text"]).unwrap_err().what.contains("inside each other"));
+    assert!(at(&deep, &["text"]).unwrap_err().what.contains("too deeply"));
 }
 
 /// JSON that is valid or nearly so.
@@ -151,9 +151,9 @@ proptest! {
                 let pointer = names.iter().try_fold(&value, |value, name| value.get(name));
                 match pointer {
                     Some(Value::String(expected)) => {
-                        prop_assert_eq!((found, &text), (Found::Text, expected));
+                        prop_assert_eq!((found, &text), (FieldValue::Text, expected));
                     }
-                    _ => prop_assert!(found != Found::Text && text.is_empty(), "{}", data),
+                    _ => prop_assert!(found != FieldValue::Text && text.is_empty(), "{}", data),
                 }
             }
             // A number that is too large for serde is still JSON.

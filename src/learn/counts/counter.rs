@@ -1,25 +1,23 @@
-//! One worker's loop: chunk → table.
+//! The loop of a worker: block → table.
 
 use crate::base::error::Result;
 use crate::base::job::Job;
 use crate::base::table::Table;
 use crate::text::cutter::Cutter;
-use crate::text::keys::Records;
+use crate::text::keys::PieceBatch;
 use crate::text::specials::Segment;
 
-/// One worker: its table and what it reuses from chunk to chunk.
+/// Counts pieces into the table of one worker.
 pub struct Counter<'a> {
     table: &'a mut Table<u64>,
-    records: Records,
+    pieces: PieceBatch,
 }
 
 impl<'a> Counter<'a> {
-    /// A worker that counts into `table`.
     pub fn new(table: &'a mut Table<u64>) -> Self {
-        Counter { table, records: Records::default() }
+        Counter { table, pieces: PieceBatch::default() }
     }
 
-    /// Counts the pieces of a chunk.
     pub fn add(&mut self, cutter: &Cutter, text: &[u8], job: &Job) -> Result<()> {
         cutter.specials.segments(text, |segment| match segment {
             Segment::Plain(_, plain) => self.add_plain(cutter, plain, job),
@@ -28,21 +26,21 @@ impl<'a> Counter<'a> {
     }
 
     fn add_plain(&mut self, cutter: &Cutter, text: &[u8], job: &Job) -> Result<()> {
-        let Counter { table, records } = self;
+        let Counter { table, pieces } = self;
         let mut from = 0;
         let mut batches = 0u32;
         while from < text.len() {
             let mut start = from;
-            from = records.next(&cutter.pattern, text, from, |hash| table.prefetch(hash))?;
-            for record in records.all() {
-                if record.is_long() {
-                    *table.long_entry(&text[start..record.end]) += 1;
+            from = pieces.next(&cutter.pattern, text, from, |hash| table.prefetch(hash))?;
+            for piece in pieces.all() {
+                if piece.is_long() {
+                    *table.long_entry(&text[start..piece.end]) += 1;
                 } else {
-                    *table.entry(record.key, record.hash) += 1;
+                    *table.entry(piece.key, piece.hash) += 1;
                 }
-                start = record.end;
+                start = piece.end;
             }
-            // A text may be one chunk of gigabytes, if nothing in it can be cut.
+            // A text that cannot be cut may be one block of gigabytes.
             batches += 1;
             if batches.is_multiple_of(1024) {
                 job.check()?;

@@ -1,15 +1,15 @@
-//! Counts files: sorted, checksummed, whole or not there at all.
+//! Counts files: sorted, checksummed, written atomically.
 //!
 //! ```text
 //! "BMCOUNTS"                 8 bytes
 //! version                    32-bit number, little-endian: 1
-//! length of the header       the same
+//! length of the header       32-bit number, little-endian
 //! header                     JSON, see `Header`
-//! records                    see `record`, as many as the header says
+//! records                    see `record`; their number is in the header
 //! checksum                   SHA-256 of everything before, 32 bytes
 //! ```
 //!
-//! Nothing in it depends on when, where or in how many parts the counting was done: equal counts
+//! Nothing in it depends on when, where or in how many steps the pieces were counted: equal counts
 //! are equal files.
 
 use std::fs::File;
@@ -19,7 +19,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::record::{BUFFER, Decoder, Encoder, Metered};
+use super::record::{BUFFER, Metered, RecordDecoder, RecordEncoder};
 use super::sorted::{self, MAKE_AGAIN, SortedCounts};
 use crate::base::error::{Error, Result};
 use crate::base::files;
@@ -29,10 +29,10 @@ use crate::corpus::Skipped;
 const MAGIC: &[u8; 8] = b"BMCOUNTS";
 const VERSION: u32 = 1;
 const CHECKSUM_SIZE: u64 = 32;
-/// Far more than any header: a damaged length must not ask for all memory.
+/// Far more than any header: a damaged length must not exhaust memory.
 const MAX_HEADER: u64 = 64 << 20;
 
-/// What a counts file says of itself.
+/// The header of a counts file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// The stages of the pattern.
@@ -46,21 +46,21 @@ pub struct Header {
     /// Records that were skipped.
     #[serde(skip_serializing_if = "Skipped::is_empty", default)]
     pub skipped: Skipped,
-    /// Different pieces, each of them a record.
+    /// The number of distinct pieces, which is the number of records.
     pub n_pieces: u64,
     /// The sum of their counts.
     pub total: u64,
 }
 
-/// SHA-256 of the compact JSON of `[pattern, special_tokens]`, in hexadecimal: what two counts
-/// must have in common to be added up.
+/// SHA-256 of the compact JSON of `[pattern, special_tokens]`, in hexadecimal. Only counts with the
+/// same fingerprint can be added up.
 pub fn fingerprint(pattern: &[String], special_tokens: &[String]) -> String {
     // Lists of strings always have a JSON form.
     let json = serde_json::to_vec(&(pattern, special_tokens)).unwrap_or_default();
     files::hex(&Sha256::digest(json))
 }
 
-/// Writes a counts file under a temporary name and puts it in place when it is on disk.
+/// Writes a counts file under a temporary name and renames it once it is on disk.
 pub fn write(
     path: &Path,
     header: &Header,
@@ -72,13 +72,13 @@ pub fn write(
     let hashing = Hashing { inner: &mut temporary.file, hasher: Sha256::new() };
     let mut out = BufWriter::with_capacity(4 * BUFFER, hashing);
     let text = serde_json::to_vec(header)
-        .map_err(|e| Error::Bug(format!("the header of a counts file has no JSON form: {e}")))?;
+        .map_err(|e| Error::Bug(format!("cannot serialize the header of a counts file: {e}")))?;
     let mut begin = Vec::from(MAGIC);
     begin.extend(VERSION.to_le_bytes());
     begin.extend((text.len() as u32).to_le_bytes());
     begin.extend(text);
     out.write_all(&begin).map_err(failed)?;
-    let mut encoder = Encoder::default();
+    let mut encoder = RecordEncoder::default();
     sorted::for_each(source, job, |piece, count| {
         encoder.write(&mut out, piece, count).map(|_| ()).map_err(failed)
     })?;
@@ -114,13 +114,13 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-type Input<'a> = BufReader<Hashing<Take<Metered<'a, File>>>>;
+type HashedInput<'a> = BufReader<Hashing<Take<Metered<'a, File>>>>;
 
-/// A counts file as a source. The checksum is compared when the last piece was given, so a
-/// source that was read to its end is known to be undamaged.
+/// A cursor over a counts file. The checksum is verified after the last piece, so a file that was
+/// read to its end is undamaged.
 pub struct FileSource<'a> {
     header: Header,
-    records: Decoder<Input<'a>>,
+    records: RecordDecoder<HashedInput<'a>>,
     name: String,
     done: bool,
 }
@@ -136,11 +136,10 @@ impl<'a> FileSource<'a> {
         let hashing = Hashing { inner, hasher: Sha256::new() };
         let mut input = BufReader::with_capacity(BUFFER, hashing);
         let header = read_header(&mut input, path)?;
-        let records = Decoder::new(input, name.clone(), header.n_pieces);
+        let records = RecordDecoder::new(input, name.clone(), header.n_pieces);
         Ok(FileSource { header, records, name, done: false })
     }
 
-    /// What the file says of itself.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -151,7 +150,7 @@ impl<'a> FileSource<'a> {
             |what: &str| Err(Error::corpus(format!("{}: {what}", self.name)).with_hint(MAKE_AGAIN));
         let input = self.records.input_mut();
         if !input.fill_buf().map_err(failed)?.is_empty() {
-            return damaged("more bytes than there are records");
+            return damaged("trailing bytes after the last record");
         }
         let hashing = input.get_mut();
         let expected = hashing.hasher.clone().finalize();
@@ -170,26 +169,28 @@ fn read_header(input: &mut impl Read, path: &Path) -> Result<Header> {
         let mut bytes = Vec::new();
         match input.take(length).read_to_end(&mut bytes) {
             Ok(n) if n as u64 == length => Ok(bytes),
-            Ok(_) => Err(bad("the file ends early".into()).with_hint(MAKE_AGAIN)),
+            Ok(_) => Err(bad("unexpected end of file".into()).with_hint(MAKE_AGAIN)),
             Err(error) => Err(Error::io(path, error)),
         }
     };
-    // A file too short for this is not one either; one that cannot be read may be.
+    // A file that is too short is not a counts file; one that cannot be read may be.
     let magic = match read(8) {
         Err(error @ Error::Io { .. }) => return Err(error),
         other => other.unwrap_or_default(),
     };
     if magic != MAGIC {
-        return Err(bad("not a counts file".into()).with_hint("bytemill count makes counts files"));
+        return Err(
+            bad("not a counts file".into()).with_hint("create counts files with bytemill count")
+        );
     }
     let version = files::little_endian(&read(4)?);
     if version != u64::from(VERSION) {
-        return Err(bad(format!("a counts file of version {version}, not {VERSION}"))
-            .with_hint("use the bytemill that made it, or make it again with bytemill count"));
+        return Err(bad(format!("counts file version must be {VERSION}, got {version}"))
+            .with_hint("use the bytemill that wrote it, or create it again with bytemill count"));
     }
     let length = files::little_endian(&read(4)?);
     if length > MAX_HEADER {
-        return Err(bad("impossible length of the header".into()).with_hint(MAKE_AGAIN));
+        return Err(bad("impossible header length".into()).with_hint(MAKE_AGAIN));
     }
     let header: Header = serde_json::from_slice(&read(length)?)
         .map_err(|e| bad(format!("damaged header: {e}")).with_hint(MAKE_AGAIN))?;

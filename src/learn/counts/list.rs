@@ -1,8 +1,8 @@
-//! Pieces with their counts as a plain list.
+//! Pieces with their counts as a list in memory.
 
 use crate::base::memory::reserve;
 
-/// Pieces with their counts, end to end in one buffer.
+/// Pieces with their counts: all bytes in one buffer, and 24 bytes per piece.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PieceList {
     bytes: Vec<u8>,
@@ -11,7 +11,6 @@ pub struct PieceList {
 }
 
 impl PieceList {
-    /// An empty list with room for this many pieces and bytes.
     pub fn with_capacity(n_pieces: usize, n_bytes: usize) -> Self {
         let mut list = PieceList::default();
         reserve(&mut list.bytes, n_bytes);
@@ -19,14 +18,12 @@ impl PieceList {
         list
     }
 
-    /// Adds a piece.
     pub fn push(&mut self, piece: &[u8], count: u64) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(piece);
         self.entries.push((start, self.bytes.len(), count));
     }
 
-    /// Adds the pieces of another list.
     pub fn append(&mut self, other: &PieceList) {
         let before = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
@@ -34,28 +31,25 @@ impl PieceList {
         self.entries.extend(moved);
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// One of them with its count.
+    /// A piece and its count.
     pub fn entry(&self, index: usize) -> (&[u8], u64) {
         let (start, end, count) = self.entries[index];
         (&self.bytes[start..end], count)
     }
 
-    /// All pieces with their counts.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], u64)> {
         self.entries.iter().map(|&(start, end, count)| (&self.bytes[start..end], count))
     }
 
-    /// Brings the pieces into byte order.
+    /// Sorts the pieces in byte order.
     pub fn sort(&mut self) {
         let bytes = &self.bytes;
         self.entries.sort_unstable_by(|a, b| bytes[a.0..a.1].cmp(&bytes[b.0..b.1]));

@@ -1,17 +1,18 @@
 //! Pieces → counts.
 //!
 //! Every worker counts into a table of its own; the tables are added up at the end, so the result
-//! does not depend on who counted what. Counts are 64-bit.
+//! does not depend on which worker counted what. Counts are 64-bit. Time is linear in the text; each
+//! table holds the distinct pieces that its worker has seen.
 //!
 //! Under a memory limit each worker has a share. A table that would outgrow it is written to disk
-//! as a sorted run and emptied; in the end the runs are merged, in a stream, into one. The pieces
-//! and their counts are the same either way.
+//! as a sorted run and emptied; at the end the runs are merged, as streams, into one. The pieces and
+//! their counts are the same either way.
 //!
-//! - `counter`: a worker's loop
+//! - `counter`: the loop of a worker
 //! - `sorted`, `record`, `spill`: counts in byte order, in memory and on disk
 //! - `file`: counts files
-//! - `results`: what counts are for
-//! - `stats`: totals, and what merging will need
+//! - `results`: totals, sums, files, and the list that merging starts from
+//! - `stats`: totals, and the memory that merging will need
 
 mod counter;
 mod file;
@@ -35,24 +36,24 @@ use crate::base::error::{Error, Result};
 use crate::base::job::Job;
 use crate::base::table::Table;
 use crate::base::threads;
-use crate::corpus::{AnyOrder, Block, Context, Input, Inputs, Scratch, Skipped, Text};
+use crate::corpus::{AnyOrder, Block, BlockBuffers, BlockText, Context, Input, Inputs, Skipped};
 use crate::text::cutter::Cutter;
 use counter::Counter;
 use spill::{DiskRun, SpillDir, sweep};
 
-/// Files are counted in chunks of about this many bytes: small enough for the second-level cache
-/// and for an even spread over threads, large enough for the costs of a chunk not to show.
-pub const CHUNK_SIZE: usize = 1 << 20;
+/// The approximate size of a block in bytes: small enough for the second-level cache and for an even
+/// load on threads, large enough that the cost per block does not matter.
+pub const BLOCK_SIZE: usize = 1 << 20;
 
-/// Set aside of a memory limit for what is not tables: stacks, buffers of runs being merged.
-const ASIDE: u64 = 8 << 20;
+/// The share of a memory limit reserved for anything but tables: stacks, buffers of runs.
+const RESERVED_BYTES: u64 = 8 << 20;
 
 /// A limit on memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// What may be used beyond what the process holds already.
+    /// Bytes that may be used beyond what the process already uses.
     pub available: u64,
-    /// The limit as the user knows it, for messages.
+    /// The limit that the user set, for messages.
     pub total: u64,
 }
 
@@ -60,13 +61,13 @@ pub struct Limit {
 #[derive(Debug)]
 pub struct Counts {
     cutter: Cutter,
-    /// One table per worker; the first holds the sum of what was counted before.
+    /// One table per worker; the first holds the sum of earlier counts.
     tables: Vec<Table<u64>>,
-    /// What went to disk, and counts files that were added.
+    /// Spilled tables, and counts files that were added.
     runs: Vec<DiskRun>,
     dir: Arc<SpillDir>,
     limit: Option<Limit>,
-    /// Known if nothing was added since it was asked for.
+    /// None if something was added since they were computed.
     stats: Option<Stats>,
     /// Whether learning may free the counts.
     used_once: bool,
@@ -75,7 +76,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Empty counts, to be filled by `threads` workers.
+    /// Empty counts for `threads` workers.
     pub fn new(cutter: Cutter, threads: usize) -> Self {
         let tables = (0..threads.max(1)).map(|_| Table::default()).collect();
         Counts {
@@ -91,19 +92,19 @@ impl Counts {
         }
     }
 
-    /// Sets how much memory may be used from now on.
+    /// Sets the memory limit from now on.
     pub fn set_limit(&mut self, limit: Option<Limit>) {
         self.limit = limit;
     }
 
-    /// Sets the directory in which runs are put, in one of their own.
+    /// Sets the directory in which the directory of runs is created.
     pub fn set_spill_dir(&mut self, directory: PathBuf) {
         sweep(&directory);
-        // Runs that are there already hold on to theirs.
+        // Existing runs keep theirs.
         self.dir = Arc::new(SpillDir::new(directory));
     }
 
-    /// Says that the counts are for learning once, which may then free them before it merges.
+    /// Allows learning to free the counts before it merges: they are used only once.
     pub fn use_once(&mut self) {
         self.used_once = true;
     }
@@ -118,7 +119,6 @@ impl Counts {
         &self.skipped
     }
 
-    /// How many threads count.
     pub fn threads(&self) -> usize {
         self.tables.len()
     }
@@ -135,47 +135,47 @@ impl Counts {
         texts
     }
 
-    /// What other counts must have in common with these to be added to them.
+    /// Only counts with the same fingerprint can be added up.
     pub fn fingerprint(&self) -> String {
         file::fingerprint(&self.pattern(), &self.special_tokens())
     }
 
-    /// Counts a corpus. On an error nothing of it is kept apart: the counts are to be dropped.
-    pub fn add_corpus(&mut self, inputs: &Inputs, chunk_size: usize, job: &Job) -> Result<()> {
+    /// Counts a corpus. After an error the counts are incomplete and must be dropped.
+    pub fn add_corpus(&mut self, inputs: &Inputs, block_size: usize, job: &Job) -> Result<()> {
         self.stats = None;
-        let room = Room::new(self.limit, self.tables.len(), &self.dir);
-        let chunk_size = chunk_size.min(room.chunk_size);
+        let memory = WorkerMemory::new(self.limit, self.tables.len(), &self.dir);
+        let block_size = block_size.min(memory.block_size);
         let Counts { cutter, tables, runs, bytes_read, skipped, .. } = self;
         let cutter = &*cutter;
         let reader = AnyOrder::new(
             inputs,
-            Context { cutter, reading: &inputs.reading, chunk_size, open_pieces: false, job },
+            Context { cutter, reading: &inputs.reading, block_size, open_pieces: false, job },
         );
         let total = reader.total()?;
         job.set_total(total);
-        // A corpus of one chunk is not worth a thread; but the size of compressed text is not known.
+        // A corpus of one block is not worth a thread; but the size of compressed text is unknown.
         let known = inputs.list.iter().all(Input::is_measured);
-        let chunks = (total / chunk_size as u64 + 1).max(inputs.list.len() as u64) as usize;
-        let workers = if known { tables.len().min(chunks) } else { tables.len() };
-        let (counted, left_out) = (AtomicU64::new(0), Mutex::new(Skipped::default()));
+        let n_blocks = (total / block_size as u64 + 1).max(inputs.list.len() as u64) as usize;
+        let workers = if known { tables.len().min(n_blocks) } else { tables.len() };
+        let (counted, all_skipped) = (AtomicU64::new(0), Mutex::new(Skipped::default()));
         threads::for_each(&mut tables[..workers], |table, failed| {
             let _job = job.on_this_thread();
-            let (mut scratch, mut skipped) = (Scratch::default(), Skipped::default());
+            let (mut buffers, mut skipped) = (BlockBuffers::default(), Skipped::default());
             while !failed.load(Relaxed)
                 && let Some(mut block) = reader.next()?
             {
                 job.check()?;
-                room.check(&block, inputs)?;
-                room.make(table, block.size() as usize, job)?;
+                memory.check(&block, inputs)?;
+                memory.make_room(table, block.size() as usize, job)?;
                 let mut counter = Counter::new(table);
                 let mut n_bytes = 0;
-                block.read(reader.context(), &mut scratch, &mut skipped, &mut |text| {
+                block.read(reader.context(), &mut buffers, &mut skipped, &mut |text| {
                     let size = match text {
-                        Text::Stretch { text, .. } => {
+                        BlockText::Running { text, .. } => {
                             counter.add(cutter, text, job)?;
                             text.len()
                         }
-                        Text::Documents(documents) => {
+                        BlockText::Documents(documents) => {
                             for text in &documents {
                                 counter.add(cutter, text, job)?;
                             }
@@ -188,67 +188,67 @@ impl Counts {
                 counted.fetch_add(n_bytes, Relaxed);
                 job.read(block.weight, n_bytes);
             }
-            left_out.lock().unwrap_or_else(PoisonError::into_inner).take(&mut skipped);
+            all_skipped.lock().unwrap_or_else(PoisonError::into_inner).take(&mut skipped);
             Ok(())
         })?;
         job.read_all();
-        runs.append(&mut room.into_runs());
+        runs.append(&mut memory.into_runs());
         *bytes_read += counted.into_inner();
-        skipped.take(&mut left_out.into_inner().unwrap_or_else(PoisonError::into_inner));
+        skipped.take(&mut all_skipped.into_inner().unwrap_or_else(PoisonError::into_inner));
         Ok(())
     }
 
-    /// Counts texts, each a corpus of its own: no piece spans two.
+    /// Counts texts; no piece spans two of them.
     pub fn add_texts(&mut self, texts: &[&[u8]], job: &Job) -> Result<()> {
         self.stats = None;
-        let room = Room::new(self.limit, self.tables.len(), &self.dir);
+        let memory = WorkerMemory::new(self.limit, self.tables.len(), &self.dir);
         let Counts { cutter, tables, runs, bytes_read, .. } = self;
         let total: usize = texts.iter().map(|text| text.len()).sum();
-        let workers = tables.len().min(total / room.chunk_size + 1);
+        let workers = tables.len().min(total / memory.block_size + 1);
         let queue = Mutex::new((0, 0));
         threads::for_each(&mut tables[..workers], |table, failed| {
             let _job = job.on_this_thread();
             while !failed.load(Relaxed)
-                && let Some(chunk) = next_of_texts(texts, &queue, cutter, room.chunk_size)
+                && let Some(block) = next_text_block(texts, &queue, cutter, memory.block_size)
             {
                 job.check()?;
-                room.make(table, chunk.len(), job)?;
-                Counter::new(table).add(cutter, chunk, job)?;
-                job.read(chunk.len() as u64, chunk.len() as u64);
+                memory.make_room(table, block.len(), job)?;
+                Counter::new(table).add(cutter, block, job)?;
+                job.read(block.len() as u64, block.len() as u64);
             }
             Ok(())
         })?;
-        runs.append(&mut room.into_runs());
+        runs.append(&mut memory.into_runs());
         *bytes_read += total as u64;
         Ok(())
     }
 }
 
-/// The memory that workers have, and where they put what does not fit.
-struct Room<'a> {
-    /// Of one worker's table.
+/// The memory of the workers, and where they spill.
+struct WorkerMemory<'a> {
+    /// The limit of each worker's table, in bytes.
     share: usize,
-    chunk_size: usize,
+    block_size: usize,
     dir: &'a Arc<SpillDir>,
     runs: Mutex<Vec<DiskRun>>,
 }
 
-impl<'a> Room<'a> {
+impl<'a> WorkerMemory<'a> {
     fn new(limit: Option<Limit>, threads: usize, dir: &'a Arc<SpillDir>) -> Self {
-        let (share, chunk_size) = match limit {
-            None => (usize::MAX, CHUNK_SIZE),
+        let (share, block_size) = match limit {
+            None => (usize::MAX, BLOCK_SIZE),
             Some(limit) => {
-                let each = limit.available.saturating_sub(ASIDE) / threads as u64;
-                // A chunk is read whole, and the size of the table is checked only between chunks.
-                let chunk_size = (each / 64).clamp(64 << 10, CHUNK_SIZE as u64);
-                (each.saturating_sub(2 * chunk_size) as usize, chunk_size as usize)
+                let each = limit.available.saturating_sub(RESERVED_BYTES) / threads as u64;
+                // A block is read whole, and the size of the table is checked only between blocks.
+                let block_size = (each / 64).clamp(64 << 10, BLOCK_SIZE as u64);
+                (each.saturating_sub(2 * block_size) as usize, block_size as usize)
             }
         };
-        Room { share, chunk_size, dir, runs: Mutex::new(Vec::new()) }
+        WorkerMemory { share, block_size, dir, runs: Mutex::new(Vec::new()) }
     }
 
-    /// Sees to it that the pieces of a text of this size fit into the table.
-    fn make(&self, table: &mut Table<u64>, text_size: usize, job: &Job) -> Result<()> {
+    /// Spills the table if the pieces of a text of this size might not fit into it.
+    fn make_room(&self, table: &mut Table<u64>, text_size: usize, job: &Job) -> Result<()> {
         if table.heap_bytes_after(text_size) <= self.share {
             return Ok(());
         }
@@ -256,28 +256,28 @@ impl<'a> Room<'a> {
             let run = spill::spill(table, self.dir, job)?;
             self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
         }
-        // Emptied, it keeps its memory; unless that itself is too much.
+        // An emptied table keeps its memory, unless that alone is too much.
         if table.heap_bytes_after(text_size) > self.share {
             *table = Table::default();
         }
         Ok(())
     }
 
-    /// Refuses a block that cannot even be read.
+    /// An error if a block is too large to be read.
     fn check(&self, block: &Block<'_>, inputs: &Inputs) -> Result<()> {
-        let most = (self.share / 2).max(4 * self.chunk_size) as u64;
+        let most = (self.share / 2).max(4 * self.block_size) as u64;
         if block.size() <= most {
             return Ok(());
         }
         let name = inputs.list.get(block.number).map_or("", |input| &input.name);
         Err(Error::config(format!(
-            "{name}: {} in a row that the pattern does not let be cut, too much for the memory \
-             limit",
+            "{name}: {} without a position at which the split pattern allows a cut, too much for \
+             the memory limit",
             megabytes(block.size())
         ))
         .with_hint(
-            "raise the memory limit, or split the file; a regular expression can only be cut at \
-             special tokens, a named pattern (gpt2, cl100k, o200k) at most places",
+            "raise the memory limit, split the file, or use a named pattern (gpt2, cl100k, o200k): \
+             with a regular expression, text is only cut at special tokens",
         ))
     }
 
@@ -286,24 +286,24 @@ impl<'a> Room<'a> {
     }
 }
 
-/// The next stretch of the texts: a whole text, or part of a long one.
-fn next_of_texts<'t>(
+/// The next block of the texts: a whole text, or a range of a long one.
+fn next_text_block<'t>(
     texts: &[&'t [u8]],
     queue: &Mutex<(usize, usize)>,
     cutter: &Cutter,
-    chunk_size: usize,
+    block_size: usize,
 ) -> Option<&'t [u8]> {
-    let mut place = queue.lock().unwrap_or_else(PoisonError::into_inner);
-    let (index, start) = *place;
+    let mut next = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    let (index, start) = *next;
     let text = *texts.get(index)?;
     let rest = &text[start..];
-    // Each claim searches on from where the last one ended, so texts without cuts cost one pass.
-    let end = if rest.len() <= chunk_size {
+    // Each call searches from where the last one ended, so texts without cuts cost one pass.
+    let end = if rest.len() <= block_size {
         rest.len()
     } else {
-        cutter.cut_after(rest, chunk_size, true).unwrap_or(rest.len())
+        cutter.cut_after(rest, block_size, true).unwrap_or(rest.len())
     };
-    *place = if end == rest.len() { (index + 1, 0) } else { (index, start + end) };
+    *next = if end == rest.len() { (index + 1, 0) } else { (index, start + end) };
     Some(&rest[..end])
 }
 

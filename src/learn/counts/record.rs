@@ -1,9 +1,8 @@
-//! Counted pieces in byte order, as bytes: what sorted runs and counts files are made of.
+//! The encoding of counted pieces in byte order, for sorted runs and counts files.
 //!
-//! A record is four parts: how many bytes the piece shares with the one before, how many bytes
-//! follow, these bytes, the count. Numbers are in base 128, the low digits first, the top bit set
-//! in all bytes but the last. Neighbours in byte order share most of their bytes, so a record of
-//! natural text is some six bytes long.
+//! A record has four fields: the number of bytes that the piece shares with the previous one, the
+//! number of bytes that follow, these bytes, the count. Numbers are LEB128 varints. Neighbours in byte
+//! order share most of their bytes, so a record of natural text has about six bytes.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -16,13 +15,13 @@ pub const BUFFER: usize = 64 << 10;
 
 /// Writes records. The pieces must come in byte order, each once.
 #[derive(Debug, Default)]
-pub struct Encoder {
+pub struct RecordEncoder {
     last: Vec<u8>,
     record: Vec<u8>,
 }
 
-impl Encoder {
-    /// Writes a record and gives its size.
+impl RecordEncoder {
+    /// Writes a record and returns its size.
     pub fn write(&mut self, out: &mut impl Write, piece: &[u8], count: u64) -> io::Result<u64> {
         let shared = self.last.iter().zip(piece).take_while(|(a, b)| a == b).count();
         self.record.clear();
@@ -46,9 +45,9 @@ fn push_number(out: &mut Vec<u8>, mut n: u64) {
 }
 
 /// Reads records.
-pub struct Decoder<R> {
+pub struct RecordDecoder<R> {
     input: R,
-    /// What is read, for messages.
+    /// The name of the file, for messages.
     name: String,
     n_records: u64,
     n_read: u64,
@@ -56,13 +55,11 @@ pub struct Decoder<R> {
     count: u64,
 }
 
-impl<R: BufRead> Decoder<R> {
-    /// Reads `n_records` records.
+impl<R: BufRead> RecordDecoder<R> {
     pub fn new(input: R, name: String, n_records: u64) -> Self {
-        Decoder { input, name, n_records, n_read: 0, piece: Vec::new(), count: 0 }
+        RecordDecoder { input, name, n_records, n_read: 0, piece: Vec::new(), count: 0 }
     }
 
-    /// What the records are read from.
     pub fn input_mut(&mut self) -> &mut R {
         &mut self.input
     }
@@ -95,10 +92,10 @@ impl<R: BufRead> Decoder<R> {
             return Err(self.damaged("impossible lengths"));
         }
         let shared = shared as usize;
-        // What the piece before has where the new bytes begin: they must be greater.
+        // The byte of the previous piece where the new bytes begin, which must be greater.
         let before = self.piece.get(shared).copied();
         self.piece.truncate(shared);
-        // The length may be damaged, so the buffer grows with what is read instead of being allocated.
+        // The length may be damaged, so it is not allocated up front.
         match (&mut self.input).take(more).read_to_end(&mut self.piece) {
             Ok(n) if n as u64 == more => {}
             Ok(_) => return Err(self.ended()),
@@ -115,7 +112,7 @@ impl<R: BufRead> Decoder<R> {
     }
 
     fn ended(&self) -> Error {
-        self.damaged("the file ends early")
+        self.damaged("unexpected end of file")
     }
 
     fn damaged(&self, what: &str) -> Error {
@@ -133,7 +130,7 @@ impl<R: BufRead> Decoder<R> {
     }
 }
 
-impl<R: BufRead> SortedCounts for Decoder<R> {
+impl<R: BufRead> SortedCounts for RecordDecoder<R> {
     fn advance(&mut self) -> Result<bool> {
         if self.n_read == self.n_records {
             return Ok(false);
@@ -152,7 +149,7 @@ impl<R: BufRead> SortedCounts for Decoder<R> {
     }
 }
 
-/// A reader that reports what it reads as progress of a job.
+/// Reports the bytes that it reads as progress of a job.
 pub struct Metered<'a, R> {
     pub input: R,
     pub job: Option<&'a Job>,

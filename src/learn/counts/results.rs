@@ -1,6 +1,8 @@
-//! What counts are for: totals, pieces in order, files, sums, and the list that merging starts from.
+//! Results of counting: totals, pieces in order, files, sums, and the list that merging starts from.
 //!
-//! Before any of these, counts are *settled*: all in the first table, or all in one sorted run.
+//! Before any of these, counts are *consolidated*: all in the first table, or all in one sorted run.
+//! The list for merging skips that if possible, because looking a piece up in the other tables is
+//! cheaper than adding tables up (docs/performance.md).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,22 +13,23 @@ use super::file::{self, FileSource, Header};
 use super::sorted::{self, MAKE_AGAIN, SortedCounts};
 use super::spill::{self, DiskRun};
 use super::{Counts, PieceList, Stats};
-use crate::base::allocator;
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
+use crate::base::memory;
 use crate::base::table::Table;
 use crate::base::threads;
 use crate::text::cutter::Cutter;
 
-/// Adding up tables holds them and their growing sum; a list of the pieces follows.
-const TIMES_TABLES: u64 = 4;
+/// The memory that adding up tables needs, in multiples of their size: the tables, their growing sum,
+/// and a list of the pieces.
+const SUM_MEMORY_FACTOR: u64 = 4;
 
-/// With more tables than these, looking every piece up in all others costs more than adding up.
-const FEW_TABLES: usize = 2;
+/// With more tables, looking every piece up in all others costs more than adding them up.
+const MAX_LOOKUP_TABLES: usize = 2;
 
 impl Counts {
-    /// Opens a counts file, which stays on disk and is read again when it is needed. All of it is
-    /// read once now, so that what is damaged is known at once.
+    /// Opens a counts file, which stays on disk and is read again when needed. It is read once here,
+    /// so that damage is found now.
     pub fn open(path: &Path, threads: usize, job: &Job) -> Result<Self> {
         let mut source = FileSource::open(path, Some(job))?;
         let name = path.display().to_string();
@@ -38,7 +41,7 @@ impl Counts {
             stats.add(piece, count).map_err(|error| error.in_file(&name))
         })?;
         if stats.total != header.total {
-            return Err(Error::corpus(format!("{name}: the counts do not add up to the total"))
+            return Err(Error::corpus(format!("{name}: the counts do not add up to their total"))
                 .with_hint(MAKE_AGAIN));
         }
         let cutter = Cutter::new(&header.pattern, &header.special_tokens)
@@ -53,7 +56,7 @@ impl Counts {
 
     /// Writes a counts file.
     pub fn save(&mut self, path: &Path, job: &Job) -> Result<()> {
-        let stats = self.settle(job)?;
+        let stats = self.consolidate(job)?;
         let (n_pieces, total) = (stats.n_pieces, stats.total);
         let header = Header {
             pattern: self.pattern(),
@@ -67,7 +70,7 @@ impl Counts {
         file::write(path, &header, &mut self.cursor(job)?, job)
     }
 
-    /// Adds other counts, of the same pattern and special tokens, to these. The others stay.
+    /// Adds other counts, of the same pattern and special tokens, without changing them.
     pub fn merge(&mut self, other: &mut Counts, job: &Job) -> Result<()> {
         if self.fingerprint() != other.fingerprint() {
             return Err(Error::config(format!(
@@ -77,7 +80,7 @@ impl Counts {
             ))
             .with_hint("count both with the same pattern and special tokens"));
         }
-        other.settle(job)?;
+        other.consolidate(job)?;
         if other.runs.is_empty() {
             let table = &other.tables[0];
             if let Some(limit) = self.limit {
@@ -116,26 +119,25 @@ impl Counts {
         format!("pattern {} and {specials}", self.pattern().join(" "))
     }
 
-    /// Whether there are runs on disk to be merged before anything can be done with the counts.
+    /// Whether runs on disk must be merged to consolidate the counts.
     pub fn is_scattered(&self) -> bool {
         let in_memory = self.tables.iter().any(|table| !table.is_empty());
         self.runs.len() > 1 || (in_memory && (!self.runs.is_empty() || self.is_full()))
     }
 
-    /// Whether the tables are too large to be added up in memory.
+    /// Whether the tables are too large to add up in memory.
     fn is_full(&self) -> bool {
         let held = self.heap_bytes() as u64;
-        self.limit.is_some_and(|limit| held * TIMES_TABLES > limit.available)
+        self.limit.is_some_and(|limit| held * SUM_MEMORY_FACTOR > limit.available)
     }
 
-    /// Totals of the counts.
     pub fn stats(&mut self, job: &Job) -> Result<&Stats> {
-        self.settle(job)
+        self.consolidate(job)
     }
 
     /// Every piece with its count, in byte order.
     pub fn sorted(&mut self, job: &Job) -> Result<PieceList> {
-        self.settle(job)?;
+        self.consolidate(job)?;
         let mut list = self.list(1, job)?;
         list.sort();
         Ok(list)
@@ -143,11 +145,11 @@ impl Counts {
 
     /// The pieces with their counts, in byte order, one at a time.
     pub fn cursor(&mut self, job: &Job) -> Result<Cursor> {
-        self.settle(job)?;
+        self.consolidate(job)?;
         if let [run, ..] = &self.runs[..] {
-            return Ok(Cursor(Place::Disk(run.open(None)?)));
+            return Ok(Cursor::Disk(run.open(None)?));
         }
-        Ok(Cursor(Place::Memory { list: self.sorted(job)?, seen: 0 }))
+        Ok(Cursor::Memory { list: self.sorted(job)?, seen: 0 })
     }
 
     /// The `n` most common pieces with their counts; of equal counts, the first in byte order.
@@ -164,26 +166,26 @@ impl Counts {
             }
             Ok(())
         })?;
-        // Ascending in what is reversed: the most common first.
+        // Ascending in reversed counts: the most common first.
         let sorted = best.into_sorted_vec().into_iter();
         Ok(sorted.map(|Reverse((count, Reverse(piece)))| (piece, count)).collect())
     }
 
-    /// The pieces to merge: those that occur at least `min_piece_count` times, in any order (for
-    /// merging, byte order was no faster than the order of the table). An error if merging them
-    /// would not fit into the memory limit.
+    /// The pieces to merge: those that occur at least `min_piece_count` times, in any order (byte order
+    /// was not faster for merging than the order of the table). An error if merging them would not fit
+    /// into the memory limit.
     pub fn pieces(&mut self, min_piece_count: u64, job: &Job) -> Result<PieceList> {
         if self.used_once && self.runs.is_empty() && !self.is_scattered() {
             return self.take_pieces(min_piece_count);
         }
         let limit = self.limit;
-        let stats = self.settle(job)?;
+        let stats = self.consolidate(job)?;
         if let Some(limit) = limit {
             stats.check(min_piece_count, limit.available, limit.total)?;
             let need = stats.merge_need(min_piece_count);
             if !self.used_once && need + self.heap_bytes() as u64 > limit.available {
                 self.spill_tables(job)?;
-                self.settle(job)?;
+                self.consolidate(job)?;
             }
         }
         let list = self.list(min_piece_count, job)?;
@@ -193,20 +195,20 @@ impl Counts {
         Ok(list)
     }
 
-    /// The pieces of all tables, which are freed. The last few tables are not added up: to look a
-    /// piece up in the others is cheaper than to move it there, and all threads can.
+    /// The pieces of all tables, which are freed. The last few tables are not added up: looking a piece
+    /// up in the others is cheaper than moving it there, and runs on all threads.
     fn take_pieces(&mut self, min_piece_count: u64) -> Result<PieceList> {
-        let n_parts = self.tables.len();
+        let n_shares = self.tables.len();
         let n_tables = self.add_up()?;
         let tables = &self.tables[..n_tables];
-        let mut parts: Vec<(usize, PieceList, Stats)> =
-            (0..n_parts).map(|part| (part, PieceList::default(), Stats::default())).collect();
-        threads::for_each(&mut parts, |(part, list, stats), _| {
+        let mut shares: Vec<(usize, PieceList, Stats)> =
+            (0..n_shares).map(|share| (share, PieceList::default(), Stats::default())).collect();
+        threads::for_each(&mut shares, |(share, list, stats), _| {
             for (number, table) in tables.iter().enumerate() {
                 let (before, after) = (&tables[..number], &tables[number + 1..]);
                 let mut result = Ok(());
-                table.for_each_of(*part, n_parts, |piece, count| {
-                    // The first table that has a piece stands for all.
+                table.for_each_of(*share, n_shares, |piece, count| {
+                    // The first table that has a piece lists it.
                     if before.iter().any(|other| other.get(piece).is_some()) {
                         return;
                     }
@@ -223,9 +225,9 @@ impl Counts {
             }
             Ok(())
         })?;
-        let mut parts = parts.into_iter();
-        let Some((_, mut list, mut stats)) = parts.next() else { return Ok(PieceList::default()) };
-        for (_, others, more) in parts {
+        let mut shares = shares.into_iter();
+        let Some((_, mut list, mut stats)) = shares.next() else { return Ok(PieceList::default()) };
+        for (_, others, more) in shares {
             list.append(&others);
             stats.join(&more)?;
         }
@@ -236,10 +238,10 @@ impl Counts {
         Ok(list)
     }
 
-    /// Forgets everything, and frees memory and disk.
+    /// Drops all counts, and frees memory and disk.
     pub fn clear(&mut self) {
         self.tables.iter_mut().for_each(|table| *table = Table::default());
-        self.give_back();
+        self.release_freed();
         self.runs.clear();
         self.dir.clear();
         self.stats = None;
@@ -249,7 +251,7 @@ impl Counts {
         self.tables.iter().map(Table::heap_bytes).sum()
     }
 
-    /// The settled counts as a list, in any order.
+    /// The consolidated counts as a list, in any order.
     fn list(&self, min_piece_count: u64, job: &Job) -> Result<PieceList> {
         if let [run, ..] = &self.runs[..] {
             let mut list = PieceList::default();
@@ -274,8 +276,8 @@ impl Counts {
         Ok(list)
     }
 
-    /// Brings everything into one place, and tells what it is.
-    fn settle(&mut self, job: &Job) -> Result<&Stats> {
+    /// Moves all counts into the first table or one run, and returns their totals.
+    fn consolidate(&mut self, job: &Job) -> Result<&Stats> {
         if self.is_scattered() {
             self.spill_tables(job)?;
         }
@@ -284,16 +286,16 @@ impl Counts {
             self.runs = vec![run];
             self.stats = Some(stats);
         } else if self.runs.is_empty() {
-            self.gather_tables();
+            self.sum_tables();
         }
         let stats = match self.stats.take() {
             Some(stats) => stats,
-            None => self.count_stats(job)?,
+            None => self.compute_stats(job)?,
         };
         Ok(self.stats.insert(stats))
     }
 
-    fn count_stats(&self, job: &Job) -> Result<Stats> {
+    fn compute_stats(&self, job: &Job) -> Result<Stats> {
         let mut stats = Stats::default();
         if let [run, ..] = &self.runs[..] {
             let mut source = run.open(None)?;
@@ -309,12 +311,11 @@ impl Counts {
         result.map(|()| stats)
     }
 
-    /// Adds up what the workers have; afterwards the first table has everything.
-    /// Adds tables to others, each pair on a thread, until the first few hold everything. Returns
-    /// how many do.
+    /// Adds tables up in pairs, each on a thread, until the first few hold everything. Returns their
+    /// number.
     fn add_up(&mut self) -> Result<usize> {
         let mut n_tables = self.tables.len();
-        while n_tables > FEW_TABLES {
+        while n_tables > MAX_LOOKUP_TABLES {
             let half = n_tables.div_ceil(2);
             let (sums, others) = self.tables[..n_tables].split_at_mut(half);
             let mut pairs: Vec<_> = sums.iter_mut().zip(others).collect();
@@ -328,7 +329,8 @@ impl Counts {
         Ok(n_tables)
     }
 
-    fn gather_tables(&mut self) {
+    /// Adds all tables to the first.
+    fn sum_tables(&mut self) {
         if let Some((sum, others)) = self.tables.split_first_mut() {
             for other in others {
                 other.for_each(|piece, n| *sum.value_mut(piece) += n);
@@ -346,48 +348,46 @@ impl Counts {
             }
             *table = Table::default();
         }
-        self.give_back();
+        self.release_freed();
         Ok(())
     }
 
-    fn give_back(&self) {
+    fn release_freed(&self) {
         if self.limit.is_some() {
-            allocator::give_back();
+            memory::release_freed();
         }
     }
 }
 
-/// Goes through counted pieces in byte order.
-pub struct Cursor(Place);
-
-enum Place {
+/// A cursor over counted pieces in byte order.
+pub enum Cursor {
     Memory { list: PieceList, seen: usize },
     Disk(Box<dyn SortedCounts + Send + Sync>),
 }
 
 impl SortedCounts for Cursor {
     fn advance(&mut self) -> Result<bool> {
-        match &mut self.0 {
-            Place::Disk(source) => source.advance(),
-            Place::Memory { list, seen } => {
-                let there = *seen < list.len();
-                *seen += usize::from(there);
-                Ok(there)
+        match self {
+            Cursor::Disk(source) => source.advance(),
+            Cursor::Memory { list, seen } => {
+                let found = *seen < list.len();
+                *seen += usize::from(found);
+                Ok(found)
             }
         }
     }
 
     fn piece(&self) -> &[u8] {
-        match &self.0 {
-            Place::Disk(source) => source.piece(),
-            Place::Memory { list, seen } => list.entry(*seen - 1).0,
+        match self {
+            Cursor::Disk(source) => source.piece(),
+            Cursor::Memory { list, seen } => list.entry(*seen - 1).0,
         }
     }
 
     fn count(&self) -> u64 {
-        match &self.0 {
-            Place::Disk(source) => source.count(),
-            Place::Memory { list, seen } => list.entry(*seen - 1).1,
+        match self {
+            Cursor::Disk(source) => source.count(),
+            Cursor::Memory { list, seen } => list.entry(*seen - 1).1,
         }
     }
 }

@@ -1,19 +1,19 @@
-//! Counted pieces in byte order: what they are read from, and many such sources as one.
+//! Cursors over counted pieces in byte order, and the merge of many into one.
 
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
 use crate::base::table::TableRun;
 
-/// Pieces between two checks for cancellation: far below a tenth of a second.
+/// Pieces between two checks for cancellation: far less than a tenth of a second.
 const CHECK_EVERY: u64 = 1 << 14;
 
-/// Pieces in byte order with their counts.
+/// A cursor over pieces in byte order with their counts.
 pub trait SortedCounts {
-    /// Moves to the next piece, at first to the first one; false if there is none.
+    /// Moves to the next piece, at first to the first one; false at the end.
     fn advance(&mut self) -> Result<bool>;
     /// The current piece.
     fn piece(&self) -> &[u8];
-    /// Its count.
+    /// The count of the current piece.
     fn count(&self) -> u64;
 }
 
@@ -45,18 +45,17 @@ impl SortedCounts for TableRun<'_, u64> {
     }
 }
 
-/// Several sources as one: the counts of a piece that is in several are added up. A binary heap of the
-/// sources makes each step O(log n) comparisons.
+/// The merge of several sources: counts of the same piece are added up. A binary heap of the sources
+/// makes each step O(log n) comparisons.
 #[derive(Debug)]
 pub struct Merged<S> {
-    /// A heap: each is not greater than its two children, at 2 i + 1 and 2 i + 2.
+    /// A heap: no source is greater than its children, at 2 i + 1 and 2 i + 2.
     sources: Vec<S>,
     piece: Vec<u8>,
     count: u64,
 }
 
 impl<S: SortedCounts> Merged<S> {
-    /// The pieces of all of these.
     pub fn new(sources: impl IntoIterator<Item = S>) -> Result<Self> {
         let mut begun = Vec::new();
         for mut source in sources {
@@ -119,9 +118,10 @@ impl<S: SortedCounts> SortedCounts for Merged<S> {
 }
 
 /// The remedy for a damaged counts file.
-pub const MAKE_AGAIN: &str = "the file is damaged or incomplete; make it again with bytemill count";
+pub const MAKE_AGAIN: &str =
+    "the file is damaged or incomplete; create it again with bytemill count";
 
-/// The error for a sum of counts beyond 63 bits, which only made-up files reach.
+/// The error for a sum of counts beyond 63 bits, which only forged files reach.
 pub fn too_many() -> Error {
     Error::corpus("the counts add up to more than 2^63").with_hint(MAKE_AGAIN)
 }

@@ -1,8 +1,10 @@
-//! Sorted runs: counts on disk, when memory is short.
+//! Sorted runs: counts on disk when memory is short.
 //!
-//! Runs lie in a directory of their own with a name that tells whose it is. It is made with the
-//! first run and goes with the last owner, whether the work succeeded, failed or was interrupted;
-//! only a killed process leaves it, and the next one that uses the same place removes it.
+//! Runs are in a directory of their own, named after the process. It is created with the first run
+//! and removed with its last owner, whether the work succeeded, failed or was interrupted; only a
+//! killed process leaves it, and the next one that spills to the same directory removes it.
+//!
+//! Merging takes O(log n) comparisons per record for n runs, and one buffer per run.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -12,31 +14,31 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::file::FileSource;
-use super::record::{BUFFER, Decoder, Encoder, Metered};
+use super::record::{BUFFER, Metered, RecordDecoder, RecordEncoder};
 use super::sorted::{self, Merged, SortedCounts};
 use super::stats::Stats;
-use crate::base::allocator;
 use crate::base::error::{Error, Result};
 use crate::base::files;
 use crate::base::job::{Job, Phase};
+use crate::base::memory;
 use crate::base::table::Table;
 
-/// How many runs are merged at a time; each is an open file with a buffer.
+/// Runs that are merged at a time; each is an open file with a buffer.
 const FAN_IN: usize = 64;
-/// What the names of our directories begin with.
+/// The prefix of the names of spill directories.
 pub const PREFIX: &str = "bytemill-spill-";
 
-/// Where runs go.
+/// The directory of the runs.
 #[derive(Debug)]
 pub struct SpillDir {
     base: PathBuf,
-    /// Its path, and the handle that holds its lock.
+    /// Its path, and the handle that holds its lock, once created.
     made: Mutex<Option<(PathBuf, Option<File>)>>,
     next: AtomicU64,
 }
 
 impl SpillDir {
-    /// A directory inside `base`, made when it is needed.
+    /// A directory inside `base`, created when it is needed.
     pub fn new(base: PathBuf) -> Self {
         SpillDir { base, made: Mutex::new(None), next: AtomicU64::new(0) }
     }
@@ -57,17 +59,15 @@ impl SpillDir {
                         return Ok(path);
                     }
                 }
-                // Another of this process, or left by a process of this number on another system.
+                // Another of this process, or left by a process of the same id on another machine.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(Error::io(&self.base, error)),
             }
         }
         Err(Error::io(&self.base, io::ErrorKind::AlreadyExists.into()))
     }
-}
 
-impl SpillDir {
-    /// Deletes the directory if no run is left in it; with the next run it is made again.
+    /// Deletes the directory if it contains no run; the next run creates it again.
     pub fn clear(&self) {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((path, _)) = &*made
@@ -93,7 +93,7 @@ pub fn sweep(base: &Path) {
     files::sweep_directories(base, PREFIX);
 }
 
-/// A directory that only its owner may read: it holds text.
+/// Creates a directory that only its owner may read, because it contains text.
 fn make_private(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
@@ -101,7 +101,7 @@ fn make_private(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// A file in a spill directory, deleted with its last user.
+/// A file in a spill directory, deleted when dropped.
 #[derive(Debug)]
 struct Spilled {
     path: PathBuf,
@@ -126,7 +126,7 @@ pub struct DiskRun {
 #[derive(Debug, Clone)]
 enum RunFile {
     Spilled(Arc<Spilled>),
-    /// A counts file, which is the user's.
+    /// A counts file of the user.
     Counts(PathBuf),
 }
 
@@ -136,20 +136,20 @@ impl DiskRun {
         DiskRun { file: RunFile::Counts(path), n_records, size }
     }
 
-    /// Writes a run, and tells what is in it.
+    /// Writes a run and returns its totals.
     pub fn write(
         source: &mut impl SortedCounts,
         dir: &Arc<SpillDir>,
         job: &Job,
     ) -> Result<(DiskRun, Stats)> {
         let path = dir.path()?.join(format!("run-{}", dir.next.fetch_add(1, Relaxed)));
-        // Made before the file, so that a failure on the way deletes it.
+        // Created before the file, so that a failure deletes it.
         let spilled = Arc::new(Spilled { path, dir: Arc::clone(dir) });
-        // The directory is what a user can do something about.
+        // The error names the directory, which is what the user can change.
         let failed = |error| Error::io(&spilled.dir.base, error);
         let file = File::create(&spilled.path).map_err(failed)?;
         let mut out = BufWriter::with_capacity(4 * BUFFER, file);
-        let mut encoder = Encoder::default();
+        let mut encoder = RecordEncoder::default();
         let mut stats = Stats::default();
         let mut size = 0;
         sorted::for_each(source, job, |piece, count| {
@@ -166,7 +166,7 @@ impl DiskRun {
         Ok((run, stats))
     }
 
-    /// The pieces of the run; `job` hears of the bytes that are read.
+    /// A cursor over the run; the bytes that it reads are progress of `job`.
     pub fn open<'a>(
         &self,
         job: Option<&'a Job>,
@@ -177,20 +177,20 @@ impl DiskRun {
                 let file = File::open(&spilled.path).map_err(|e| Error::io(&spilled.path, e))?;
                 let input = BufReader::with_capacity(BUFFER, Metered { input: file, job });
                 let name = spilled.path.display().to_string();
-                let decoder = Decoder::new(input, name, self.n_records);
-                Ok(Box::new(Kept { decoder, _spilled: Arc::clone(spilled) }))
+                let decoder = RecordDecoder::new(input, name, self.n_records);
+                Ok(Box::new(OpenRun { decoder, _spilled: Arc::clone(spilled) }))
             }
         }
     }
 }
 
-/// A run that is being read stays where it is.
-struct Kept<S> {
+/// A cursor over a run that keeps its file from being deleted.
+struct OpenRun<S> {
     decoder: S,
     _spilled: Arc<Spilled>,
 }
 
-impl<S: SortedCounts> SortedCounts for Kept<S> {
+impl<S: SortedCounts> SortedCounts for OpenRun<S> {
     fn advance(&mut self) -> Result<bool> {
         self.decoder.advance()
     }
@@ -209,18 +209,18 @@ pub fn spill(table: &mut Table<u64>, dir: &Arc<SpillDir>, job: &Job) -> Result<D
     let sorted = std::mem::take(table).into_sorted(|| job.check())?;
     let (run, _) = DiskRun::write(&mut Merged::new(sorted.runs())?, dir, job)?;
     *table = sorted.into_empty();
-    allocator::give_back();
+    memory::release_freed();
     Ok(run)
 }
 
-/// Merges runs into one; with many, in several passes.
+/// Merges runs into one, in several passes if there are many.
 pub fn gather(runs: Vec<DiskRun>, dir: &Arc<SpillDir>, job: &Job) -> Result<(DiskRun, Stats)> {
     let mut runs = VecDeque::from(runs);
     let total = runs.iter().map(|run| run.size).sum();
     let before = job.enter(Phase::Gather, total);
     loop {
-        // The oldest first, and what comes of them last: every run is read about equally often.
-        // Only as many as it takes for the last pass to take all.
+        // The oldest first, and the result last, so every run is read about equally often. Only as
+        // many as needed for the last pass to take all.
         let surplus = runs.len().saturating_sub(FAN_IN);
         let batch = if surplus > 0 { (surplus + 1).min(FAN_IN) } else { runs.len() };
         let batch: Vec<DiskRun> = runs.drain(..batch).collect();

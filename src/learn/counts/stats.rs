@@ -1,36 +1,37 @@
-//! What is known of counts as a whole, and what merging them will need.
+//! Totals of counts, and an estimate of the memory that merging them will need.
 //!
-//! Merging needs memory in proportion to the pieces that go into it, and there is no doing it on
-//! disk. So the need is added up while counts are gathered, by how often pieces occur: if it is
-//! too much, the least `min_piece_count` with which it would fit is known at once.
+//! Merging needs memory in proportion to its pieces, and cannot be done on disk. So the need is added
+//! up by how often pieces occur while counts are merged: if it exceeds the limit, the smallest
+//! `min_piece_count` that would fit is known at once. The estimate was 24 bytes a byte once, more than
+//! twice too much (docs/performance.md).
 
 use super::sorted::too_many;
 use crate::base::error::{Error, Result};
 
-/// Bytes of memory that merging takes for every byte of every piece: slots, positions, pair
-/// tables, the list of pieces.
+/// Bytes of memory that merging takes per byte of each piece: slots, positions, pair tables, the list
+/// of pieces.
 pub const MERGE_BYTES_PER_BYTE: u64 = 12;
-/// And for every piece.
+/// Further bytes per piece.
 pub const MERGE_BYTES_PER_PIECE: u64 = 28;
-/// Pieces longer than this count twice: only in these can a pair stand nearly everywhere, and what
-/// is found beside it takes room too.
-const LONG: usize = 256;
-/// And in any case.
+/// Bytes of longer pieces count twice: only in these can a pair occur nearly everywhere, and its
+/// neighbours take memory too.
+const MAX_SINGLE_LENGTH: usize = 256;
+/// Bytes in any case.
 pub const MERGE_BYTES: u64 = 4 << 20;
 
-/// Counts up to this have a bin of their own, those above share one with their power of two.
+/// Counts below this have bins of their own; those above share one per power of two.
 const EXACT: u64 = 1 << 10;
 
 /// Totals of counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stats {
-    /// How many different pieces there are.
+    /// The number of distinct pieces.
     pub n_pieces: u64,
-    /// Their lengths together.
+    /// The sum of their lengths.
     pub n_bytes: u64,
-    /// Their counts together.
+    /// The sum of their counts.
     pub total: u64,
-    /// (pieces, bytes, those of long ones twice) by how often they occur.
+    /// By count: (pieces, bytes), with the bytes of long pieces counted twice.
     bins: Vec<(u64, u64)>,
 }
 
@@ -57,7 +58,6 @@ fn need(n_pieces: u64, n_bytes: u64) -> u64 {
 }
 
 impl Stats {
-    /// Takes up a piece.
     pub fn add(&mut self, piece: &[u8], count: u64) -> Result<()> {
         self.n_pieces += 1;
         self.n_bytes += piece.len() as u64;
@@ -66,11 +66,11 @@ impl Stats {
         self.total = total.ok_or_else(too_many)?;
         let (pieces, bytes) = &mut self.bins[bin(count)];
         *pieces += 1;
-        *bytes += piece.len() as u64 * if piece.len() > LONG { 2 } else { 1 };
+        *bytes += piece.len() as u64 * if piece.len() > MAX_SINGLE_LENGTH { 2 } else { 1 };
         Ok(())
     }
 
-    /// Takes up what other counts hold, of other pieces.
+    /// Adds the totals of other pieces.
     pub fn join(&mut self, other: &Stats) -> Result<()> {
         self.n_pieces += other.n_pieces;
         self.n_bytes += other.n_bytes;
@@ -83,21 +83,21 @@ impl Stats {
         Ok(())
     }
 
-    /// An estimate of the memory that merging pieces of at least this count needs. In a bin of
-    /// several counts all are taken to be in.
+    /// An estimate of the memory that merging pieces of at least this count needs, in bytes. Includes
+    /// all pieces of a shared bin.
     pub fn merge_need(&self, min_piece_count: u64) -> u64 {
         let (pieces, bytes) = self.at_least(min_piece_count);
         need(pieces, bytes)
     }
 
-    /// How many pieces of at least this count there are, and their bytes, those of long ones twice;
-    /// with counts of a shared bin, at most.
+    /// The number of pieces of at least this count, and their bytes, with those of long pieces counted
+    /// twice; upper bounds in a shared bin.
     pub fn at_least(&self, count: u64) -> (u64, u64) {
         let bins = &self.bins[bin(count)..];
         bins.iter().fold((0, 0), |sum, bin| (sum.0 + bin.0, sum.1 + bin.1))
     }
 
-    /// The least `min_piece_count` with which merging fits into `limit`, if there is one.
+    /// The smallest `min_piece_count` with which merging fits into `limit` bytes, if there is one.
     pub fn fitting_count(&self, limit: u64) -> Option<u64> {
         let (mut pieces, mut bytes) = (0, 0);
         let mut fitting = None;
@@ -114,7 +114,7 @@ impl Stats {
         fitting
     }
 
-    /// Refuses what cannot be merged in `available` bytes; `limit` is what the user knows of.
+    /// An error if merging does not fit into `available` bytes; `limit` is the limit that the user set.
     pub fn check(&self, min_piece_count: u64, available: u64, limit: u64) -> Result<()> {
         let need = self.merge_need(min_piece_count);
         if need <= available {
@@ -122,7 +122,7 @@ impl Stats {
         }
         let used = limit.saturating_sub(available);
         let error = Error::config(format!(
-            "merging needs about {} of memory, {} with what is in use already; the limit is {}",
+            "merging needs about {} of memory, {} including what is already in use; the limit is {}",
             megabytes(need),
             megabytes(need.saturating_add(used)),
             megabytes(limit)
@@ -136,7 +136,7 @@ impl Stats {
     }
 }
 
-/// A size for people, as the Python side writes it.
+/// A size as Python formats it.
 pub fn megabytes(n: u64) -> String {
     let megabytes = n as f64 / 1e6;
     if megabytes < 999.5 {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_beyond_all_bounds_are_refused() {
+    fn sums_beyond_63_bits_are_refused() {
         let mut stats = stats(&[(1, i64::MAX as u64)]);
         assert!(stats.add(b"a", 1).is_err());
     }

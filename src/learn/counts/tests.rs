@@ -1,4 +1,4 @@
-//! Counting in chunks and on threads against counting at once.
+//! Counting in blocks and on threads against counting at once.
 
 mod disk;
 
@@ -47,11 +47,11 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn chunks_and_threads_do_not_matter(
+    fn blocks_and_threads_do_not_matter(
         texts in prop::collection::vec(text(), 1..4),
         name in prop::sample::select(vec!["gpt2", "cl100k", "o200k", r"\w+|\s+(?!\S)"]),
         threads in 1usize..9,
-        chunk_size in prop_oneof![1usize..64, 64usize..4096],
+        block_size in prop_oneof![1usize..64, 64usize..4096],
     ) {
         let cutter = Cutter::new(&[name], &["<|end|>", "x y", "<|end|><|"]).unwrap();
         let mut expected = BTreeMap::<Vec<u8>, u64>::new();
@@ -68,7 +68,7 @@ proptest! {
             paths.push(path);
         }
         let mut counts = Counts::new(cutter, threads);
-        match counts.add_corpus(&Inputs::of_files(&paths), chunk_size, &job()) {
+        match counts.add_corpus(&Inputs::of_files(&paths), block_size, &job()) {
             Ok(()) => prop_assert_eq!(counted(&mut counts), expected),
             // Random bytes may look like binary data.
             Err(error) => prop_assert!(error.to_string().contains("binary"), "{}", error),
@@ -77,16 +77,16 @@ proptest! {
 }
 
 #[test]
-fn texts_are_apart() {
+fn no_piece_spans_two_texts() {
     let cutter = Cutter::new(&["gpt2"], &["<|end|>"]).unwrap();
     let mut counts = Counts::new(cutter, 3);
-    let long = b"word ".repeat(CHUNK_SIZE);
+    let long = b"word ".repeat(BLOCK_SIZE);
     counts.add_texts(&[b"ab", b"c<|end|>c", b"", &long], &job()).unwrap();
     counts.add_texts(&[b"ab"], &job()).unwrap();
     let counted = counted(&mut counts);
     assert_eq!(counted[&b"ab".to_vec()], 2);
     assert_eq!(counted[&b"c".to_vec()], 2);
-    assert_eq!(counted[&b" word".to_vec()], CHUNK_SIZE as u64 - 1);
+    assert_eq!(counted[&b" word".to_vec()], BLOCK_SIZE as u64 - 1);
     assert_eq!(counts.stats(&job()).unwrap().n_pieces, 5);
     assert_eq!(counts.bytes_read(), 13 + long.len() as u64);
 }
@@ -96,10 +96,10 @@ fn missing_and_binary_files_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let mut counts = Counts::new(Cutter::new::<_, &str>(&["gpt2"], &[]).unwrap(), 2);
     let missing = directory.path().join("missing.txt");
-    let error = counts.add_corpus(&Inputs::of_files(&[missing]), CHUNK_SIZE, &job()).unwrap_err();
+    let error = counts.add_corpus(&Inputs::of_files(&[missing]), BLOCK_SIZE, &job()).unwrap_err();
     assert!(error.to_string().contains("missing.txt"), "{error}");
     let binary = directory.path().join("binary.txt");
     std::fs::write(&binary, b"\x7fELF\0\0\0").unwrap();
-    let error = counts.add_corpus(&Inputs::of_files(&[binary]), CHUNK_SIZE, &job()).unwrap_err();
+    let error = counts.add_corpus(&Inputs::of_files(&[binary]), BLOCK_SIZE, &job()).unwrap_err();
     assert!(error.to_string().contains("binary.txt: binary data"), "{error}");
 }

@@ -1,12 +1,11 @@
-//! The loop: take the best pair, merge it, bring the counts up to date.
+//! The loop: take the best pair, merge it, update the counts.
 
-use super::base::Base;
-use super::id::Id;
 use super::index::Positions;
-use super::neighbours::{Neighbours, Sum};
-use super::options::{MAX_TOKEN_LENGTH, Options, TieBreak};
-use super::pairs::{Entry, Pair, PairTable};
-use super::queue::{Candidate, Judge, Queue};
+use super::neighbours::{NeighbourSum, Neighbours};
+use super::options::{Base, MAX_TOKEN_LENGTH, Options, TieBreak};
+use super::pairs::{Pair, PairEntry, PairTable};
+use super::queue::{Candidate, PairOrder, PairQueue};
+use super::slot_number::SlotNumber;
 use super::slots::{Findings, Replacement, Slots};
 
 use crate::base::error::Result;
@@ -14,15 +13,15 @@ use crate::base::job::Job;
 use crate::base::threads::{Idle, Team};
 use crate::learn::counts::PieceList;
 
-/// Learns merges: pairs of token numbers, of which the first makes the token number
-/// `base.tokens().len()`, and so on.
+/// Learns merges: pairs of ids. The first merge creates the id `base.tokens().len()`, the next one the
+/// id after it, and so on.
 pub fn learn(
     pieces: PieceList,
     base: &(dyn Base + Sync),
     options: &Options,
     job: &Job,
 ) -> Result<Vec<(u32, u32)>> {
-    // Waking a sleeping thread takes longer than most shares of a merge.
+    // Waking a sleeping thread takes longer than its share of most merges.
     let team = Team::new(options.threads, Idle::Spin);
     let n_tokens = base.tokens().len().saturating_add(options.n_merges);
     if super::slots::are_small(&pieces, n_tokens) {
@@ -32,7 +31,7 @@ pub fn learn(
     }
 }
 
-pub(super) fn learn_with<I: Id>(
+pub(super) fn learn_with<I: SlotNumber>(
     pieces: PieceList,
     base: &(dyn Base + Sync),
     options: &Options,
@@ -49,34 +48,34 @@ pub(super) fn learn_with<I: Id>(
     Ok(learner.merges)
 }
 
-/// A floor that turns out too high is divided by this.
+/// A floor that is too high is divided by this.
 const FLOOR_STEP: u64 = 16;
-/// Of text with `n` bytes, the last of `m` merges has a count of some `n / (35 m)` where pieces
-/// hardly repeat.
+/// In text of `n` bytes whose pieces hardly repeat, the last of `m` merges has a count of about
+/// `n / (35 m)`; the first floor is `n / (64 m)`.
 const FLOOR_SHARE: u64 = 64;
 
-/// How many neighbours have their pairs prefetched together.
-const AT_ONCE: usize = 32;
+/// Neighbours whose pairs are prefetched together.
+const PREFETCH_BATCH: usize = 32;
 
-/// A neighbour whose positions are not kept.
+/// Marks a neighbour whose pair is not tracked.
 const UNTRACKED: usize = usize::MAX;
 
 struct Learner<'a, I> {
     options: Options,
     team: &'a Team,
     slots: Slots<I>,
-    known: Known,
+    vocab: LearnerVocab,
     /// Pairs that are rarer are not tracked.
     floor: u64,
     /// The positions of all tracked pairs.
     positions: Positions,
-    queue: Queue,
+    queue: PairQueue,
     merges: Vec<(u32, u32)>,
-    /// One for each thread.
+    /// By thread.
     findings: Vec<Findings>,
 }
 
-impl<'a, I: Id> Learner<'a, I> {
+impl<'a, I: SlotNumber> Learner<'a, I> {
     fn new(
         pieces: PieceList,
         base: &(dyn Base + Sync),
@@ -87,7 +86,7 @@ impl<'a, I: Id> Learner<'a, I> {
         let tokens = base.tokens();
         let slots = Slots::new(&pieces, base, &tokens, team, job)?;
         let floor = first_floor(&pieces, options.n_merges).max(options.min_frequency).max(1);
-        // The slots hold all that is needed from here on, and the list would be in the way.
+        // Only the slots are needed from here on.
         drop(pieces);
         let (pairs, positions) = super::index::index(&slots, floor, options.n_merges, team, job)?;
         let mut learner = Learner {
@@ -95,14 +94,14 @@ impl<'a, I: Id> Learner<'a, I> {
             team,
             slots,
             floor,
-            known: Known {
+            vocab: LearnerVocab {
                 tie_break: options.tie_break,
                 ranks: huggingface_ranks(tokens.len()),
                 tokens,
                 pairs,
             },
             positions,
-            queue: Queue::default(),
+            queue: PairQueue::default(),
             merges: Vec::new(),
             findings: (0..options.threads.max(1)).map(|_| Findings::default()).collect(),
         };
@@ -110,35 +109,35 @@ impl<'a, I: Id> Learner<'a, I> {
         Ok(learner)
     }
 
-    /// The count below which a pair is never merged.
+    /// Pairs with a smaller count are never merged.
     fn least(&self) -> u64 {
         self.options.min_frequency.max(1)
     }
 
-    /// Starts again to track pairs, with a lower floor.
+    /// Indexes the pairs again, with a lower floor.
     fn lower_floor(&mut self, job: &Job) -> Result<()> {
         job.check()?;
         self.floor = (self.floor / FLOOR_STEP).max(self.least());
-        // The old lists are of no use any more, and would be in the way of the new ones.
+        // The old lists are freed before the new ones are allocated.
         self.positions = Positions::default();
         let n_left = self.options.n_merges - self.merges.len();
-        (self.known.pairs, self.positions) =
+        (self.vocab.pairs, self.positions) =
             super::index::index(&self.slots, self.floor, n_left, self.team, job)?;
         self.fill_queue();
         job.check()
     }
 
     fn fill_queue(&mut self) {
-        self.queue = Queue::default();
-        for entry in self.known.pairs.entries() {
-            self.queue.push(Candidate { count: entry.count, pair: entry.pair }, &self.known);
+        self.queue = PairQueue::default();
+        for entry in self.vocab.pairs.entries() {
+            self.queue.push(Candidate { count: entry.count, pair: entry.pair }, &self.vocab);
         }
     }
 
     /// The pair to merge next.
     fn best_pair(&mut self, base: &dyn Base, job: &Job) -> Result<Option<Pair>> {
         loop {
-            let Some(top) = self.queue.pop(self.floor, &self.known) else {
+            let Some(top) = self.queue.pop(self.floor, &self.vocab) else {
                 if self.floor <= self.least() {
                     return Ok(None);
                 }
@@ -147,13 +146,13 @@ impl<'a, I: Id> Learner<'a, I> {
             };
             let [left, right] = top.pair.ids();
             let (left, right) =
-                (&self.known.tokens[left as usize], &self.known.tokens[right as usize]);
+                (&self.vocab.tokens[left as usize], &self.vocab.tokens[right as usize]);
             if left.len() + right.len() > self.options.max_token_length.min(MAX_TOKEN_LENGTH) {
                 continue;
             }
-            // Learning from the bytes up, no two merges make the same token: what happens within
-            // a stretch of text that becomes one token depends on that stretch alone. A base may
-            // hold tokens that its own merges never make, though.
+            // Starting from bytes, no two merges create the same token: how the bytes of a token are
+            // merged depends on these bytes alone. But a base may have tokens that its own merges
+            // never create.
             if base.contains(&[&left[..], &right[..]].concat()) {
                 continue;
             }
@@ -163,16 +162,16 @@ impl<'a, I: Id> Learner<'a, I> {
 
     fn merge(&mut self, pair: Pair, job: &Job) -> Result<()> {
         let [a, b] = pair.ids();
-        let c = self.known.tokens.len() as u32;
-        let token = [&self.known.tokens[a as usize][..], &self.known.tokens[b as usize]].concat();
+        let c = self.vocab.tokens.len() as u32;
+        let token = [&self.vocab.tokens[a as usize][..], &self.vocab.tokens[b as usize]].concat();
         self.slots.add_token(token.len());
-        self.known.tokens.push(token);
-        self.known.ranks.push(c);
+        self.vocab.tokens.push(token);
+        self.vocab.ranks.push(c);
         self.merges.push((a, b));
         for findings in &mut self.findings {
-            findings.resize(self.known.tokens.len());
+            findings.resize(self.vocab.tokens.len());
         }
-        let entry = self.known.pairs.entry(pair);
+        let entry = self.vocab.pairs.entry(pair);
         entry.count = 0;
         let list = entry.start as usize..entry.start as usize + entry.n as usize;
         let positions = &self.positions.list[list.clone()];
@@ -184,53 +183,53 @@ impl<'a, I: Id> Learner<'a, I> {
             job,
         )?;
         self.positions.remove(list);
-        self.settle(pair, c);
+        self.update_counts(pair, c);
         Ok(())
     }
 
-    /// Brings the pair counts up to date: what stood beside `a` or `b` stands beside `c` now.
-    fn settle(&mut self, pair: Pair, c: u32) {
+    /// Updates the counts of pairs: the neighbours of `a` and `b` are neighbours of `c` now.
+    fn update_counts(&mut self, pair: Pair, c: u32) {
         let [a, b] = pair.ids();
         let Findings { mut left, mut right, twins } = std::mem::take(&mut self.findings[0]);
         left.sum(c).weight = twins;
         for i in 0..left.n_touched() {
-            if i.is_multiple_of(AT_ONCE) {
-                for next in i..left.n_touched().min(i + AT_ONCE) {
-                    self.known.pairs.prefetch(Pair::new(left.touched(next), a));
-                    self.known.pairs.prefetch(Pair::new(left.touched(next), c));
+            if i.is_multiple_of(PREFETCH_BATCH) {
+                for next in i..left.n_touched().min(i + PREFETCH_BATCH) {
+                    self.vocab.pairs.prefetch(Pair::new(left.touched(next), a));
+                    self.vocab.pairs.prefetch(Pair::new(left.touched(next), c));
                 }
             }
             let x = left.touched(i);
             let sum = left.sum(x);
             if x != c {
-                self.take(Pair::new(x, a), sum.weight);
+                self.subtract(Pair::new(x, a), sum.weight);
             }
             sum.n = self.add_pair(Pair::new(x, c), *sum);
         }
         for i in 0..right.n_touched() {
-            if i.is_multiple_of(AT_ONCE) {
-                for next in i..right.n_touched().min(i + AT_ONCE) {
-                    self.known.pairs.prefetch(Pair::new(b, right.touched(next)));
-                    self.known.pairs.prefetch(Pair::new(c, right.touched(next)));
+            if i.is_multiple_of(PREFETCH_BATCH) {
+                for next in i..right.n_touched().min(i + PREFETCH_BATCH) {
+                    self.vocab.pairs.prefetch(Pair::new(b, right.touched(next)));
+                    self.vocab.pairs.prefetch(Pair::new(c, right.touched(next)));
                 }
             }
             let y = right.touched(i);
             let sum = right.sum(y);
-            // In a run of the form `abab`, the count of (b, a) falls by every occurrence, also by
-            // those whose new pair (c, a) is gone already: `twins` of them.
+            // In a run such as `abab`, the count of (b, a) falls by every occurrence, including the
+            // `twins` whose new pair (c, a) is already gone.
             let lost = if y == a { sum.weight + twins } else { sum.weight };
             if Pair::new(b, y) != pair {
-                self.take(Pair::new(b, y), lost);
+                self.subtract(Pair::new(b, y), lost);
             }
             sum.n = self.add_pair(Pair::new(c, y), *sum);
         }
-        self.list(&mut left, |slots, id| slots.length(id) as u32);
-        self.list(&mut right, |_, _| 0);
+        self.write_positions(&mut left, |slots, id| slots.length(id) as u32);
+        self.write_positions(&mut right, |_, _| 0);
         self.findings[0] = Findings { left, right, twins: 0 };
     }
 
-    /// Writes down where the new pairs are: `before` slots ahead of the new token.
-    fn list(&mut self, side: &mut Neighbours, before: impl Fn(&Slots<I>, u32) -> u32) {
+    /// Writes the positions of the new pairs, which are `before` slots before the new token.
+    fn write_positions(&mut self, side: &mut Neighbours, before: impl Fn(&Slots<I>, u32) -> u32) {
         side.for_each_found(|id, sum, at| {
             if sum.n != UNTRACKED {
                 self.positions.list[sum.n] = at - before(&self.slots, id);
@@ -240,32 +239,32 @@ impl<'a, I: Id> Learner<'a, I> {
         side.clear();
     }
 
-    /// Tracks a pair that came into being, if it is worth it; returns where its positions go.
-    fn add_pair(&mut self, pair: Pair, sum: Sum) -> usize {
+    /// Tracks a new pair if its count reaches the floor; returns where its positions go.
+    fn add_pair(&mut self, pair: Pair, sum: NeighbourSum) -> usize {
         if sum.weight < self.floor {
             return UNTRACKED;
         }
         let start = self.positions.add(sum.n);
-        *self.known.pairs.entry(pair) =
-            Entry { pair, count: sum.weight, start: start as u64, n: sum.n as u32 };
-        self.queue.push(Candidate { count: sum.weight, pair }, &self.known);
+        *self.vocab.pairs.entry(pair) =
+            PairEntry { pair, count: sum.weight, start: start as u64, n: sum.n as u32 };
+        self.queue.push(Candidate { count: sum.weight, pair }, &self.vocab);
         start
     }
 
     /// Lowers the count of a pair, if it is tracked.
-    fn take(&mut self, pair: Pair, weight: u64) {
-        if let Some(entry) = self.known.pairs.find(pair) {
+    fn subtract(&mut self, pair: Pair, weight: u64) {
+        if let Some(entry) = self.vocab.pairs.find(pair) {
             entry.count -= weight;
         }
     }
 }
 
-/// A guess at the count of the last of `n_merges` merges that is rather too low than too high.
+/// A low estimate of the count of the last of `n_merges` merges.
 ///
-/// Merges end up making whole pieces, the common ones first, and there are more merges on the way
-/// than pieces made: so the piece that comes `n_merges`th is rarer than the last merge (by a
-/// factor of 1.7 to 4 in text of all kinds, so 1.6 is on the low side). Where pieces hardly repeat, as sentences without
-/// spaces, the size of the text has to do.
+/// Merges end up creating whole pieces, the common ones first, and there are more merges than pieces
+/// created: so the piece that is `n_merges`th by count is rarer than the last merge, by a factor of
+/// 1.7 to 4 in all corpora tried; the estimate uses 1.6. Where pieces hardly repeat, as sentences
+/// without spaces, it uses the size of the text.
 fn first_floor(pieces: &PieceList, n_merges: usize) -> u64 {
     let mut counts: Vec<u64> = pieces.iter().map(|(_, count)| count).collect();
     let by_piece = match counts.len().checked_sub(n_merges.saturating_add(1)) {
@@ -279,22 +278,22 @@ fn first_floor(pieces: &PieceList, n_merges: usize) -> u64 {
     n_bytes / (n_merges.max(1) as u64).saturating_mul(FLOOR_SHARE)
 }
 
-/// What is known of tokens and pairs, which decides on the pair that is next.
-struct Known {
+/// The tokens and pairs so far, which determine the order of pairs.
+struct LearnerVocab {
     tie_break: TieBreak,
-    /// Token bytes by number.
+    /// Token bytes by id.
     tokens: Vec<Vec<u8>>,
     /// The order of the tokens in the `tokenizers` library.
     ranks: Vec<u32>,
     pairs: PairTable,
 }
 
-impl Judge for Known {
+impl PairOrder for LearnerVocab {
     fn count(&self, pair: Pair) -> u64 {
         self.pairs.count(pair)
     }
 
-    fn prepare(&self, pair: Pair) {
+    fn prefetch(&self, pair: Pair) {
         self.pairs.prefetch(pair);
     }
 
@@ -316,8 +315,8 @@ impl Judge for Known {
     }
 }
 
-/// The order of `tokenizers`: bytes by the character that stands for them, which puts the
-/// printable ones first; then as they are.
+/// The order of `tokenizers`: bytes by the characters that represent them, which puts the printable
+/// ones first; then the other tokens by id.
 fn huggingface_ranks(n_tokens: usize) -> Vec<u32> {
     let printable = |byte: &u8| matches!(byte, 33..=126 | 161..=172 | 174..=255);
     let (first, second): (Vec<u8>, Vec<u8>) = (0..=255).partition(printable);

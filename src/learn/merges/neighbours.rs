@@ -1,101 +1,101 @@
-//! The tokens that stand beside the occurrences of a merge, on one side.
+//! The neighbours of the occurrences of a merged pair, on one side.
 
-/// Indexed directly by *place* (the token's number + 1, and 0 for a wall), so that a hash look-up
-/// is paid per neighbour, not per occurrence. A wall is noted like a token, for whether one stands
-/// there cannot be foreseen and not to ask is cheaper; it is skipped in the results.
+/// Arrays indexed by id + 1, with 0 for a separator, so that a hash lookup is made per neighbour, not
+/// per occurrence. A separator is recorded like a token, because the branch to avoid it could not be
+/// predicted; it is skipped in the results.
 #[derive(Debug)]
 pub struct Neighbours {
-    sums: Vec<Sum>,
-    /// The neighbours there are.
+    sums: Vec<NeighbourSum>,
+    /// The indices of the distinct neighbours.
     touched: Vec<u32>,
-    /// (place, position of the new token), `n_found` of them.
+    /// (index, position of the new token); the first `n_found` are valid.
     found: Vec<(u32, u32)>,
     n_found: usize,
 }
 
-/// What is known of one neighbour during a merge.
+/// The totals of one neighbour during a merge.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Sum {
+pub struct NeighbourSum {
     pub weight: u64,
-    /// How often it was found; then, where its next position goes.
+    /// The number of times it was found; later, where its next position goes.
     pub n: usize,
 }
 
-/// Never touched for the first time, so never among the touched.
-const WALL_SUM: Sum = Sum { weight: 0, n: 1 };
+/// Its `n` is never 0, so it is never added to `touched`.
+const SEPARATOR_SUM: NeighbourSum = NeighbourSum { weight: 0, n: 1 };
 
 impl Default for Neighbours {
     fn default() -> Self {
-        Neighbours { sums: vec![WALL_SUM], touched: Vec::new(), found: Vec::new(), n_found: 0 }
+        Neighbours { sums: vec![SEPARATOR_SUM], touched: Vec::new(), found: Vec::new(), n_found: 0 }
     }
 }
 
 impl Neighbours {
-    /// Makes room for tokens up to `n`.
+    /// Makes room for ids below `n`.
     pub fn resize(&mut self, n: usize) {
-        self.sums.resize(n + 1, Sum::default());
+        self.sums.resize(n + 1, NeighbourSum::default());
     }
 
-    /// Makes room for `n` more to be found.
+    /// Makes room for `n` more occurrences.
     pub fn make_room(&mut self, n: usize) {
-        // One more, for the wall that may come last.
+        // One more, for a separator that may be last.
         let needed = self.n_found + n + 1;
         if self.found.len() < needed {
             self.found.resize(needed, (0, 0));
         }
     }
 
-    /// Notes a neighbour.
+    /// Records an occurrence.
     #[inline(always)]
-    pub fn add(&mut self, place: usize, weight: u64, position: u32) {
-        let sum = &mut self.sums[place];
+    pub fn add(&mut self, index: usize, weight: u64, position: u32) {
+        let sum = &mut self.sums[index];
         if sum.n == 0 {
-            self.touched.push(place as u32);
+            self.touched.push(index as u32);
         }
         sum.n += 1;
         sum.weight += weight;
-        self.found[self.n_found] = (place as u32, position);
-        self.n_found += usize::from(place != 0);
+        self.found[self.n_found] = (index as u32, position);
+        self.n_found += usize::from(index != 0);
     }
 
-    /// Takes weight off a neighbour that was noted.
-    pub fn take(&mut self, place: usize, weight: u64) {
-        self.sums[place].weight -= weight;
+    /// Subtracts weight from a recorded neighbour.
+    pub fn subtract(&mut self, index: usize, weight: u64) {
+        self.sums[index].weight -= weight;
     }
 
-    /// How many neighbours there are.
+    /// The number of distinct neighbours.
     pub fn n_touched(&self) -> usize {
         self.touched.len()
     }
 
-    /// The token number of one of them.
+    /// The id of the i-th distinct neighbour.
     #[inline(always)]
     pub fn touched(&self, i: usize) -> u32 {
         self.touched[i] - 1
     }
 
-    /// What is known of a neighbour.
+    /// The totals of a neighbour.
     #[inline(always)]
-    pub fn sum(&mut self, id: u32) -> &mut Sum {
+    pub fn sum(&mut self, id: u32) -> &mut NeighbourSum {
         &mut self.sums[id as usize + 1]
     }
 
-    /// Calls `visit` with what was found, in order: the neighbour, what is known of it, and the
-    /// position of the new token.
+    /// Calls `visit` for each occurrence, in order, with the neighbour, its totals and the position of
+    /// the new token.
     #[inline(always)]
-    pub fn for_each_found(&mut self, mut visit: impl FnMut(u32, &mut Sum, u32)) {
-        for &(place, position) in &self.found[..self.n_found] {
-            visit(place - 1, &mut self.sums[place as usize], position);
+    pub fn for_each_found(&mut self, mut visit: impl FnMut(u32, &mut NeighbourSum, u32)) {
+        for &(index, position) in &self.found[..self.n_found] {
+            visit(index - 1, &mut self.sums[index as usize], position);
         }
     }
 
-    /// Adds what another thread found further on, and empties it.
+    /// Moves the occurrences that another thread found, at later positions, here.
     pub fn absorb(&mut self, other: &mut Neighbours) {
-        for &place in &other.touched {
-            let theirs = other.sums[place as usize];
-            let ours = &mut self.sums[place as usize];
+        for &index in &other.touched {
+            let theirs = other.sums[index as usize];
+            let ours = &mut self.sums[index as usize];
             if ours.n == 0 {
-                self.touched.push(place);
+                self.touched.push(index);
             }
             ours.n += theirs.n;
             ours.weight += theirs.weight;
@@ -107,12 +107,11 @@ impl Neighbours {
         other.clear();
     }
 
-    /// Empties it.
     pub fn clear(&mut self) {
-        for &place in &self.touched {
-            self.sums[place as usize] = Sum::default();
+        for &index in &self.touched {
+            self.sums[index as usize] = NeighbourSum::default();
         }
-        self.sums[0] = WALL_SUM;
+        self.sums[0] = SEPARATOR_SUM;
         self.touched.clear();
         self.n_found = 0;
     }

@@ -1,7 +1,9 @@
-//! What is to be learned.
+//! The arguments of learning: the vocabulary to start from, and what to learn.
 
-/// Longer tokens are neither learned nor accepted from a file: no real vocabulary has them, and they
-/// would make loading a hostile file slow.
+use crate::base::error::Result;
+
+/// Longer tokens are neither learned nor accepted from a file: no real vocabulary has them, and a
+/// hostile file with them would be slow to load.
 pub const MAX_TOKEN_LENGTH: usize = 1 << 16;
 
 /// Which of several pairs with the same count is merged.
@@ -10,22 +12,20 @@ pub enum TieBreak {
     /// The greatest pair of byte strings, the left one compared first.
     #[default]
     Bytes,
-    /// The one that the `tokenizers` library takes: the smallest pair of its ids.
+    /// As the `tokenizers` library: the smallest pair of its ids.
     HuggingFace,
 }
 
-/// What to learn.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// How many merges at most.
+    /// The most merges.
     pub n_merges: usize,
-    /// Which of equally common pairs.
     pub tie_break: TieBreak,
-    /// Pairs that occur less often are not merged.
+    /// Rarer pairs are not merged.
     pub min_frequency: u64,
-    /// Tokens do not grow longer than this, nor than [`MAX_TOKEN_LENGTH`].
+    /// The most bytes of a token; at most [`MAX_TOKEN_LENGTH`].
     pub max_token_length: usize,
-    /// How many threads replace where a pair is common.
+    /// Threads that replace common pairs.
     pub threads: usize,
 }
 
@@ -38,5 +38,34 @@ impl Default for Options {
             max_token_length: MAX_TOKEN_LENGTH,
             threads: 1,
         }
+    }
+}
+
+/// What merging starts from: the bytes, or the tokens of a tokenizer that is extended.
+pub trait Base {
+    /// The tokens by id; the first 256 are the bytes.
+    fn tokens(&self) -> Vec<Vec<u8>>;
+    /// Appends the ids of `piece` to `out`.
+    fn segment(&self, piece: &[u8], out: &mut Vec<u32>) -> Result<()>;
+    /// Whether these bytes are a token.
+    fn contains(&self, token: &[u8]) -> bool;
+}
+
+/// The 256 bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Bytes;
+
+impl Base for Bytes {
+    fn tokens(&self) -> Vec<Vec<u8>> {
+        (0..=255u8).map(|byte| vec![byte]).collect()
+    }
+
+    fn segment(&self, piece: &[u8], out: &mut Vec<u32>) -> Result<()> {
+        out.extend(piece.iter().map(|&byte| u32::from(byte)));
+        Ok(())
+    }
+
+    fn contains(&self, token: &[u8]) -> bool {
+        token.len() == 1
     }
 }

@@ -1,26 +1,24 @@
-//! Pair → count and positions: one flat hash table with open addressing.
+//! Pair → count and positions: a hash table with open addressing, at most half full.
 
-use crate::base::pages::{Pages, Plain, prefetch};
+use crate::base::pages::{Pages, Zeroable, prefetch};
 
-/// Two token numbers in one, all bits turned over: a table of zeros is a table without pairs, for
-/// no token has the largest number.
+/// Two ids in one number, inverted: zeroed memory is an empty table, since no token has the largest id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pair(u64);
 
 impl Pair {
-    /// The pair of `left` and `right`.
     #[inline]
     pub fn new(left: u32, right: u32) -> Self {
         Pair(!(u64::from(left) << 32 | u64::from(right)))
     }
 
-    /// Its left and right token.
+    /// The left and the right id.
     #[inline]
     pub fn ids(self) -> [u32; 2] {
         [!(self.0 >> 32) as u32, !self.0 as u32]
     }
 
-    /// Mixed: the high bits of a product are its best ones.
+    /// The high bits of a product, which are mixed best.
     #[inline]
     pub fn hash(self) -> u64 {
         let mixed = self.0 ^ self.0 >> 32;
@@ -31,27 +29,26 @@ impl Pair {
 
 const FREE: Pair = Pair(0);
 
-/// What is known of a pair.
+/// An entry of the table.
 #[repr(align(32))]
 #[derive(Debug, Clone, Copy)]
-pub struct Entry {
-    /// The pair.
+pub struct PairEntry {
     pub pair: Pair,
-    /// How often it occurs now.
+    /// The current count.
     pub count: u64,
-    /// Where its positions start.
+    /// The start of its positions.
     pub start: u64,
-    /// How many positions it has, those that have vanished included.
+    /// The number of its positions, including stale ones.
     pub n: u32,
 }
 
-// SAFETY: numbers.
-unsafe impl Plain for Entry {}
+// SAFETY: all fields are numbers.
+unsafe impl Zeroable for PairEntry {}
 
-/// All pairs.
+/// All tracked pairs.
 #[derive(Debug)]
 pub struct PairTable {
-    entries: Pages<Entry>,
+    entries: Pages<PairEntry>,
     len: usize,
 }
 
@@ -66,7 +63,6 @@ impl PairTable {
         pair.hash() as usize & (self.entries.len() - 1)
     }
 
-    /// Brings the entry of a pair closer before it is asked for.
     #[inline]
     pub fn prefetch(&self, pair: Pair) {
         prefetch(&self.entries, self.home(pair));
@@ -82,9 +78,9 @@ impl PairTable {
         at
     }
 
-    /// The entry of a pair, made if there is none.
+    /// The entry of a pair, inserted if missing.
     #[inline]
-    pub fn entry(&mut self, pair: Pair) -> &mut Entry {
+    pub fn entry(&mut self, pair: Pair) -> &mut PairEntry {
         let mut at = self.slot(pair);
         if self.entries[at].pair == FREE {
             if self.len * 2 >= self.entries.len() {
@@ -99,18 +95,18 @@ impl PairTable {
 
     /// The entry of a pair, if there is one.
     #[inline]
-    pub fn find(&mut self, pair: Pair) -> Option<&mut Entry> {
+    pub fn find(&mut self, pair: Pair) -> Option<&mut PairEntry> {
         let at = self.slot(pair);
         (self.entries[at].pair == pair).then(|| &mut self.entries[at])
     }
 
-    /// How often a pair occurs now.
+    /// The current count of a pair.
     pub fn count(&self, pair: Pair) -> u64 {
         self.entries[self.slot(pair)].count
     }
 
     /// All entries, in no particular order.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = &PairEntry> {
         self.entries.iter().filter(|entry| entry.pair != FREE)
     }
 

@@ -1,48 +1,48 @@
-//! All pieces in one flat array, and what a merge does to it.
+//! All pieces in one flat array, and the replacement of a pair in it.
 //!
-//! One slot per byte, with a wall between two pieces and at both ends. A token's id stands in its
-//! first and in its last slot, and its length follows from its id, so both neighbours of a token
-//! are one load away and a merge writes at most four slots.
+//! One slot per byte, with a separator between two pieces and at both ends. A token's id is in its
+//! first and in its last slot, and its length follows from its id, so both neighbours of a token are
+//! one load away and a replacement writes at most four slots.
 
 use std::ops::Range;
 
-use super::base::Base;
-use super::id::Id;
 use super::neighbours::Neighbours;
+use super::options::Base;
 use super::pairs::Pair;
+use super::slot_number::SlotNumber;
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
-use crate::base::pages::{Pages, Plain, prefetch};
+use crate::base::pages::{Pages, Zeroable, prefetch};
 use crate::base::threads::{Team, for_each_on};
 use crate::learn::counts::PieceList;
 
-/// Positions are known in advance, so their slots can be on the way: this many ahead.
+/// Positions whose slots are prefetched ahead.
 const AHEAD: usize = 12;
-/// Positions that are looked at together.
-const BLOCK: usize = 128;
-/// Blocks between two looks at whether to stop.
-const LOOK: usize = 4096;
-/// Lists shorter than this are not worth a second thread.
-const SHARE: usize = 1024;
+/// Positions that are filtered together.
+const BATCH: usize = 128;
+/// Batches between two checks for cancellation.
+const BATCHES_PER_CHECK: usize = 4096;
+/// Shorter lists are not worth a second thread.
+const MIN_SHARE: usize = 1024;
 
-/// One byte of a piece, or a wall. Id and weight are needed together, so they lie together.
+/// One byte of a piece, or a separator. Id and weight are adjacent because they are used together.
 #[derive(Debug, Clone, Copy)]
 pub struct Slot<I> {
     pub id: I,
-    /// How often the piece occurs.
+    /// The count of the piece, or an index into the large counts.
     weight: I,
 }
 
-// SAFETY: two numbers.
-unsafe impl<I: Id> Plain for Slot<I> {}
+// SAFETY: both fields are numbers.
+unsafe impl<I: SlotNumber> Zeroable for Slot<I> {}
 
 /// All pieces as tokens.
 #[derive(Debug)]
 pub struct Slots<I> {
     slots: Pages<Slot<I>>,
-    /// Counts that do not fit a slot, in order.
-    heavy: Vec<u64>,
-    /// Token lengths by number.
+    /// Counts that do not fit into a slot, in order.
+    large_counts: Vec<u64>,
+    /// Token lengths by id.
     lengths: Vec<u32>,
 }
 
@@ -50,11 +50,11 @@ pub struct Slots<I> {
 #[derive(Debug, Clone, Copy)]
 pub struct Replacement {
     pub pair: Pair,
-    /// The new token.
+    /// The new id.
     pub c: u32,
 }
 
-/// What one thread finds while it replaces.
+/// The neighbours that one thread finds while it replaces.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub left: Neighbours,
@@ -64,7 +64,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Makes room for tokens up to `n`.
+    /// Makes room for ids below `n`.
     pub fn resize(&mut self, n: usize) {
         self.left.resize(n);
         self.right.resize(n);
@@ -77,8 +77,8 @@ impl Findings {
     }
 }
 
-impl<I: Id> Slots<I> {
-    /// Lays out pieces of two tokens or more.
+impl<I: SlotNumber> Slots<I> {
+    /// Lays out the pieces of two bytes or more.
     pub fn new(
         pieces: &PieceList,
         base: &(dyn Base + Sync),
@@ -89,31 +89,30 @@ impl<I: Id> Slots<I> {
         let total: usize = pieces.iter().map(|(piece, _)| size(piece)).sum();
         if total >= u32::MAX as usize {
             return Err(Error::config(format!(
-                "the distinct pieces have {total} bytes, more than merging can address"
+                "merging is limited to 2^32 bytes of distinct pieces, got {total}"
             ))
             .with_hint("drop rare pieces with min_piece_count=2 or more"));
         }
-        let heavy = heavy::<I>(pieces);
+        let large_counts = large_counts::<I>(pieces);
         let lengths: Vec<u32> = tokens.iter().map(|token| token.len() as u32).collect();
         let mut slots = Pages::new(total + 1);
-        slots[0] = Slot { id: I::WALL, weight: I::new(0) };
-        let layout = Layout { pieces, base, lengths: &lengths, heavy: &heavy, job };
+        slots[0] = Slot { id: I::SEPARATOR, weight: I::new(0) };
+        let layout = Layout { pieces, base, lengths: &lengths, large_counts: &large_counts, job };
         layout.fill_all(&mut slots[1..], team)?;
-        Ok(Slots { slots, heavy, lengths })
+        Ok(Slots { slots, large_counts, lengths })
     }
 
-    /// The slots, to be read.
     pub fn all(&self) -> &[Slot<I>] {
         &self.slots
     }
 
-    /// How often the piece of a slot occurs.
+    /// The count of the piece of a slot.
     #[inline(always)]
     pub fn weight(&self, slot: Slot<I>) -> u64 {
-        weighed(&self.heavy, slot.weight)
+        weighed(&self.large_counts, slot.weight)
     }
 
-    /// The length of a token.
+    /// The length of a token in bytes.
     #[inline(always)]
     pub fn length(&self, id: u32) -> usize {
         self.lengths[id as usize] as usize
@@ -124,15 +123,13 @@ impl<I: Id> Slots<I> {
         self.lengths.len() == 256
     }
 
-    /// Notes the length of a new token.
     pub fn add_token(&mut self, length: usize) {
         self.lengths.push(length as u32);
     }
 
-    /// Replaces the pair at those of the ascending `positions` where it still stands. What was
-    /// beside it is noted in the first of `findings`; the others are for further threads, which
-    /// take part where the list is long. They are empty before and after. If the job is stopped,
-    /// so is this, and the slots are of no use any more.
+    /// Replaces the pair at those of the ascending `positions` where it still occurs. Its neighbours are
+    /// recorded in the first of `findings`; the others are for further threads if the list is long, and
+    /// are empty before and after. If the job is stopped, so is this, and the slots are invalid.
     pub fn replace(
         &mut self,
         replacement: Replacement,
@@ -142,13 +139,13 @@ impl<I: Id> Slots<I> {
         job: &Job,
     ) -> Result<()> {
         let [a, b] = replacement.pair.ids();
-        let work = Work {
+        let work = MergeWork {
             a: I::new(a),
             b: I::new(b),
             c: I::new(replacement.c),
             a_length: self.lengths[a as usize] as usize,
             b_length: self.lengths[b as usize] as usize,
-            heavy: &self.heavy,
+            large_counts: &self.large_counts,
             job,
         };
         work.share(&mut self.slots, positions, findings, team)
@@ -156,44 +153,50 @@ impl<I: Id> Slots<I> {
 }
 
 #[inline(always)]
-fn weighed<I: Id>(heavy: &[u64], weight: I) -> u64 {
+fn weighed<I: SlotNumber>(large_counts: &[u64], weight: I) -> u64 {
     let weight = weight.number();
-    if weight < I::HEAVY { u64::from(weight) } else { heavy[(weight - I::HEAVY) as usize] }
+    if weight < I::LARGE_COUNT {
+        u64::from(weight)
+    } else {
+        large_counts[(weight - I::LARGE_COUNT) as usize]
+    }
 }
 
-/// The counts that do not fit a slot, in order.
-fn heavy<I: Id>(pieces: &PieceList) -> Vec<u64> {
+/// The counts that do not fit into a slot, in order.
+fn large_counts<I: SlotNumber>(pieces: &PieceList) -> Vec<u64> {
     let counts = pieces.iter().map(|(_, count)| count);
-    let mut heavy: Vec<u64> = counts.filter(|&count| count >= u64::from(I::HEAVY)).collect();
-    heavy.sort_unstable();
-    heavy.dedup();
-    heavy
+    let mut large_counts: Vec<u64> =
+        counts.filter(|&count| count >= u64::from(I::LARGE_COUNT)).collect();
+    large_counts.sort_unstable();
+    large_counts.dedup();
+    large_counts
 }
 
-/// Whether slots of 16 bits can hold all of `n_tokens`, and the counts of these pieces.
+/// Whether slots of 16 bits can hold `n_tokens` ids and the counts of these pieces.
 pub fn are_small(pieces: &PieceList, n_tokens: usize) -> bool {
-    n_tokens <= usize::from(u16::INSIDE) && heavy::<u16>(pieces).len() <= u16::HEAVY as usize
+    n_tokens <= usize::from(u16::INSIDE)
+        && large_counts::<u16>(pieces).len() <= u16::LARGE_COUNT as usize
 }
 
-/// How many slots a piece takes: it needs two bytes for a pair.
+/// The number of slots of a piece with its separator; 0 if it is too short for a pair.
 fn size(piece: &[u8]) -> usize {
     if piece.len() < 2 { 0 } else { piece.len() + 1 }
 }
 
-/// What the slots are filled from, as all threads see it.
+/// What the slots are filled from, shared by all threads.
 struct Layout<'a> {
     pieces: &'a PieceList,
     base: &'a (dyn Base + Sync),
     lengths: &'a [u32],
-    heavy: &'a [u64],
+    large_counts: &'a [u64],
     job: &'a Job,
 }
 
 impl Layout<'_> {
-    /// Fills the slots, each thread those of some of the pieces.
-    fn fill_all<I: Id>(&self, mut slots: &mut [Slot<I>], team: &Team) -> Result<()> {
+    /// Fills the slots, with the pieces divided among the threads.
+    fn fill_all<I: SlotNumber>(&self, mut slots: &mut [Slot<I>], team: &Team) -> Result<()> {
         let n = self.pieces.len();
-        let n_shares = if n < SHARE { 1 } else { team.size() };
+        let n_shares = if n < MIN_SHARE { 1 } else { team.size() };
         let mut shares = Vec::with_capacity(n_shares);
         for share in 0..n_shares {
             let range = n * share / n_shares..n * (share + 1) / n_shares;
@@ -205,7 +208,7 @@ impl Layout<'_> {
         for_each_on(team, &mut shares, |(range, slots), _| self.fill(range.clone(), slots))
     }
 
-    fn fill<I: Id>(&self, range: Range<usize>, mut slots: &mut [Slot<I>]) -> Result<()> {
+    fn fill<I: SlotNumber>(&self, range: Range<usize>, mut slots: &mut [Slot<I>]) -> Result<()> {
         let mut ids = Vec::new();
         for number in range {
             if number.is_multiple_of(65536) {
@@ -233,46 +236,46 @@ impl Layout<'_> {
                     here[at - 1].id = I::new(id);
                 }
             }
-            here[piece.len()] = Slot { id: I::WALL, weight: I::new(0) };
+            here[piece.len()] = Slot { id: I::SEPARATOR, weight: I::new(0) };
         }
         Ok(())
     }
 
-    fn weight_of<I: Id>(&self, count: u64) -> I {
-        if count < u64::from(I::HEAVY) {
+    fn weight_of<I: SlotNumber>(&self, count: u64) -> I {
+        if count < u64::from(I::LARGE_COUNT) {
             return I::new(count as u32);
         }
-        let number = self.heavy.partition_point(|&other| other < count);
-        I::new(I::HEAVY + number as u32)
+        let number = self.large_counts.partition_point(|&other| other < count);
+        I::new(I::LARGE_COUNT + number as u32)
     }
 }
 
-/// A wall where the first of `n_shares` equal shares of the positions can end.
-fn wall_near<I: Id>(
+/// A separator near the end of the first of `n_shares` equal shares of the positions.
+fn separator_near<I: SlotNumber>(
     slots: &[Slot<I>],
     offset: usize,
     positions: &[u32],
     n_shares: usize,
 ) -> Option<usize> {
     let middle = positions[positions.len() / n_shares] as usize - offset;
-    // In a very long piece the search would cost more than the work it shares.
-    let first = middle.saturating_sub(SHARE).max(1);
-    (first..=middle).rev().find(|&at| slots[at].id == I::WALL)
+    // In a very long piece the search would cost more than sharing the work gains.
+    let first = middle.saturating_sub(MIN_SHARE).max(1);
+    (first..=middle).rev().find(|&at| slots[at].id == I::SEPARATOR)
 }
 
-/// One merge, as all threads see it.
-struct Work<'a, I> {
+/// One merge, shared by all threads.
+struct MergeWork<'a, I> {
     a: I,
     b: I,
     c: I,
     a_length: usize,
     b_length: usize,
-    heavy: &'a [u64],
+    large_counts: &'a [u64],
     job: &'a Job,
 }
 
-impl<I: Id> Work<'_, I> {
-    /// Splits a long list between threads, at walls.
+impl<I: SlotNumber> MergeWork<'_, I> {
+    /// Divides a long list among threads, at separators.
     fn share(
         &self,
         mut slots: &mut [Slot<I>],
@@ -280,12 +283,13 @@ impl<I: Id> Work<'_, I> {
         findings: &mut [Findings],
         team: &Team,
     ) -> Result<()> {
-        let n_shares = (2 * positions.len() / SHARE).clamp(1, findings.len());
+        let n_shares = (2 * positions.len() / MIN_SHARE).clamp(1, findings.len());
         let mut shares = Vec::with_capacity(n_shares);
         let (mut offset, mut left) = (0, &mut *findings);
         for n_left in (1..=n_shares).rev() {
-            let wall = if n_left == 1 { None } else { wall_near(slots, offset, positions, n_left) };
-            let end = wall.unwrap_or(slots.len());
+            let separator =
+                if n_left == 1 { None } else { separator_near(slots, offset, positions, n_left) };
+            let end = separator.unwrap_or(slots.len());
             let n_here = positions.partition_point(|&at| (at as usize) < end + offset);
             let (here, rest) = std::mem::take(&mut slots).split_at_mut(end);
             let (now, later) = positions.split_at(n_here);
@@ -316,54 +320,54 @@ impl<I: Id> Work<'_, I> {
         findings: &mut Findings,
     ) {
         let Findings { left, right, twins } = findings;
-        let &Work { a, b, c, a_length, b_length, .. } = self;
+        let &MergeWork { a, b, c, a_length, b_length, .. } = self;
         left.make_room(positions.len());
         right.make_room(positions.len());
-        let mut standing = [0; BLOCK];
-        for (number, block) in positions.chunks(BLOCK).enumerate() {
-            if number % LOOK == LOOK - 1 && self.job.check().is_err() {
+        let mut live = [0; BATCH];
+        for (number, batch) in positions.chunks(BATCH).enumerate() {
+            if number % BATCHES_PER_CHECK == BATCHES_PER_CHECK - 1 && self.job.check().is_err() {
                 return;
             }
-            // About half of the positions have vanished, which ones cannot be foreseen: so they
-            // are sorted out first, without a branch.
+            // About half of the positions are stale, which no branch predictor can foresee, so they
+            // are filtered first, without a branch.
             let mut n = 0;
-            for (i, &position) in block.iter().enumerate() {
-                if let Some(&later) = positions.get(number * BLOCK + i + AHEAD) {
+            for (i, &position) in batch.iter().enumerate() {
+                if let Some(&later) = positions.get(number * BATCH + i + AHEAD) {
                     prefetch(slots, later as usize - offset);
                 }
                 let start = position as usize - offset;
-                standing[n] = position;
-                // A slot where a token begins changes only when that token is merged, so this
-                // tells whether the pair still stands here.
+                live[n] = position;
+                // The first slot of a token changes only when the token is merged, so the pair is
+                // still here if both ids are.
                 n += usize::from((slots[start].id == a) & (slots[start + a_length].id == b));
             }
-            for &position in &standing[..n] {
+            for &position in &live[..n] {
                 let start = position as usize - offset;
                 let middle = start + a_length;
                 let slot = slots[start];
-                // In a run such as `aaa` it no longer does after its left half was taken.
+                // In a run such as `aaa`, replacing the left pair has removed this one.
                 if slot.id != a || slots[middle].id != b {
                     continue;
                 }
                 let end = middle + b_length;
-                let weight = weighed(self.heavy, slot.weight);
+                let weight = weighed(self.large_counts, slot.weight);
                 let before = slots[start - 1].id;
-                // The wall after the last piece of a thread's share is the first of the next.
-                let after = slots.get(end).map_or(I::WALL, |slot| slot.id);
+                // The separator after the last piece of a share is the first slot of the next share.
+                let after = slots.get(end).map_or(I::SEPARATOR, |slot| slot.id);
                 slots[middle - 1].id = I::INSIDE;
                 slots[middle].id = I::INSIDE;
                 slots[start].id = c;
                 slots[end - 1].id = c;
                 if before == c {
-                    // The token before was made a moment ago, with this one's `a` as its right
-                    // neighbour: that pair is gone again.
-                    right.take(a.place(), weight);
+                    // The token before was just created, with this one's `a` as its right neighbour:
+                    // that pair is gone again.
+                    right.subtract(a.index(), weight);
                     *twins += weight;
-                    left.add(c.place(), 0, position);
+                    left.add(c.index(), 0, position);
                 } else {
-                    left.add(before.place(), weight, position);
+                    left.add(before.index(), weight, position);
                 }
-                right.add(after.place(), weight, position);
+                right.add(after.index(), weight, position);
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Characters and their classes: what every scanner stands on.
+//! Characters and their classes, which every scanner uses.
 //!
-//! A class is one bit, so that a set of classes is a mask and the end of a run is found with one
-//! look-up and one test per character. ASCII, nearly all of most corpora, is decided by a table of
-//! 256 bytes; the rest is decoded and looked up in the two-level table that `build.rs` makes.
+//! A class is one bit, so that a set of classes is a mask and finding the end of a run takes one
+//! lookup and one test per character. ASCII, nearly all of most corpora, is looked up in a table of
+//! 256 bytes; the rest is decoded and looked up in the two-level table that `build.rs` generates.
 //!
 //! Decoding is strict UTF-8. A byte that is not part of a well-formed character (a stray
 //! continuation byte, an overlong form, a surrogate, a value above U+10FFFF, a cut-off sequence) is
@@ -14,7 +14,7 @@ pub const UPPER: u8 = 1;
 pub const LOWER: u8 = 2;
 /// `Lm` and `Lo`: letters without case.
 pub const CASELESS: u8 = 4;
-/// `M`: marks. No letters, though `o200k` treats them as such.
+/// `M`: marks. Not letters, though `o200k` treats them as such.
 pub const MARK: u8 = 8;
 /// `N`: numbers.
 pub const NUMBER: u8 = 16;
@@ -28,7 +28,7 @@ pub const LETTER: u8 = UPPER | LOWER | CASELESS;
 /// `[^\s\p{L}\p{N}]`.
 pub const SYMBOL: u8 = MARK | OTHER;
 
-/// In [`BYTES`]: the byte is not ASCII, its class is that of the character it may begin.
+/// In [`BYTES`]: the byte is not ASCII, so the character must be decoded.
 const MULTIBYTE: u8 = 128;
 
 include!(concat!(env!("OUT_DIR"), "/classes.rs"));
@@ -92,7 +92,7 @@ pub fn run(text: &[u8], mut at: usize, mask: u8) -> usize {
 
 /// The class and size of the first character of `bytes`, which begins with a byte above 127.
 ///
-/// Out of line on purpose: the ASCII loops around it stay small.
+/// Not inlined, so that the ASCII loops around it stay small.
 #[inline(never)]
 fn decode(bytes: &[u8]) -> (u8, usize) {
     wide_char_at(bytes, 0)
@@ -107,8 +107,8 @@ pub fn wide_char_at(text: &[u8], at: usize) -> (u8, usize) {
     }
 }
 
-/// The code point and size of the character that `bytes` begins with, unless it is ASCII, not
-/// complete or not well-formed.
+/// The code point and size of the character that `bytes` begins with; None if it is ASCII, incomplete
+/// or ill-formed.
 ///
 /// The ranges of the second byte are those of the Unicode standard, table 3-7: they rule out
 /// overlong forms, surrogates and values above U+10FFFF.
@@ -156,7 +156,7 @@ pub fn valid_class_before(text: &[u8], at: usize) -> Option<u8> {
     {
         return Some(BYTES[byte as usize]);
     }
-    // Lead bytes are no continuation bytes: at most one of these starts can be well-formed.
+    // Lead bytes are not continuation bytes: at most one of these starts can be well-formed.
     (2..=4).find_map(|size| {
         let (code_point, found) = well_formed(text.get(at.checked_sub(size)?..at)?)?;
         (found == size).then(|| class_of(code_point))

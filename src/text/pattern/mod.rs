@@ -1,31 +1,31 @@
 //! Documents → pieces.
 //!
-//! A pattern cuts a document, any bytes, into pieces: consecutive, covering every byte, none
-//! empty. It has one or more stages. The first cuts the document, each further one cuts the pieces
-//! of the stage before, each by itself; what lies between two matches is a piece too, so nothing is
-//! lost. Named patterns (`names`) have hand-written scanners (`scanners`) over tables of character
-//! classes (`classes`); all others go through a regular expression engine (`regex`).
+//! A pattern cuts a document, any bytes, into consecutive non-empty pieces that cover every byte. It
+//! has one or more stages: the first cuts the document, each further one cuts each piece of the stage
+//! before. The text between two matches is a piece too, so nothing is lost. Named patterns (`names`)
+//! have hand-written linear scanners (`scanners`, `simd`) over tables of character classes
+//! (`classes`); others go through a regular expression engine with bounded steps (`regex`). `cuts`
+//! finds positions at which a text can be divided before it is scanned.
 //!
-//! An invalid byte is a character of no class, here as everywhere.
+//! An invalid byte is a character of no class.
 
-mod blocks;
 mod classes;
 mod cuts;
-mod inside;
 mod names;
 mod regex;
 mod scanners;
+mod simd;
 #[cfg(test)]
 mod tests;
 
 pub use classes::UNICODE_VERSION;
-pub use inside::REACH as INSIDE_REACH;
+pub use cuts::INSIDE_REACH;
 pub use names::{NAMES, huggingface_regex, is_name, known, tiktoken_regex, unknown};
 
 use crate::base::error::{Error, Result};
 use scanners::Scanner;
 
-/// How to cut documents into pieces.
+/// Cuts documents into pieces.
 #[derive(Debug, Clone)]
 pub struct Pattern {
     stages: Vec<Stage>,
@@ -35,18 +35,17 @@ pub struct Pattern {
 #[derive(Debug, Clone)]
 enum Stage {
     Named(Scanner),
-    // Boxed: a compiled expression is large, a scanner one byte.
+    // Boxed because a compiled expression is large and a scanner one byte.
     Regex(Box<regex::Engine>),
 }
 
 impl Pattern {
     /// A pattern of one or more stages, each a name or a regular expression. An expression that is
-    /// a known spelling of a named pattern becomes that one. What reads like a name, but is none,
-    /// is refused.
+    /// a known spelling of a named pattern becomes that pattern. An unknown name is an error.
     pub fn new<S: AsRef<str>>(stages: &[S]) -> Result<Pattern> {
         if stages.is_empty() {
-            return Err(Error::config("the split pattern has no stage")
-                .with_hint(format!("give one of the names {}", NAMES.join(", "))));
+            return Err(Error::config("the split pattern must have at least one stage")
+                .with_hint(format!("use one of the names {}", NAMES.join(", "))));
         }
         let mut pattern = Pattern { stages: Vec::new(), texts: Vec::new() };
         for text in stages.iter().map(AsRef::as_ref) {
@@ -62,16 +61,16 @@ impl Pattern {
         Ok(pattern)
     }
 
-    /// The stages in canonical form: a name where there is one, else the expression as given.
+    /// The stages in canonical form: a name if there is one, else the expression as given.
     pub fn stages(&self) -> &[String] {
         &self.texts
     }
 
     /// Appends the ends of the pieces of `text` from `from` on to `ends`, until at least `limit`
-    /// were added or the text ends. Returns where to go on: the length of the text when done.
+    /// were added or the text ends. Returns where to continue: the length of the text when done.
     ///
     /// `from` is 0 or a value returned earlier for the same text. A regular expression adds more
-    /// than a small `limit`, since each call costs it a pass over the whole text.
+    /// than a small `limit`, so that a costly expression is found early.
     pub fn scan(
         &self,
         text: &[u8],
@@ -86,13 +85,13 @@ impl Pattern {
         let mut pieces = Vec::new();
         let next = first.scan(text, from, limit, 0, &mut pieces)?;
         for stage in finer {
-            let mut parts = Vec::with_capacity(pieces.len());
+            let mut finer_pieces = Vec::with_capacity(pieces.len());
             let mut start = from;
             for &end in &pieces {
-                stage.scan_piece(text, start, end, &mut parts)?;
+                stage.scan_piece(text, start, end, &mut finer_pieces)?;
                 start = end;
             }
-            pieces = parts;
+            pieces = finer_pieces;
         }
         ends.append(&mut pieces);
         Ok(next)
@@ -113,26 +112,24 @@ impl Pattern {
         Ok(())
     }
 
-    /// The smallest place from `from` on, inside `text` and not its start, at which the pattern
-    /// cuts whatever comes before and after: the parts on both sides, scanned apart, give the
-    /// pieces of the whole. None if there is none, or if the pattern does not tell (a regular
-    /// expression, several stages).
+    /// The first position ≥ `from`, inside `text` and not its start, at which the pattern cuts
+    /// whatever comes before and after: the two sides, scanned separately, give the pieces of the
+    /// whole. None if there is none, or if the pattern is a regular expression or has several stages.
     pub fn safe_cut_after(&self, text: &[u8], from: usize) -> Option<usize> {
-        self.has_safe_cuts().then(|| cuts::after(text, from))?
+        self.has_safe_cuts().then(|| cuts::safe_after(text, from))?
     }
 
-    /// The largest such place up to `upto`. It stays one whatever is appended to `text`.
+    /// The last such position ≤ `upto`. It stays safe whatever is appended to `text`.
     pub fn safe_cut_before(&self, text: &[u8], upto: usize) -> Option<usize> {
-        self.has_safe_cuts().then(|| cuts::before(text, upto))?
+        self.has_safe_cuts().then(|| cuts::safe_before(text, upto))?
     }
 
-    /// The first place from `from` on that is inside a piece for certain, of a text that begins with
-    /// a piece or at such a place: the part before ends in the middle of a piece and the part after
-    /// begins there, and otherwise both have the pieces of the whole. None if there is none, or if
-    /// the pattern does not tell.
+    /// The first position ≥ `from` that is certainly inside a piece, in a text that starts with a
+    /// piece or at such a position: both sides, scanned separately, have the pieces of the whole
+    /// except for that one, which they share. None as for [`Pattern::safe_cut_after`].
     pub fn inside_after(&self, text: &[u8], from: usize) -> Option<usize> {
         match *self.stages {
-            [Stage::Named(scanner)] => inside::after(scanner, text, from),
+            [Stage::Named(scanner)] => cuts::inside_after(scanner, text, from),
             _ => None,
         }
     }
@@ -142,7 +139,7 @@ impl Pattern {
     }
 }
 
-/// Keeps the list of ends of [`Pattern::split`] in the cache.
+/// Few enough that the list of ends of [`Pattern::split`] stays in the cache.
 const PIECES_PER_SCAN: usize = 1024;
 
 impl Stage {
@@ -160,8 +157,8 @@ impl Stage {
         }
     }
 
-    /// Cuts one piece of the stage before as if it were a document; the ends count from the start
-    /// of the document.
+    /// Cuts one piece of the stage before as if it were a document; the ends are positions in the
+    /// document.
     fn scan_piece(
         &self,
         text: &[u8],

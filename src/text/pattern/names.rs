@@ -1,23 +1,22 @@
-//! The named patterns: their names, what others call them, their regular expressions, and how
-//! others spell those.
+//! The named patterns: names, aliases, regular expressions, and equivalent spellings of those.
 //!
-//! A text that reads like a name is never a regular expression: an unknown one is refused, since
-//! an expression of plain letters would cut next to nothing and pass unnoticed.
+//! A string that looks like a name is never a regular expression: an unknown one is refused, because
+//! an expression of plain letters would cut hardly anything and go unnoticed.
 //!
-//! The same pattern goes by many spellings: with possessive quantifiers or without, a class in
-//! brackets or bare, one tail of alternatives for another. A spelling is taken for a name only if
-//! it cuts every text alike, so it is not normalised (dropping the possessive plus of
-//! `\s++(?!\S)`, say, would change its meaning) but compared, part by part, with spellings that
-//! were proven equal; the tests hold each against the scanner.
+//! The same pattern has many spellings: with or without possessive quantifiers, a class in brackets
+//! or bare, one tail of alternatives for another. A spelling counts as a name only if it cuts every
+//! text alike. So it is not normalised (dropping the possessive plus of `\s++(?!\S)` would change
+//! its meaning) but compared, alternative by alternative, with spellings that were proven equal; the
+//! tests check each against the scanner.
 
 use crate::base::error::Error;
 
 /// The names of the patterns that have scanners.
 pub const NAMES: &[&str] = &["gpt2", "cl100k", "o200k", "llama3", "qwen2"];
 
-/// What others call the patterns: encodings and models of tiktoken, pre-tokenizers of llama.cpp,
-/// models whose `tokenizer.json` has the pattern (Qwen 3.5 is not among them). Lower case, without
-/// `-`, `_` and `.`, which do not matter.
+/// Other names of the patterns: encodings and models of tiktoken, pre-tokenizers of llama.cpp, models
+/// whose `tokenizer.json` has the pattern (Qwen 3.5 has not). Lower case, without `-`, `_` and `.`,
+/// which are ignored.
 const ALIASES: &[(&str, &[&str])] = &[
     ("gpt2", &["gpt2", "r50k", "r50kbase", "p50k", "p50kbase", "p50kedit"]),
     ("cl100k", &["cl100k", "cl100kbase", "gpt4", "gpt35", "gpt35turbo"]),
@@ -29,10 +28,10 @@ const ALIASES: &[(&str, &[&str])] = &[
     ("qwen2", &["qwen2", "qwen25", "qwen3"]),
 ];
 
-/// A pattern as a list of alternatives, or groups of them, each with its equal spellings.
-type Parts = &'static [&'static [&'static str]];
+/// A pattern as a list of alternatives, or groups of them, each with its equivalent spellings.
+type Alternatives = &'static [&'static [&'static str]];
 
-// The contractions are exclusive, so their order does not matter; only these orders are common.
+// No two contractions match at one position, so their order does not matter; these orders are common.
 const CONTRACTIONS: &[&str] = &[
     r"'(?:[sdmt]|ll|ve|re)",
     r"'s|'t|'re|'ve|'m|'ll|'d",
@@ -46,15 +45,15 @@ const ANY_CASE: &[&str] = &[
     r"'(?i:s|t|re|ve|m|ll|d)",
     r"'(?i:s|d|m|t|ll|ve|re)",
 ];
-// What follows the prefix is a letter, which the prefix is not: possessive or not is the same. So
-// it is for every run below: nothing follows it that a character given back could match.
+// The prefix is not a letter and a letter follows it, so possessive or not is the same. The same holds
+// for every run below: nothing that follows could match a character that the run gives back.
 const WORD: &[&str] = &[
     r"[^\r\n\p{L}\p{N}]?+\p{L}++",
     r"[^\r\n\p{L}\p{N}]?+\p{L}+",
     r"[^\r\n\p{L}\p{N}]?\p{L}++",
     r"[^\r\n\p{L}\p{N}]?\p{L}+",
 ];
-// Oniguruma reads the possessive spelling as any number of groups. We read what tiktoken writes.
+// Oniguruma reads `{1,3}+` as any number of groups; here it is possessive, as tiktoken means it.
 const THREE_DIGITS: &[&str] = &[r"\p{N}{1,3}+", r"\p{N}{1,3}"];
 const SYMBOLS: &[&str] = &[
     r" ?[^\s\p{L}\p{N}]++[\r\n]*+",
@@ -62,17 +61,17 @@ const SYMBOLS: &[&str] = &[
     r" ?[^\s\p{L}\p{N}]+[\r\n]*+",
     r" ?[^\s\p{L}\p{N}]+[\r\n]*",
 ];
-// Behind the other alternatives `\s+` is only reached where one character of white space stands
-// before something else, so `\s` is the same; and `\s*[\r\n]` always ends at the last line break
-// of the run, so there is never another for `[\r\n]+`.
+// After the other alternatives, `\s+` is only reached at a single character of white space before
+// something else, so `\s` is the same; and `\s*[\r\n]` always ends at the last line break of the run,
+// so `[\r\n]+` never finds another.
 const LLAMA3_TAIL: &[&str] = &[
     r"\s*[\r\n]+|\s+(?!\S)|\s+",
     r"\s*[\r\n]+|\s+(?!\S)|\s",
     r"\s*[\r\n]|\s+(?!\S)|\s+",
     r"\s*[\r\n]|\s+(?!\S)|\s",
 ];
-// `\s+$` is missing on purpose: where `$` is the end of a line it can stop in the middle of a run.
-// A possessive run cannot, since what follows it is no line break.
+// Without `\s+$`: where `$` is the end of a line, it can stop in the middle of a run. A possessive run
+// cannot, since no line break follows it.
 const CL100K_TAIL: &[&str] = &[
     r"\s++$|\s*[\r\n]|\s+(?!\S)|\s",
     r"\s++$|\s*[\r\n]|\s+(?!\S)|\s+",
@@ -84,7 +83,7 @@ const CL100K_TAIL: &[&str] = &[
     r"\s++\z|\s*[\r\n]+|\s+(?!\S)|\s+",
 ];
 
-const GPT2: Parts = &[
+const GPT2: Alternatives = &[
     CONTRACTIONS,
     &[r" ?\p{L}++", r" ?\p{L}+", r" ?[\p{L}]+", r" ?[\p{L}]++"],
     &[r" ?\p{N}++", r" ?\p{N}+", r" ?[\p{N}]+", r" ?[\p{N}]++"],
@@ -98,10 +97,10 @@ const GPT2: Parts = &[
         r"\s+(?!\S)|\s",
     ],
 ];
-const CL100K: Parts = &[ANY_CASE, WORD, THREE_DIGITS, SYMBOLS, CL100K_TAIL];
-const LLAMA3: Parts = &[ANY_CASE, WORD, THREE_DIGITS, SYMBOLS, LLAMA3_TAIL];
-const QWEN2: Parts = &[ANY_CASE, WORD, &[r"\p{N}"], SYMBOLS, LLAMA3_TAIL];
-const O200K: Parts = &[
+const CL100K: Alternatives = &[ANY_CASE, WORD, THREE_DIGITS, SYMBOLS, CL100K_TAIL];
+const LLAMA3: Alternatives = &[ANY_CASE, WORD, THREE_DIGITS, SYMBOLS, LLAMA3_TAIL];
+const QWEN2: Alternatives = &[ANY_CASE, WORD, &[r"\p{N}"], SYMBOLS, LLAMA3_TAIL];
+const O200K: Alternatives = &[
     &[
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     ],
@@ -118,20 +117,20 @@ const O200K: Parts = &[
     LLAMA3_TAIL,
 ];
 
-const SPELLINGS: &[(&str, Parts)] =
+const SPELLINGS: &[(&str, Alternatives)] =
     &[("gpt2", GPT2), ("cl100k", CL100K), ("o200k", O200K), ("llama3", LLAMA3), ("qwen2", QWEN2)];
 
-/// The name for a name, an alias, or a regular expression that is known to cut every text alike.
+/// The canonical name of a name, an alias, or a regular expression that is known to cut alike.
 pub fn known(text: &str) -> Option<&'static str> {
     if is_name(text) {
         let plain = plain(text);
         let has = |aliases: &[&str]| aliases.contains(&plain.as_str());
         return ALIASES.iter().find(|(_, aliases)| has(aliases)).map(|(name, _)| *name);
     }
-    SPELLINGS.iter().find(|(_, parts)| spells(text, parts)).map(|(name, _)| *name)
+    SPELLINGS.iter().find(|(_, alternatives)| spells(text, alternatives)).map(|(name, _)| *name)
 }
 
-/// Whether `text` reads like a name: word characters, `-` and `.`, and not only the latter two.
+/// Whether `text` looks like a name: word characters, `-` and `.`, with at least one word character.
 pub fn is_name(text: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     text.contains(is_word) && text.chars().all(|c| is_word(c) || c == '-' || c == '.')
@@ -141,9 +140,9 @@ fn plain(name: &str) -> String {
     name.chars().filter(|c| !"-_.".contains(*c)).flat_map(char::to_lowercase).collect()
 }
 
-/// The error for a name that is not known, with those that are close to it.
+/// The error for an unknown name, with suggestions.
 pub fn unknown(text: &str) -> Error {
-    // Longer strings are no misspelled names, and the distance is quadratic.
+    // Longer strings are not misspelled names, and the distance is quadratic.
     let wanted: String = plain(text).chars().take(64).collect();
     let distance = |(name, aliases): &(&'static str, &[&str])| {
         let nearest = aliases.iter().map(|alias| edits(&wanted, alias)).min();
@@ -158,13 +157,13 @@ pub fn unknown(text: &str) -> Error {
         _ => format!("did you mean {}? ", near.join(" or ")),
     };
     Error::config(format!("unknown split pattern {text:?}")).with_hint(format!(
-        "{suggested}known are {}, with the names that tiktoken and others have for them; a regular \
-         expression that reads like a name is written (?:{text})",
+        "{suggested}known patterns are {}, and their names in tiktoken and other libraries; to use \
+         the string as a regular expression, write (?:{text})",
         NAMES.join(", ")
     ))
 }
 
-/// How many characters have to be inserted, deleted or replaced to make one text of the other.
+/// The edit distance of two strings.
 fn edits(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.chars().count()).collect();
     for (i, a) in one.chars().enumerate() {
@@ -179,9 +178,9 @@ fn edits(one: &str, other: &str) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
-/// Whether `text` is one spelling of each part, with bars between.
-fn spells(text: &str, parts: Parts) -> bool {
-    let Some((first, rest)) = parts.split_first() else { return false };
+/// Whether `text` is one spelling of each alternative, joined by bars.
+fn spells(text: &str, alternatives: Alternatives) -> bool {
+    let Some((first, rest)) = alternatives.split_first() else { return false };
     first.iter().any(|spelling| match text.strip_prefix(spelling) {
         Some(after) if rest.is_empty() => after.is_empty(),
         Some(after) => after.strip_prefix('|').is_some_and(|after| spells(after, rest)),
@@ -190,7 +189,7 @@ fn spells(text: &str, parts: Parts) -> bool {
 }
 
 /// The regular expression of a named pattern as tiktoken spells it, in the syntax of
-/// `fancy-regex`. Patterns that tiktoken does not have are in the spelling of their authors.
+/// `fancy-regex`; for patterns that tiktoken does not have, as their authors spell it.
 pub fn tiktoken_regex(name: &str) -> Option<&'static str> {
     Some(match name {
         "gpt2" => {
@@ -204,8 +203,8 @@ pub fn tiktoken_regex(name: &str) -> Option<&'static str> {
 }
 
 /// The regular expression of a named pattern in a spelling that Oniguruma, the engine of Hugging
-/// Face `tokenizers`, and `fancy-regex` read with the same meaning: no `$`, which ends a line
-/// there, and no plus after `{1,3}`, which is not possessive there.
+/// Face `tokenizers`, and `fancy-regex` give the same meaning: no `$`, which matches the end of a line
+/// in Oniguruma, and no plus after `{1,3}`, which is not possessive there.
 pub fn huggingface_regex(name: &str) -> Option<&'static str> {
     Some(match name {
         "gpt2" => r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
@@ -225,17 +224,20 @@ pub fn huggingface_regex(name: &str) -> Option<&'static str> {
     })
 }
 
-/// All spellings of a named pattern, each with the number of parts that are not in the first one.
+/// All spellings of a named pattern, each with the number of alternatives not in their first spelling.
 #[cfg(test)]
 pub fn spellings(name: &str) -> Vec<(String, usize)> {
-    let parts = SPELLINGS.iter().find(|(other, _)| *other == name).map_or(GPT2, |(_, parts)| parts);
-    parts.iter().fold(vec![(String::new(), 0)], |heads, part| {
+    let alternatives = SPELLINGS
+        .iter()
+        .find(|(other, _)| *other == name)
+        .map_or(GPT2, |(_, alternatives)| alternatives);
+    alternatives.iter().fold(vec![(String::new(), 0)], |heads, alternative| {
         let with = |(head, n_changes): &(String, usize)| -> Vec<(String, usize)> {
             let bar = if head.is_empty() { "" } else { "|" };
             let join = |(number, spelling)| {
                 (format!("{head}{bar}{spelling}"), n_changes + usize::from(number > 0))
             };
-            part.iter().enumerate().map(join).collect()
+            alternative.iter().enumerate().map(join).collect()
         };
         heads.iter().flat_map(with).collect()
     })

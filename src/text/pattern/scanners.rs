@@ -1,12 +1,13 @@
 //! The named patterns as hand-written scanners.
 //!
-//! Each takes the start of a piece and returns its end, which depends on nothing before the start
-//! (no pattern has a look-behind). The alternatives of the regular expression are decided by the class
-//! of the first one or two characters; comments give the reasoning where the two differ in shape.
-//! `names.rs` has the expressions, the tests hold both equal.
+//! Each takes the start of a piece and returns its end, which does not depend on anything before the
+//! start (no pattern has a look-behind). The class of the first one or two characters selects the
+//! alternative of the regular expression; comments give the reasoning where the two differ in shape.
+//! `names.rs` has the expressions; the tests compare both.
 //!
 //! All are linear in the length of the text: a run of characters is walked at most three times,
-//! whatever the input, since what is left of it after a piece is always consumed by the next two.
+//! whatever the input, since the next two pieces always consume what a piece leaves of it. No memory
+//! is allocated except for the ends of the pieces.
 
 use super::classes::{
     CASELESS, LETTER, LOWER, MARK, NUMBER, OTHER, SPACE, SYMBOL, UPPER, char_at, class_at, run,
@@ -28,7 +29,6 @@ pub enum Scanner {
 }
 
 impl Scanner {
-    /// The scanner of a name.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "gpt2" => Scanner::Gpt2,
@@ -44,7 +44,7 @@ impl Scanner {
     /// text; returns the last.
     pub fn scan(self, text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
         match self {
-            Scanner::Gpt2 => super::blocks::scan_gpt2(text, from, limit, ends),
+            Scanner::Gpt2 => super::simd::scan_gpt2(text, from, limit, ends),
             Scanner::Cl100k => scan_with(text, from, limit, ends, cl100k::<3, true>),
             Scanner::Llama3 => scan_with(text, from, limit, ends, cl100k::<3, false>),
             Scanner::Qwen2 => scan_with(text, from, limit, ends, cl100k::<1, false>),
@@ -53,7 +53,7 @@ impl Scanner {
     }
 }
 
-/// `gpt2` one piece at a time: what the scanner of blocks is tested against.
+/// `gpt2` one piece at a time: the oracle of the SIMD scanner.
 #[cfg(test)]
 pub fn scan_gpt2_by_piece(text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
     scan_with(text, from, limit, ends, gpt2)
@@ -94,7 +94,7 @@ fn gpt2(text: &[u8], start: usize) -> usize {
     }
     let mut at = start;
     if first == b' ' && at + 1 < text.len() {
-        // A space joins whatever follows that is not white space.
+        // A space joins any following character that is not white space.
         let (next_class, next_size) = char_at(text, at + 1);
         if next_class != SPACE {
             at += 1;
@@ -160,7 +160,7 @@ fn o200k(text: &[u8], start: usize) -> usize {
     if class & LETTER != 0 {
         return match Word::at(text, start) {
             Word::Lower(end) | Word::Upper(end) => with_contraction(text, end),
-            Word::None => second, // cannot be: a letter begins a word
+            Word::None => second, // unreachable: a letter begins a word
         };
     }
     if class == NUMBER {
@@ -177,8 +177,8 @@ fn o200k(text: &[u8], start: usize) -> usize {
         }
     }
     if class == MARK {
-        // No letter follows that would go with it, or only capitals do; further marks would have
-        // been taken above.
+        // No letter follows, or only capitals do, which do not join it; further marks would have been
+        // taken above.
         return with_contraction(text, second);
     }
     if class == OTHER || (first == b' ' && next & SYMBOL != 0) {
@@ -188,8 +188,8 @@ fn o200k(text: &[u8], start: usize) -> usize {
     white_space::<false>(text, start)
 }
 
-/// Which of the two forms of an `o200k` word a place begins, and where the word ends (without the
-/// contraction).
+/// Which of the two forms of an `o200k` word begins at a position, and where the word ends (without
+/// the contraction).
 enum Word {
     /// The first form: it ends in a lower-case or caseless letter or a mark.
     Lower(usize),
@@ -199,11 +199,11 @@ enum Word {
 }
 
 impl Word {
-    /// Finds what backtracking would, in one pass. The first form takes a run of all but
-    /// lower-case letters, then needs one of all but capitals. Where the first run stops, either
-    /// a lower-case letter follows and the second run starts there; or the first run gives back
-    /// characters, up to and including the last that is no capital, and the word ends after that
-    /// one; or it has none, and the form fails. The second form then takes all of the run.
+    /// Finds what backtracking would, in one pass. The first form takes a run of anything but
+    /// lower-case letters, then needs a run of anything but capitals. Where the first run stops,
+    /// either a lower-case letter follows and the second run starts there; or the first run gives
+    /// back characters, up to and including the last that is not a capital, and the word ends after
+    /// that one; or it has none, and the form fails. The second form then takes the whole run.
     #[inline(always)]
     fn at(text: &[u8], start: usize) -> Self {
         let mut at = start;
@@ -251,7 +251,7 @@ fn with_contraction(text: &[u8], end: usize) -> usize {
     if text.get(end) == Some(&b'\'') { contraction(text, end).unwrap_or(end) } else { end }
 }
 
-/// The end of a group of at most `DIGITS` numbers of which one was already seen.
+/// The end of a run of at most `DIGITS` numbers, the first of which was already read.
 #[inline(always)]
 fn digits<const DIGITS: usize>(text: &[u8], mut at: usize) -> usize {
     for _ in 1..DIGITS {
@@ -279,8 +279,8 @@ fn bytes_while(text: &[u8], mut at: usize, accept: impl Fn(u8) -> bool) -> usize
     at
 }
 
-/// `\s++$|\s*[\r\n]|\s+(?!\S)|\s`, the first alternative only if `TAIL`, for a place where white
-/// space stands that does not belong to a word.
+/// `\s++$|\s*[\r\n]|\s+(?!\S)|\s`, the first alternative only if `TAIL`, at white space that does not
+/// belong to a word.
 #[inline(always)]
 fn white_space<const TAIL: bool>(text: &[u8], start: usize) -> usize {
     let space = WhiteSpace::at(text, start);
@@ -301,7 +301,7 @@ struct WhiteSpace {
     end: usize,
     /// Where its last character begins.
     last: usize,
-    /// Behind its last line break; its start if it has none.
+    /// The end of its last line break; its start if it has none.
     newline_end: usize,
 }
 
@@ -323,8 +323,8 @@ impl WhiteSpace {
         space
     }
 
-    /// `\s+(?!\S)|\s` where something else follows: the run without its last character, or that
-    /// character where it stands alone.
+    /// `\s+(?!\S)|\s` before other text: the run without its last character, or that character if it
+    /// is the only one.
     #[inline(always)]
     fn all_but_last(&self, start: usize) -> usize {
         if self.last > start { self.last } else { self.end }

@@ -1,24 +1,23 @@
-//! Very many texts, in the order of their bytes: as many as would take an automaton seconds to
-//! build.
+//! Very many special tokens in byte order, where an automaton would take seconds to build.
 //!
-//! Where a text starts is asked at each place: a bit for the two bytes there answers nearly always,
-//! otherwise the range of texts that begin as the place does is narrowed down byte by byte. That is
-//! O(m log n) for n texts of at most m bytes, so this is for short ones.
+//! Each position of a text is tried: a bitmap over the first two bytes nearly always rules it out,
+//! otherwise the range of tokens that share its prefix is narrowed down byte by byte. That is
+//! O(m log n) per position for n tokens of at most m bytes, so this is for short ones. Building takes
+//! O(n m log n); memory is the tokens, 12 bytes for each, and 8 kB for the bitmap.
 
-/// The texts, and what finding them needs.
 #[derive(Debug)]
 pub struct SortedTexts {
     /// All texts end to end, in the order of their bytes, and where each starts.
     bytes: Vec<u8>,
     starts: Vec<usize>,
-    /// By place in this order, the number of the text.
+    /// The index of each text in the list as given.
     numbers: Vec<u32>,
-    /// A bit for every two bytes: whether a text begins with them.
+    /// One bit for each two bytes: whether a text begins with them.
     begins: Vec<u64>,
 }
 
 impl SortedTexts {
-    /// Of these texts, all different and none empty.
+    /// The texts must be distinct and not empty.
     pub fn new<S: AsRef<str>>(texts: &[S]) -> Self {
         let text = |number: u32| texts[number as usize].as_ref().as_bytes();
         let mut numbers: Vec<u32> = (0..texts.len() as u32).collect();
@@ -43,7 +42,7 @@ impl SortedTexts {
         sorted
     }
 
-    /// The longest text that `rest` begins with: its number and its length.
+    /// The longest text that `rest` begins with: its index and its length.
     #[inline]
     pub fn longest(&self, rest: &[u8]) -> Option<(usize, usize)> {
         if let [first, second, ..] = *rest {
@@ -60,7 +59,7 @@ impl SortedTexts {
         let (mut first, mut end) = (0, self.numbers.len());
         let mut found = None;
         for depth in 0.. {
-            // These all begin with `rest[..depth]`, and one that has no more is the first of them.
+            // All in the range begin with `rest[..depth]`; one that ends there is the first of them.
             if first < end && text(first).len() == depth {
                 found = Some((self.numbers[first] as usize, depth));
                 first += 1;

@@ -7,9 +7,9 @@
 
 use std::ops::Range;
 
-use crate::base::pages::{Pages, Plain, prefetch_line};
+use crate::base::pages::{Pages, Zeroable, prefetch_line};
 use crate::base::table::{Key, hash};
-use crate::text::keys::Record;
+use crate::text::keys::KeyedPiece;
 
 /// Memory that the caches of a worker may take by default.
 pub const DEFAULT_BYTES: usize = 64 << 20;
@@ -47,7 +47,7 @@ struct Entry {
 }
 
 // SAFETY: numbers.
-unsafe impl Plain for Entry {}
+unsafe impl Zeroable for Entry {}
 
 /// The result of looking up a batch of pieces.
 #[derive(Debug, Default)]
@@ -138,7 +138,7 @@ impl Cache {
     /// are expected from now on: a later lookup of such a piece reports it as pending too, and
     /// equal to which one, until it is [filled](Cache::fill) in.
     #[inline(always)]
-    pub fn look_up(&mut self, records: &[Record], start: usize, looked: &mut Looked) {
+    pub fn look_up(&mut self, records: &[KeyedPiece], start: usize, looked: &mut Looked) {
         let mut len = looked.known.len();
         looked.known.reserve(records.len() * MAX_IDS);
         let mut lines = self.lines();
@@ -189,13 +189,13 @@ impl Cache {
     #[inline(never)]
     unsafe fn look_closer(
         &mut self,
-        record: &Record,
+        record: &KeyedPiece,
         start: usize,
         at: usize,
         out: *mut u32,
         looked: &mut Looked,
     ) -> usize {
-        let Record { key, hash, end } = *record;
+        let KeyedPiece { key, hash, end } = *record;
         let number = looked.pending.len() as u32;
         let mut pending = PendingPiece {
             key,

@@ -6,7 +6,7 @@ use super::merge_lanes::MergeLanes;
 use super::short_merge::ShortMerge;
 use crate::base::memory::reserve;
 use crate::base::table::Key;
-use crate::text::keys::Records;
+use crate::text::keys::PieceBatch;
 use crate::tokenizer::merge::Scratch;
 
 /// Ids are copied in blocks of this many.
@@ -15,7 +15,7 @@ const BLOCK: usize = cache::MAX_IDS;
 /// What encoding reuses from piece to piece and from call to call.
 #[derive(Debug)]
 pub struct Worker {
-    pub(super) records: Records,
+    pub(super) records: PieceBatch,
     pub(super) cache: Cache,
     pub(super) long: LongCache,
     pub(super) merger: Merger,
@@ -47,7 +47,7 @@ impl Worker {
     /// A worker whose caches take at most so much memory.
     pub fn new(cache_bytes: usize) -> Self {
         Worker {
-            records: Records::default(),
+            records: PieceBatch::default(),
             cache: Cache::new(cache_bytes),
             long: LongCache::new(cache_bytes),
             merger: Merger::default(),

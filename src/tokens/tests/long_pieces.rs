@@ -73,7 +73,7 @@ fn blocks_of_a_long_piece_are_small() {
         let context = Context {
             cutter: tokenizer.cutter(),
             reading: &inputs.reading,
-            chunk_size: 1000,
+            block_size: 1000,
             open_pieces: true,
             job: &job(),
         };

@@ -94,8 +94,8 @@ fn files_under_a_limit_stay_within_it() {
     let mut free = Counts::new(cutter(), 2);
     let mut tight = limited(cutter(), 2, available, directory.path());
     let paths = [corpus];
-    free.add_corpus(&Inputs::of_files(&paths), CHUNK_SIZE, &job()).unwrap();
-    tight.add_corpus(&Inputs::of_files(&paths), CHUNK_SIZE, &job()).unwrap();
+    free.add_corpus(&Inputs::of_files(&paths), BLOCK_SIZE, &job()).unwrap();
+    tight.add_corpus(&Inputs::of_files(&paths), BLOCK_SIZE, &job()).unwrap();
     assert!(tight.runs.len() > 2, "{}", tight.runs.len());
     let held: usize = tight.tables.iter().map(Table::heap_bytes).sum();
     assert!(held as u64 <= available, "{held}");
@@ -115,21 +115,21 @@ fn files_under_a_limit_stay_within_it() {
 }
 
 #[test]
-fn a_stretch_without_cuts_is_refused_under_a_limit() {
+fn a_block_too_large_for_the_limit_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let corpus = directory.path().join("corpus.txt");
     fs::write(&corpus, b"some words ".repeat(1 << 20)).unwrap();
     let regex = Cutter::new::<_, &str>(&[r"\S+|\s"], &[]).unwrap();
     let mut counts = limited(regex, 2, 10 << 20, directory.path());
     let error = counts
-        .add_corpus(&Inputs::of_files(&[corpus]), CHUNK_SIZE, &job())
+        .add_corpus(&Inputs::of_files(&[corpus]), BLOCK_SIZE, &job())
         .unwrap_err()
         .to_string();
-    assert!(error.contains("corpus.txt: 12 MB in a row"), "{error}");
+    assert!(error.contains("corpus.txt: 12 MB without a position"), "{error}");
 }
 
 #[test]
-fn an_end_that_is_asked_for_leaves_nothing() {
+fn a_stopped_job_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let mut counts = limited(cutter(), 1, 0, directory.path());
     for seed in 0..3 {
@@ -189,9 +189,9 @@ fn order_of_special_tokens_does_not_matter() {
     );
 }
 
-/// Every way of damage is an error that names the file, never a panic or other counts.
+/// Any damage is an error that names the file, never a panic or wrong counts.
 #[test]
-fn damage_is_seen() {
+fn damage_is_detected() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.counts");
     let mut counts = Counts::new(cutter(), 1);
@@ -219,7 +219,7 @@ fn damage_is_seen() {
     assert!(refused(&[&whole[..], b"x"].concat()).contains("a.counts: "));
     let mut newer = whole.clone();
     newer[8] = 2;
-    assert!(refused(&newer).contains("version 2"));
+    assert!(refused(&newer).contains("version must be 1, got 2"));
     assert!(
         refused(b"just some text, and long enough to hold a checksum").contains("not a counts")
     );
@@ -264,8 +264,8 @@ fn forged_files_are_refused() {
         (&[(b"a", 1), (b"a", 2)], "impossible lengths"),
         (&[(b"a", 1), (b"b", 0)], "a count of zero"),
         (&[(b"a", 1), (b"b", 1)], "do not add up"),
-        (&[(b"a", 1)], "ends early"),
-        (&[(b"a", 1), (b"b", 1), (b"c", 1)], "more bytes than there are records"),
+        (&[(b"a", 1)], "unexpected end"),
+        (&[(b"a", 1), (b"b", 1), (b"c", 1)], "trailing bytes"),
         (&[(b"a", u64::MAX), (b"b", u64::MAX)], "2^63"),
         (&[(b"", 1), (b"b", 2)], "impossible lengths"),
     ] {

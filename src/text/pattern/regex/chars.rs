@@ -1,14 +1,14 @@
 //! Characters as an expression sees them, and sets of them.
 //!
 //! Text is any bytes. A byte that is not part of a well-formed character is a character of its own
-//! that reads as U+FFFF, a noncharacter of no class. Every place that a match reaches is a
+//! that reads as U+FFFF, a noncharacter of no class. Every position that a match reaches is a
 //! boundary between two such characters.
 
 use regex_syntax::hir::{Class, HirKind};
 
 use crate::text::pattern::classes::well_formed;
 
-/// What an invalid byte reads as.
+/// The code point that an invalid byte reads as.
 const STAND_IN: u32 = 0xFFFF;
 
 /// The character at `at` and its size in bytes; None at the end of the text.
@@ -44,7 +44,7 @@ pub fn is_boundary(text: &[u8], at: usize) -> bool {
     !(1..=3).any(spans)
 }
 
-/// Whether two characters are equal but for their case.
+/// Whether two characters are equal except for case.
 pub fn same_but_for_case(one: u32, other: u32) -> bool {
     let folded = || CharSet::parse(&format!(r"\x{{{one:x}}}"), true);
     one == other || folded().is_ok_and(|set| set.contains(other))
@@ -85,7 +85,7 @@ impl CharSet {
                 let c = one(&literal.0).map(u32::from);
                 Ok(CharSet::new(c.map(|c| (c, c)).into_iter()))
             }
-            _ => Err(format!("{class} is not a class of characters")),
+            _ => Err(format!("{class} is not a character class")),
         }
     }
 
@@ -113,7 +113,7 @@ impl CharSet {
     }
 }
 
-/// What may come next: bytes, and the end of the text.
+/// A set of bytes that may come next, and of the end of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ByteSet {
     bits: [u64; 4],

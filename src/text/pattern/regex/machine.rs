@@ -1,14 +1,15 @@
-//! What runs a program on a text: a backtracking machine that counts its steps.
+//! A backtracking machine that counts its steps.
 //!
-//! The machine is its own, not that of a library, because of what it must promise: whatever the
-//! expression and the text, it stops within a number of steps that depends on the size of the text
-//! alone, and it asks whether to stop every millisecond or so. No instruction takes longer than a
-//! few thousand characters without counting them.
+//! It is written here, not taken from a library, because of its guarantees: whatever the expression
+//! and the text, it stops within a number of steps that depends on the size of the text alone, and
+//! it checks for cancellation about every millisecond. No instruction passes more than a few thousand
+//! characters without counting them.
 //!
-//! Look-arounds and atomic groups run by themselves and leave nothing to come back to. So, without
-//! back-references, whether a match follows from an instruction and a place depends on those two;
-//! once an attempt gets long, those that were tried are remembered and not tried again, so no
-//! attempt is worse than quadratic where plain backtracking is exponential.
+//! Look-arounds and atomic groups run separately and leave no branches. So, without back-references,
+//! whether an instruction at a position leads to a match depends on those two alone; once an attempt
+//! gets long, the pairs that were tried are memoized, so no attempt is worse than quadratic where
+//! plain backtracking is exponential. Memory is bounded too: branches and saved slots by
+//! [`MAX_BRANCHES`], memoized pairs by [`MAX_MEMOIZED`].
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -20,29 +21,29 @@ use super::program::{Inst, Program, Run, RunKind, START, Sizes};
 use crate::base::error::Error;
 use crate::base::job;
 
-/// Steps that are allowed anywhere: a second or two.
+/// Steps that every scan may take: a second or two.
 const MAX_STEPS: u64 = 200_000_000;
-/// Further steps for each byte that was searched already: a hundred times what common expressions
-/// take. And one for each byte of the text, which a single match may have to read.
+/// Further steps for each byte already searched: a hundred times what common expressions take. One
+/// more is allowed for each byte of the text, which a single match may have to read.
 const MAX_STEPS_PER_BYTE: u64 = 2000;
-/// Steps between two questions whether to stop: about a millisecond.
+/// Steps between two checks for cancellation: about a millisecond.
 const STEPS_PER_CHECK: u64 = 1 << 18;
 /// Bytes of a repeated class that are passed in one step.
 const RUN_BYTES_PER_STEP: usize = 2;
 /// Bytes that are compared in one step.
 const BYTES_PER_STEP: usize = 16;
-/// What remembering a place counts: a look into memory, most likely.
-const STEPS_PER_MEMORY: usize = 8;
-/// What looking up the case of a character outside ASCII counts.
+/// The steps that memoizing counts as: most likely a cache miss.
+const STEPS_PER_MEMO: usize = 8;
+/// The steps that folding the case of a character beyond ASCII counts as.
 const STEPS_PER_FOLDING: usize = 1 << 10;
-/// Characters of a class that are passed without a count.
+/// Characters of a class that are passed between two counts.
 const MAX_UNCOUNTED: usize = 1 << 14;
-/// Places to return to, or slots to restore, that may be kept: 100 MB.
-const MAX_KEPT: usize = 1 << 21;
-/// An attempt of more steps than this remembers what it tried; tests try short texts.
-const STEPS_BEFORE_MEMORY: u64 = if cfg!(test) { 1 << 4 } else { 1 << 14 };
-const MAX_REMEMBERED: usize = 1 << 20;
-/// The slot of what was never noted.
+/// The most branches, or slots to restore: 100 MB.
+const MAX_BRANCHES: usize = 1 << 21;
+/// An attempt of more steps than this is memoized; tests use short texts.
+const STEPS_BEFORE_MEMO: u64 = if cfg!(test) { 1 << 4 } else { 1 << 14 };
+const MAX_MEMOIZED: usize = 1 << 20;
+/// The value of a slot that was not set.
 const UNSET: usize = usize::MAX;
 
 static WORD: LazyLock<Option<CharSet>> = LazyLock::new(|| CharSet::parse(r"\w", false).ok());
@@ -56,7 +57,7 @@ pub enum Stop {
     Asked(Error),
 }
 
-/// A place to return to.
+/// A position to backtrack to.
 #[derive(Debug)]
 struct Branch {
     pc: usize,
@@ -66,35 +67,35 @@ struct Branch {
     more: More,
 }
 
-/// How a branch can be taken again, in another place.
+/// How a branch can be taken again, at another position.
 #[derive(Debug)]
 enum More {
     No,
-    /// A character less, down to this place.
+    /// One character less, down to this position.
     Back(usize),
-    /// A character more of this set, up to a number of times.
-    On(usize, usize),
+    /// One character more of this set, up to a number of times.
+    Forward(usize, usize),
 }
 
 #[derive(Debug)]
 pub struct Machine<'a> {
     program: &'a Program,
     text: &'a [u8],
-    /// Where the machine began.
+    /// Where the scan started.
     start: usize,
     search_start: usize,
-    /// Where the present attempt to match starts.
+    /// Where the current attempt to match starts.
     attempt: usize,
     slots: Vec<usize>,
     /// Slots that were overwritten, with their old values.
     changed: Vec<(usize, usize)>,
     branches: Vec<Branch>,
-    /// (run, instruction, place) that did not lead to a match, or are being tried.
+    /// (run, instruction, position) that did not lead to a match, or are being tried.
     tried: HashSet<(usize, usize, usize)>,
     n_runs: usize,
     steps: u64,
     next_check: u64,
-    remember_from: u64,
+    memoize_from: u64,
 }
 
 impl<'a> Machine<'a> {
@@ -113,7 +114,7 @@ impl<'a> Machine<'a> {
             n_runs: 0,
             steps: 0,
             next_check: STEPS_PER_CHECK,
-            remember_from: 0,
+            memoize_from: 0,
         }
     }
 
@@ -130,7 +131,7 @@ impl<'a> Machine<'a> {
                 self.slots.fill(UNSET);
                 self.slots[START] = at;
                 self.changed.clear();
-                self.remember_from = self.steps + STEPS_BEFORE_MEMORY;
+                self.memoize_from = self.steps + STEPS_BEFORE_MEMO;
                 if let Some(end) = self.run(0, at, None)? {
                     return Ok(Some((self.slots[START].min(end), end)));
                 }
@@ -161,13 +162,13 @@ impl<'a> Machine<'a> {
             + (self.text.len() - self.start) as u64
             + MAX_STEPS_PER_BYTE.saturating_mul(searched);
         if self.steps > limit {
-            return Err(Stop::Costly(format!("it takes more than {limit} steps")));
+            return Err(Stop::Costly(format!("more than {limit} steps")));
         }
         job::check_thread().map_err(Stop::Asked)
     }
 
-    /// Runs the instructions from `pc` on at the place `at` up to a match, which has to end at
-    /// `goal` if there is one. Gives the end; slots are as they were if there is none.
+    /// Runs the instructions from `pc` on at position `at` up to a match, which must end at `goal` if
+    /// there is one. Returns the end; without a match, slots are unchanged.
     fn run(
         &mut self,
         mut pc: usize,
@@ -240,30 +241,30 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Whether this was tried before, so that it leads to no match. Notes that it is tried now.
+    /// Whether this was tried before, so that it leads to no match. Records that it is tried now.
     #[inline]
     fn was_tried(&mut self, run: usize, pc: usize, at: usize) -> Result<bool, Stop> {
-        if self.steps < self.remember_from || !self.program.pure {
+        if self.steps < self.memoize_from || !self.program.pure {
             return Ok(false);
         }
-        self.count(STEPS_PER_MEMORY)?;
-        if self.tried.len() >= MAX_REMEMBERED {
+        self.count(STEPS_PER_MEMO)?;
+        if self.tried.len() >= MAX_MEMOIZED {
             self.tried.clear();
         }
         Ok(!self.tried.insert((run, pc, at)))
     }
 
     fn branch(&mut self, pc: usize, at: usize, more: More) -> Result<(), Stop> {
-        if self.branches.len() >= MAX_KEPT {
-            return Err(too_much_kept());
+        if self.branches.len() >= MAX_BRANCHES {
+            return Err(too_many_branches());
         }
         self.branches.push(Branch { pc, at, n_changed: self.changed.len(), more });
         Ok(())
     }
 
     fn save(&mut self, slot: usize, at: usize) -> Result<(), Stop> {
-        if self.changed.len() >= MAX_KEPT {
-            return Err(too_much_kept());
+        if self.changed.len() >= MAX_BRANCHES {
+            return Err(too_many_branches());
         }
         self.changed.push((slot, self.slots[slot]));
         self.slots[slot] = at;
@@ -276,7 +277,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The last place to return to of this run.
+    /// Backtracks to the last branch of this run.
     fn back(&mut self, first_branch: usize) -> Option<(usize, usize)> {
         while self.branches.len() > first_branch {
             let branch = self.branches.last_mut()?;
@@ -284,22 +285,22 @@ impl<'a> Machine<'a> {
             let found = match branch.more {
                 More::No => Some(branch.at),
                 More::Back(least) => {
-                    let place = chars::before(self.text, branch.at).filter(|&at| at >= least);
-                    branch.at = place.unwrap_or(least);
-                    place
+                    let position = chars::before(self.text, branch.at).filter(|&at| at >= least);
+                    branch.at = position.unwrap_or(least);
+                    position
                 }
-                More::On(set, most) => {
+                More::Forward(set, most) => {
                     let size = self.program.sets[set].size_at(self.text, branch.at);
-                    branch.more = More::On(set, most.saturating_sub(1));
-                    let place = size.filter(|_| most > 0).map(|size| branch.at + size);
-                    branch.at = place.unwrap_or(branch.at);
-                    place
+                    branch.more = More::Forward(set, most.saturating_sub(1));
+                    let position = size.filter(|_| most > 0).map(|size| branch.at + size);
+                    branch.at = position.unwrap_or(branch.at);
+                    position
                 }
             };
             let again = match branch.more {
                 More::No => false,
                 More::Back(least) => branch.at > least,
-                More::On(_, most) => found.is_some() && most > 0,
+                More::Forward(_, most) => found.is_some() && most > 0,
             };
             if !again {
                 self.branches.pop();
@@ -318,7 +319,7 @@ impl<'a> Machine<'a> {
         let Some(least) = self.pass(set, at, run.least)? else { return Ok(None) };
         let more = run.most - run.least;
         if run.kind == RunKind::Lazy {
-            self.branch(next, least, More::On(run.set, more))?;
+            self.branch(next, least, More::Forward(run.set, more))?;
             return Ok(Some(least));
         }
         let end = self.pass_up_to(set, least, more)?.0;
@@ -358,7 +359,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Whether the part at `pc` matches some text that ends at `at`.
+    /// Whether the instructions from `pc` on match some text that ends at `at`.
     fn look_behind(&mut self, pc: usize, at: usize, sizes: Sizes) -> Result<bool, Stop> {
         let mut start = at;
         for n_back in 0.. {
@@ -414,8 +415,8 @@ impl<'a> Machine<'a> {
             Some(b'\r') => crlf && next != Some(b'\n'),
             _ => false,
         };
-        let is_word = |place: Option<usize>| {
-            let c = place.and_then(|at| char_at(text, at)).map(|found| found.0);
+        let is_word = |position: Option<usize>| {
+            let c = position.and_then(|at| char_at(text, at)).map(|found| found.0);
             c.is_some_and(|c| WORD.as_ref().is_some_and(|word| word.contains(c)))
         };
         let before = || is_word(chars::before(text, at));
@@ -449,6 +450,6 @@ impl<'a> Machine<'a> {
     }
 }
 
-fn too_much_kept() -> Stop {
-    Stop::Costly(format!("it keeps more than {MAX_KEPT} places to return to"))
+fn too_many_branches() -> Stop {
+    Stop::Costly(format!("more than {MAX_BRANCHES} positions to backtrack to"))
 }

@@ -1,9 +1,9 @@
-//! Patterns that have no scanner: regular expressions, in the syntax of `fancy-regex`.
+//! Patterns without a scanner: regular expressions, in the syntax of `fancy-regex`.
 //!
 //! An expression is compiled to a program (`program`) over sets of characters (`chars`), which a
-//! backtracking machine (`machine`) runs. Nothing here runs for ever: the machine counts its steps
-//! and fails, with the place, beyond a number that common expressions do not come near. The count
-//! depends on the expression and the text alone, so the same text never fails on another day.
+//! backtracking machine (`machine`) runs. Every scan terminates: the machine counts its steps and
+//! fails, with the position, beyond a limit that common expressions do not come near. The count
+//! depends on the expression and the text alone, so failures are reproducible.
 
 mod chars;
 mod machine;
@@ -17,8 +17,8 @@ use chars::char_at;
 use machine::{Machine, Stop};
 use program::Program;
 
-/// A scan adds at least this many pieces, if there are as many: its steps are limited, and the
-/// fewer the scans of a text, the sooner a costly expression is found.
+/// A scan adds at least this many pieces, if there are as many: the limit on steps is per scan, so
+/// fewer scans of a text find a costly expression sooner.
 const MIN_PIECES: usize = 1 << 16;
 
 /// A compiled regular expression.
@@ -32,18 +32,16 @@ impl Engine {
     pub fn new(regex: &str) -> Result<Self> {
         match Program::new(regex) {
             Ok(program) => Ok(Engine { regex: regex.to_owned(), program: Arc::new(program) }),
-            Err(why) => {
-                Err(Error::config(format!("the split pattern {regex:?} cannot be used: {why}"))
-                    .with_hint(format!(
-                        "give one of the names {}, or a regular expression in the syntax of the \
+            Err(why) => Err(Error::config(format!("invalid split pattern {regex:?}: {why}"))
+                .with_hint(format!(
+                    "use one of the names {}, or a regular expression in the syntax of the \
                          Rust crate fancy-regex",
-                        NAMES.join(", ")
-                    )))
-            }
+                    NAMES.join(", ")
+                ))),
         }
     }
 
-    /// Like [`super::Pattern::scan`]; errors give places relative to `base`.
+    /// As [`super::Pattern::scan`]; positions in errors are offset by `base`.
     pub fn scan(
         &self,
         text: &[u8],
@@ -55,7 +53,7 @@ impl Engine {
         let enough = ends.len().saturating_add(limit.max(MIN_PIECES));
         let mut machine = Machine::new(&self.program, text, from);
         let mut last = from; // the end of the last piece
-        let mut at = from; // where to search on
+        let mut at = from; // where the search continues
         while ends.len() < enough {
             let found = if at > text.len() { Ok(None) } else { machine.find(at) };
             let Some((start, end)) = found.map_err(|stop| match stop {
@@ -68,7 +66,7 @@ impl Engine {
                 }
                 return Ok(text.len());
             };
-            // With `\K` a match can claim to start before the last one ended.
+            // With `\K` a match can start before the last one ended.
             let start = start.max(last);
             let end = end.max(start);
             if start > last {
@@ -78,8 +76,8 @@ impl Engine {
                 ends.push(end);
             }
             last = end;
-            // An empty match cuts, but is no piece. The search continues after the next character,
-            // or it would be found again.
+            // An empty match cuts, but is not a piece. The search continues after the next character,
+            // or it would find the match again.
             at = if end > start { end } else { end + char_at(text, end).map_or(1, |c| c.1) };
         }
         Ok(last)
@@ -92,7 +90,7 @@ impl Engine {
         ))
         .with_hint(format!(
             "the expression backtracks too much on this text; use possessive quantifiers (`\\s++`), \
-             or one of the named patterns {}, which are linear",
+             or one of the named patterns {}, which take linear time",
             NAMES.join(", ")
         ))
     }

@@ -1,8 +1,8 @@
 //! An expression as a program for the machine.
 //!
 //! `fancy-regex` parses the expression; its tree becomes a list of instructions in which every
-//! choice is a [`Inst::Fork`] and every counted repetition is written out. A repeated character
-//! class, nearly all that split patterns are made of, is one instruction.
+//! choice is an [`Inst::Fork`] and every counted repetition is unrolled. A repeated character class,
+//! which split patterns mostly consist of, is one instruction.
 
 use std::collections::HashMap;
 
@@ -10,15 +10,15 @@ use fancy_regex::{Assertion, BacktrackingControlVerb, Expr, LookAround};
 
 use super::chars::{ByteSet, CharSet};
 
-/// The most instructions of a program, and the most parts of an expression once its repetitions
-/// are written out.
+/// The most instructions of a program, and the most nodes of an expression once its repetitions are
+/// unrolled.
 const MAX_INSTS: usize = 1 << 16;
-/// For longer programs it is not worth finding out what each branch can begin with.
+/// In longer programs it is not worth finding what each branch can begin with.
 const MAX_FILTERED: usize = 1 << 10;
 
 #[derive(Debug)]
 pub enum Inst {
-    /// The end of the program, or of a part that runs by itself.
+    /// The end of the program, or of a look-around or atomic group.
     Match,
     /// One character of a set, by its number.
     Char(usize),
@@ -26,33 +26,33 @@ pub enum Inst {
     Run(Run),
     Fork(Box<Fork>),
     Jump(usize),
-    /// Notes the place in a slot.
+    /// Saves the position in a slot.
     Save(usize),
-    /// Leaves a loop for the instruction `out` if the last round began here, where slot says.
+    /// Leaves a loop for the instruction `out` if the last round, whose start is in `slot`, was empty.
     Still {
         slot: usize,
         out: usize,
     },
     Assert(Assertion),
-    /// The place where the search began.
+    /// The position where the search started.
     SearchStart,
     Backref {
         group: usize,
         any_case: bool,
     },
-    /// The part from the next instruction on matches here, or does not; go on at `next`.
+    /// Tests whether the instructions after this one match here, and continues at `next`.
     Look {
         negative: bool,
         behind: Option<Sizes>,
         next: usize,
     },
-    /// Like a look-ahead, but what it matches is taken, and never given back.
+    /// As a look-ahead, but consumes what it matches, without backtracking into it.
     Atomic {
         next: usize,
     },
 }
 
-/// Characters of a set, as many as there are (or as few as will do, if `lazy`).
+/// A repeated set of characters.
 #[derive(Debug, Clone, Copy)]
 pub struct Run {
     pub set: usize,
@@ -68,7 +68,7 @@ pub enum RunKind {
     Possessive,
 }
 
-/// Two ways on, in the order of preference, and what each can begin with.
+/// Two ways to continue, in order of preference, and what each can begin with.
 #[derive(Debug)]
 pub struct Fork {
     pub ways: [usize; 2],
@@ -87,7 +87,7 @@ pub struct Program {
     pub insts: Vec<Inst>,
     pub sets: Vec<CharSet>,
     pub n_slots: usize,
-    /// Whether what matches from a place on depends on that place alone: no back-references.
+    /// Whether a match depends on its position alone: there are no back-references.
     pub pure: bool,
     /// What a match can begin with.
     pub first: ByteSet,
@@ -97,7 +97,7 @@ pub struct Program {
 pub const START: usize = 0;
 
 impl Program {
-    /// The program of an expression, or why there is none.
+    /// Compiles an expression; the error states why it is invalid.
     pub fn new(regex: &str) -> Result<Self, String> {
         let tree = Expr::parse_tree(regex).map_err(|error| error.to_string())?;
         let is_backref = |expr: &Expr| matches!(expr, Expr::Backref { .. });
@@ -111,7 +111,7 @@ impl Program {
             by_class: HashMap::new(),
             by_place: HashMap::new(),
             n_slots,
-            n_parts: 0,
+            n_nodes: 0,
             groups,
             pure,
         };
@@ -142,7 +142,7 @@ struct Compiler {
     /// The sets of classes, by their addresses in the tree: they may be long, and repeated.
     by_place: HashMap<*const Expr, usize>,
     n_slots: usize,
-    n_parts: usize,
+    n_nodes: usize,
     groups: HashMap<*const Expr, usize>,
     pure: bool,
 }
@@ -157,8 +157,8 @@ impl Compiler {
     }
 
     fn visit(&mut self, expr: &Expr) -> Result<(), String> {
-        self.n_parts += 1;
-        if self.n_parts > MAX_INSTS {
+        self.n_nodes += 1;
+        if self.n_nodes > MAX_INSTS {
             return Err(too_large());
         }
         if let Some(set) = self.single(expr)? {
@@ -167,7 +167,7 @@ impl Compiler {
         match expr {
             Expr::Empty => Ok(()),
             Expr::Literal { val, casei: false } => {
-                self.n_parts += val.len() / 16;
+                self.n_nodes += val.len() / 16;
                 self.push(Inst::Bytes(val.as_bytes().into())).map(drop)
             }
             Expr::Literal { val, casei: true } => val.chars().try_for_each(|c| {
@@ -187,7 +187,7 @@ impl Compiler {
                 self.push(Inst::Backref { group: *group, any_case: *casei }).map(drop)
             }
             Expr::Backref { group, .. } => {
-                Err(format!("it refers to the group {group}, which does not exist"))
+                Err(format!("it refers to group {group}, which does not exist"))
             }
             Expr::GeneralNewline { unicode } => {
                 let one = if *unicode { r"[\n-\r\x{85}\x{2028}\x{2029}]" } else { r"[\n-\r]" };
@@ -215,7 +215,7 @@ impl Compiler {
             Expr::Absent(_) => Err(unsupported("an absent operator such as (?~…)")),
             Expr::BacktrackingControlVerb(_) => Err(unsupported("a verb such as (*SKIP)")),
             Expr::LiteralBytes { .. } => Err(unsupported("a byte that is not a character")),
-            _ => Err("a part of it is not understood".to_owned()),
+            _ => Err(unsupported("an unknown construct")),
         }
     }
 
@@ -311,7 +311,7 @@ impl Compiler {
         let order = |inside, out| if greedy { [inside, out] } else { [out, inside] };
         if hi == usize::MAX {
             let fork = self.fork()?;
-            // A round that matched nothing is the last one, or it would be repeated for ever.
+            // A round that matched nothing is the last one, or the loop would not end.
             let may_be_empty = sizes(child).least == 0;
             let slot = self.n_slots;
             if may_be_empty {
@@ -368,7 +368,7 @@ impl Compiler {
 }
 
 fn too_large() -> String {
-    format!("it is too large: written out, its repetitions have more than {MAX_INSTS} parts")
+    format!("it is too large: unrolled, it has more than {MAX_INSTS} instructions")
 }
 
 fn unsupported(what: &str) -> String {
@@ -404,7 +404,7 @@ fn sizes(expr: &Expr) -> Sizes {
     }
 }
 
-/// Finds what each branch can begin with; returns what the whole can.
+/// Finds what each branch can begin with; returns what the whole program can begin with.
 fn filter(insts: &mut [Inst], sets: &[CharSet]) -> ByteSet {
     if insts.len() > MAX_FILTERED {
         return ByteSet::ANY;
@@ -420,7 +420,7 @@ fn filter(insts: &mut [Inst], sets: &[CharSet]) -> ByteSet {
     firsts(insts, sets, 0)
 }
 
-/// What can follow where instruction `from` matches. May hold more than that, never less.
+/// What a match from instruction `from` on can begin with: a superset, never less.
 fn firsts(insts: &[Inst], sets: &[CharSet], from: usize) -> ByteSet {
     let mut found = ByteSet::default();
     let mut seen = vec![false; insts.len()];
@@ -445,7 +445,7 @@ fn firsts(insts: &[Inst], sets: &[CharSet], from: usize) -> ByteSet {
             Inst::Fork(fork) => open.extend(fork.ways),
             Inst::Jump(to) => open.push(*to),
             Inst::Still { out, .. } => open.extend([*out, at + 1]),
-            // What a look-ahead allows, or what follows: either holds.
+            // Either set would do: that of the look-ahead, or of what follows it.
             Inst::Look { negative: false, behind: None, .. } => open.push(at + 1),
             Inst::Look { next, .. } => open.push(*next),
             Inst::Save(_) | Inst::Assert(_) | Inst::SearchStart | Inst::Atomic { .. } => {

@@ -32,7 +32,7 @@ fn a_text_that_reads_like_a_name_is_no_expression() {
     for text in names {
         let (message, hint) = refused(text);
         assert_eq!(message, format!("unknown split pattern {text:?}"));
-        assert!(hint.contains("known are gpt2, cl100k, o200k, llama3, qwen2"), "{hint}");
+        assert!(hint.contains("known patterns are gpt2, cl100k, o200k, llama3, qwen2"), "{hint}");
         assert!(hint.contains(&format!("(?:{text})")), "{hint}");
         // In any stage.
         assert!(Pattern::new(&["gpt2", text]).is_err());
@@ -51,7 +51,7 @@ fn suggestions_are_close() {
         ("gtp2", "did you mean gpt2"),
         ("o200", "did you mean o200k? "),
         ("lama3", "did you mean llama3? "),
-        ("tokenizer", "known are"),
+        ("tokenizer", "known patterns are"),
     ] {
         let (_, hint) = refused(text);
         assert!(hint.starts_with(suggested), "{text}: {hint}");

@@ -68,7 +68,7 @@ fn bad_patterns_are_refused() {
         Err(Error::Config(report)) => format!("{} {}", report.message, report.hint.unwrap()),
         other => panic!("{other:?}"),
     };
-    assert!(refused(&[]).contains("no stage"));
+    assert!(refused(&[]).contains("at least one stage"));
     let message = refused(&["gpt2", "(unclosed"]);
     assert!(message.contains("(unclosed") && message.contains("parenthesis"), "{message}");
     assert!(message.contains("gpt2, cl100k, o200k, llama3, qwen2"), "{message}");

@@ -1,10 +1,10 @@
 //! Every named scanner against the regular expression that it stands for.
 
 mod aliases;
-mod blocks;
 mod cuts;
 mod engine;
 mod scanners;
+mod simd;
 mod unicode;
 
 use super::*;

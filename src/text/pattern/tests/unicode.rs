@@ -10,8 +10,8 @@ fn every_code_point() {
         let mut text = String::new();
         for c in '\0'..=char::MAX {
             text.push_str(&format!("{c} .a{c}b ."));
-            // The planes behind are ideographs, private use and unassigned for the most part: the
-            // rest would take half a minute for them.
+            // The later planes are mostly ideographs, private use and unassigned: these texts would
+            // take half a minute for them.
             if c < '\u{20000}' {
                 text.push_str(&format!("{c} .'{c} .a'{c}e {c}{c}\n .{c}A\t.A{c}\n\n{c}1{c}11 ."));
             }

@@ -1,11 +1,11 @@
-//! The scanner of blocks, at every level this processor has, against the scanner of pieces.
+//! The SIMD scanner, at every level of this processor, against the scanner by piece.
 
 use proptest::prelude::*;
 
 use super::ALPHABET;
 use crate::base::cpu::Level;
-use crate::text::pattern::blocks::scan_at_level;
 use crate::text::pattern::scanners::scan_gpt2_by_piece;
+use crate::text::pattern::simd::scan_at_level;
 
 fn agree(text: &[u8]) {
     let mut expected = vec![];
@@ -17,9 +17,9 @@ fn agree(text: &[u8]) {
     }
 }
 
-/// Every pair and triple of kinds of characters across the end of a block.
+/// Every pair and triple of kinds of characters across the end of a group.
 #[test]
-fn at_the_end_of_a_block() {
+fn at_the_end_of_a_group() {
     for filler in
         [&b"a"[..], b" ", b"\n", b".", b"1", b"'", b"a ", "é".as_bytes(), "\u{a0}".as_bytes()]
     {
@@ -77,7 +77,7 @@ proptest! {
     }
 }
 
-/// Every character, after a letter, after itself and after a number, wherever in a block.
+/// Every character, after a letter, after itself and after a number, wherever in a group.
 #[test]
 fn every_character() {
     let mut text = String::new();
