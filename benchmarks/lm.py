@@ -59,7 +59,9 @@ class Ours:
 
     def __init__(self, shape: dict[str, int], kernels: str, compiled: bool = False) -> None:
         torch.manual_seed(0)
-        self.model = lm.TransformerLM(lm.ModelConfig(**shape)).use_kernels(kernels)
+        self.model = lm.attach(
+            lm.TransformerLM(lm.ModelConfig(**shape)), blocks=kernels == "fused" and not compiled
+        )
         if compiled:
             for block in self.model.layers:
                 block.compile(dynamic=False)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ._files import write_atomically
 from .errors import BytemillError, ConfigError, CorpusError
@@ -20,7 +21,10 @@ from .look.rendering import to_html
 from .progress import ProgressOption
 from .tokenizer import Tokenizer
 
-__all__ = ["Demo", "library_files", "run"]
+if TYPE_CHECKING:
+    from .lm import TrainResult
+
+__all__ = ["Demo", "ModelDemo", "library_files", "run", "run_model"]
 
 # Others' packages live below the library on some systems; they are not part of it. Tests are full
 # of data, and encodings are tables of code pages, to which samples of a small model would be drawn.
@@ -183,3 +187,89 @@ def _next_commands(written: dict[Path, str]) -> list[str]:
         shlex.join(["bytemill", "inspect", tokenizer, "def main(): return 42", "--ids"]),
         shlex.join(["bytemill", "decode", "-t", tokenizer, tokens]) + " | head",
     ]
+
+
+# --- the model ----------------------------------------------------------------------------------
+
+# Small, so that a minute on two cores is enough to see it learn; Muon and a trapezoid learn most
+# in a given time.
+MODEL_SHAPE: dict[str, Any] = {
+    "context_length": 128,
+    "d_model": 128,
+    "num_layers": 4,
+    "num_heads": 4,
+}
+MODEL_TRAINING: dict[str, Any] = {
+    "batch_size": 16,
+    "optimizer": "muon",
+    "lr": 6e-3,
+    "schedule": "wsd",
+    "seed": 1,
+}
+PROMPT = "def "
+
+
+@dataclass(frozen=True)
+class ModelDemo:
+    """What `run_model` made.
+
+    Attributes:
+        result: of training.
+        n_parameters: of the model.
+        prompt: what the sample begins with.
+        sample: how the model continues it.
+    """
+
+    result: TrainResult
+    n_parameters: int
+    prompt: str
+    sample: str
+
+
+def run_model(
+    tokens: Path, tokenizer: Tokenizer, run: Path, *, seconds: float, progress: ProgressOption
+) -> ModelDemo:
+    """Trains for about `seconds`, and lets the model continue a prompt."""
+    from . import lm
+
+    steps = _steps_within(seconds, tokens, len(tokenizer))
+    result = lm.train(
+        tokens,
+        run,
+        tokenizer=tokenizer,
+        overwrite=run.exists(),
+        steps=steps,
+        eval_every=max(1, steps // 4),
+        eval_windows=64,
+        sample_prompt=PROMPT,
+        sample_tokens=24,
+        checkpoint_every=max(1, steps // 2),
+        tensorboard=False,
+        progress=progress,
+        model="tiny",
+        **MODEL_SHAPE,
+        **MODEL_TRAINING,
+    )
+    model, _ = lm.load(run)
+    text = lm.generate_text(
+        model, tokenizer, PROMPT, 160, temperature=0.7, top_k=100, min_p=0.02, seed=1
+    )[0]
+    return ModelDemo(result, model.n_parameters, PROMPT, text)
+
+
+def _steps_within(seconds: float, tokens: Path, vocab_size: int) -> int:
+    """How many steps take about `seconds` here, by trying three."""
+    import torch
+
+    from . import lm
+
+    config = lm.ModelConfig(vocab_size=vocab_size, **MODEL_SHAPE)
+    model = lm.attach(lm.TransformerLM(config))
+    windows = lm.Windows(lm.open_tokens(tokens), config.context_length)
+    took = []
+    for step in range(3):
+        began = time.perf_counter()
+        torch.autograd.backward(model.loss(*windows.batch(step, MODEL_TRAINING["batch_size"])))
+        took.append(time.perf_counter() - began)
+    # The optimizer, evaluations and samples take about a quarter more.
+    return max(2, min(3000, round(seconds / (1.25 * min(took)))))

@@ -166,7 +166,9 @@ def test_a_source_that_changes(
 ) -> None:
     path = tmp_path / "large.txt"
     path.write_bytes(EOT.join(documents).encode() * 4)
-    with pytest.raises(bytemill.CorpusError, match=r"changed since|unexpected end of file") as caught:
+    with pytest.raises(
+        bytemill.CorpusError, match=r"changed since|unexpected end of file"
+    ) as caught:
         tokenizer.encode_files(path, tmp_path / "out", threads=1,
                                progress=during(lambda: os.truncate(path, size)))  # fmt: skip
     assert caught.value.hint

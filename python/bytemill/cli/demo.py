@@ -100,7 +100,7 @@ def demo(out: Path, vocab_size: int, seconds: float) -> None:
 def _model(out: Path, tokenizer: Tokenizer, seconds: float) -> Path | None:
     """Trains the model and shows what it writes; None if there is nothing to do that with."""
     try:
-        from ..lm.demo import run_model
+        from ..demo import run_model
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise
