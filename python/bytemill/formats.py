@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from . import _native
 from ._files import regular, settle, write_atomically, write_together
 from ._native import Core
 from .errors import ConfigError, TokenizerError
 
-KINDS = ("huggingface", "gpt2", "tiktoken", "minbpe")
+TokenizerFormat: TypeAlias = Literal["huggingface", "gpt2", "tiktoken", "minbpe"]
+KINDS: tuple[TokenizerFormat, ...] = get_args(TokenizerFormat)
 # In a directory, the first of these that is there is read.
 NAMES = ("tokenizer.json", "vocab.json", "tokenizer.model", "merges.txt")
 

@@ -160,7 +160,7 @@ def learn(
                 min_frequency=min_frequency,
                 min_piece_count=min_piece_count,
                 max_token_length=max_token_length,
-                extend_from=extend_from,
+                extend_from=None if extend_from is None else extend_from._core,
                 progress=report,
             )
         finally:

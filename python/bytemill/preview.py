@@ -214,7 +214,7 @@ class Encoding:
 
     def measure(self, texts: list[bytes], whole: int) -> tuple[float, int]:
         began = time.perf_counter()
-        self._tokenizer.encode_flat(texts, "all", self._threads)
+        self._tokenizer.encode_batch(texts, threads=self._threads)
         seconds = (time.perf_counter() - began) * whole / sum(map(len, texts))
         # Memory does not grow with the text: what the sample took is what it takes.
         return seconds, resident_memory() + (2 * self._threads + 2) * CHUNK_BYTES

@@ -190,7 +190,7 @@ def test_encode(saved: Path, tokenizer: bytemill.Tokenizer, tmp_path: Path) -> N
 
 
 def test_encode_takes_special_tokens_as_told(saved: Path, tokenizer: bytemill.Tokenizer) -> None:
-    ids = tokenizer.encode(TEXT, "none")
+    ids = tokenizer.encode(TEXT, special="none")
     result = ok("encode", "-t", saved, "--special", "none", "--format", "json", stdin=TEXT)
     assert result.json == ids
     result = run("encode", "-t", saved, "--special", "error", stdin=TEXT)

@@ -219,7 +219,7 @@ FAILURES: list[tuple[str, Callable[[], Any]]] = [
     ),
     (
         "encode -t t.json --special error x.txt",
-        lambda: tokenizer().encode("<|endoftext|>", "error"),
+        lambda: tokenizer().encode("<|endoftext|>", special="error"),
     ),
     ("verify damaged", lambda: bytemill.verify_tokens("damaged")),
     ("decode -t t.json damaged", lambda: bytemill.Tokens("damaged")),

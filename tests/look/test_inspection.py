@@ -77,7 +77,7 @@ def test_spans_are_the_text(tokenizer: bytemill.Tokenizer, text: str | bytes, sp
     found = spans(tokenizer, text, special=special)
     data = text.encode() if isinstance(text, str) else text
     assert b"".join(span.token for span in found) == data
-    assert [span.id for span in found] == tokenizer.encode(text, special)
+    assert [span.id for span in found] == tokenizer.encode(text, special=special)
     assert all(data[span.start : span.end] == span.token for span in found)
 
 

@@ -48,7 +48,7 @@ def test_every_size_is_what_truncating_gives(
     found = compare({"it": sizes[1500]}, iter([text]), special=special, progress=False).rows[0]
     assert (found.vocab_sizes[0], found.vocab_sizes[-1]) == (257, 1500)
     for size, smaller in sizes.items():
-        n = smaller.count(text, special)
+        n = smaller.count(text, special=special)
         assert found.tokens_by_size[size - 257] == n
         assert found.bytes_per_token_at(size) == found.n_bytes / n
     assert found.bytes_per_token_at(256) is found.bytes_per_token_at(1501) is None
@@ -75,17 +75,17 @@ def test_published_vocabularies(openai: rivals.Published) -> None:
     smaller = [first(n) for n in (256, 1256, 20_000)]
     for special in ("all", "none", ["<|endofprompt|>"]):
         found = compare({"it": whole}, iter([text]), special=special).rows[0]
-        assert found.tokens == found.tokens_by_size[-1] == whole.count(text, special)
+        assert found.tokens == found.tokens_by_size[-1] == whole.count(text, special=special)
         assert found.vocab_sizes[-1] == len(whole)
         for one in smaller:
-            rate = found.n_bytes / one.count(text, special)
+            rate = found.n_bytes / one.count(text, special=special)
             assert found.bytes_per_token_at(len(one)) == rate
 
 
 def test_counts_of_another_pattern_are_refused(tokenizer: bytemill.Tokenizer) -> None:
     counts = _native.Counts(["cl100k"], [])
     with pytest.raises(bytemill.ConfigError, match="cl100k"):
-        _native.tokens_by_size(tokenizer, counts)
+        _native.tokens_by_size(tokenizer._core, counts)
 
 
 # --- uses ---------------------------------------------------------------------------------------

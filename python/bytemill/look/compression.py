@@ -99,7 +99,7 @@ class Measure:
     def encode(self, data: bytes, special: Special) -> Cut:
         """How the tokenizer cuts this text, which is added to the sums."""
         began = time.perf_counter()
-        ids = self.tokenizer.encode_array(data, special, 1)
+        ids = self.tokenizer.encode_array(data, special=special, threads=1)
         self.seconds += time.perf_counter() - began
         self.tokens += len(ids)
         places = ids if self._dense else np.searchsorted(self._ids, ids)
@@ -111,7 +111,7 @@ class Measure:
 
     def row(self, n_bytes: int, pieces: _native.Counts) -> Row:
         """The sums, with the pieces of the same text."""
-        by_size = _native.tokens_by_size(self.tokenizer, pieces).astype(np.int64)
+        by_size = _native.tokens_by_size(self.tokenizer._core, pieces).astype(np.int64)
         specials = np.array(list(self.tokenizer.special_tokens.values()), dtype=np.int64)
         learnt = (self._lengths > 1) & ~np.isin(self._ids, specials)
         return Row(

@@ -141,7 +141,7 @@ Span(id=105, start=1, end=2, token=b'i', special=False)]
     known: dict[int, bytes] = {}
     found: list[Span] = []
     start = 0
-    for id in tokenizer.encode(text, special):
+    for id in tokenizer.encode(text, special=special):
         token = known.get(id)
         if token is None:
             token = known[id] = tokenizer.token_bytes(id)

@@ -90,7 +90,7 @@ class RegexTokenizer(Tokenizer):
             fast = self._core(self._expression())
             if fast is not None:
                 # As bytes, since minbpe refuses a text with lone surrogates, and the core does not.
-                return fast.encode(text.encode(), "none")
+                return fast.encode(text.encode(), special="none")
         with self._looked_at_once():
             return [id for piece in self._pieces(text) for id in self._encode_chunk(piece)]
 
