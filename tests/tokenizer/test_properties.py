@@ -195,13 +195,13 @@ def test_truncated_text_is_a_prefix_that_fits(
 ) -> None:
     found = trained.truncate(text, n, special=mode)
     assert text.startswith(found)
-    assert trained.count(found, mode) <= n
-    ids = trained.encode(text, mode)
+    assert trained.count(found, special=mode) <= n
+    ids = trained.encode(text, special=mode)
     if len(ids) <= n:
         assert found == text
         return
     first = whole_characters(text, len(trained.decode_bytes(ids[:n])))
-    if trained.count(first, mode) <= n:
+    if trained.count(first, special=mode) <= n:
         assert found == first
     else:
         assert len(found) < len(first)
