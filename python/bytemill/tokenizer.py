@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .corpus.argument import CorpusLike
     from .engines import Engine
     from .formats import TokenizerFormat
+    from .look.tokenized import TokenizedText
     from .progress import ProgressOption
     from .tokens.encode import TokenFormat
     from .tokens.view import Tokens
@@ -393,6 +394,19 @@ class Tokenizer:
             ids.tolist(), [(a, b) for a, b in byte_spans], [(a, b) for a, b in char_spans]
         )
 
+    def visualize(self, text: str | bytes, *, special: Special = "all") -> TokenizedText:
+        """The tokens of `text` in colour: in a terminal when printed, as HTML in a notebook.
+
+        >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"hi"}
+        >>> tokenizer = Tokenizer(vocab, [(b"h", b"i")])
+        >>> tokenizer.visualize("hi you")
+        hi│·│y│o│u
+        5 tokens, 6 bytes, 1.20 bytes per token
+        """
+        from .look.tokenized import tokenized
+
+        return tokenized(self, text, special=special)
+
     @overload
     def truncate(self, text: str, max_tokens: int, *, special: Special = ...) -> str: ...
     @overload
@@ -465,6 +479,11 @@ class Tokenizer:
             f"Tokenizer(vocab_size={len(self)}, pattern={shown!r}, special_tokens={listed}, "
             f"fingerprint={self.fingerprint[:12]!r})"
         )
+
+    def _repr_html_(self) -> str:
+        from .look.vocabulary import glance
+
+        return glance(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self)._parse, ("pickled tokenizer", self.write()[0])

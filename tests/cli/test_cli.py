@@ -258,7 +258,7 @@ def test_issue_13_inspect_writes_the_vocabulary_as_a_page(
     assert (result.data, result.said) == (b"", f"saved   {page}\n")
     text = page.read_text(encoding="utf-8")
     assert tokenizer.fingerprint in text
-    assert text.count("<td>special</td></tr>") == len(tokenizer.special_tokens)
+    assert text.count(">special</td></tr>") == len(tokenizer.special_tokens)
     assert run("inspect", saved, "--html", page).code == 1
     # Beside the page, the statistics as JSON.
     both = ok("inspect", saved, "--html", page, "--overwrite", "--json")

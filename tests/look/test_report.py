@@ -4,6 +4,7 @@ never came; the page.
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 import bytemill
 import rivals
 from bytemill import _native
-from bytemill.look import PILE, Report, compare, report, to_html
+from bytemill.look import PILE, Report, Result, compare, report, tokenized
 
 TEXT = "".join(f"line {i} of {i * i}, 'tis naïve text <|endoftext|>\n" for i in range(200))
 HOSTILE = "<script>alert('&')</script>"
@@ -174,7 +175,7 @@ class Balanced(HTMLParser):
 
 
 def test_the_page_is_whole_and_loads_nothing(made: Report) -> None:
-    page = "".join(to_html(made, title=f"A {HOSTILE}"))
+    page = made.to_html(title=f"A {HOSTILE}")
     parser = Balanced()
     parser.feed(page)
     parser.close()
@@ -191,7 +192,7 @@ def test_the_page_is_whole_and_loads_nothing(made: Report) -> None:
 
 
 def test_the_page_shows_the_figures(made: Report) -> None:
-    page = "".join(to_html(made))
+    page = made.to_html()
     for comparison in made.corpora.values():
         for row in comparison.rows:
             assert f"{row.bytes_per_token:.3f}" in page
@@ -199,7 +200,7 @@ def test_the_page_shows_the_figures(made: Report) -> None:
 
 
 def test_the_drawings_are_well_formed_and_to_scale(made: Report) -> None:
-    page = "".join(to_html(made))
+    page = made.to_html()
     drawings = [ElementTree.fromstring(one) for one in re.findall(r"<svg.*?</svg>", page, re.S)]
     # Compression, two curves, lengths.
     assert len(drawings) == 4
@@ -223,5 +224,21 @@ def test_the_drawings_are_well_formed_and_to_scale(made: Report) -> None:
 
 def test_more_tokenizers_than_colours(tokenizer: bytemill.Tokenizer) -> None:
     many = {f"first {n}": tokenizer.with_vocab_size(n) for n in range(257, 270)}
-    page = "".join(to_html(report(many, {"a": iter([TEXT])})))
+    page = report(many, {"a": iter([TEXT])}).to_html()
     assert page.count("stroke-dasharray") == len(many) - 8
+
+
+def test_issue_15_every_result_has_three_views(made: Report, tokenizer: bytemill.Tokenizer) -> None:
+    results: list[Result] = [
+        made,
+        made.corpora[HOSTILE],
+        made.vocabularies["large"].statistics,
+        tokenized(tokenizer, TEXT[:99]),
+    ]
+    for result in results:
+        assert result.to_text().endswith("\n")
+        assert result.to_text() == str(result) + "\n"
+        assert json.loads(json.dumps(result.to_json()))
+        parser = Balanced()
+        parser.feed(result.to_html(title=HOSTILE).replace('<input type="checkbox" id="ids">', ""))
+        assert (parser.open, parser.loading) == ([], [])

@@ -15,7 +15,6 @@ from ..corpus.names import redacted
 from . import options, streams
 
 if TYPE_CHECKING:
-    from ..look import Report
     from ..tokenizer import Tokenizer
 
 EXAMPLES = """\b
@@ -147,13 +146,13 @@ def compare(
     for one in found.corpora.values():
         options.note_skips(ctx, one.skipped)
     if page is not None:
-        _write_page(found, page)
-    from ..look import report_text as comparison_text
+        from .._files import write_atomically
 
+        write_atomically(page, found.to_html().encode())
     if as_json:
-        streams.put_json(comparison_text.as_json(found))
+        streams.put_json(found.to_json())
     elif page is None:
-        streams.put(comparison_text.as_text(found))
+        streams.put([found.to_text()])
     elif not quiet:
         streams.say(f"saved   {page}")
 
@@ -186,10 +185,3 @@ def _dry_run(
         with options.corpus_of(places, reading) as corpus:
             previews.append(preview(corpus, Comparing(tokenizers), limit))
     dry_run.put(previews, as_json=as_json)
-
-
-def _write_page(found: Report, page: Path) -> None:
-    from .._files import write_atomically
-    from ..look import to_html
-
-    write_atomically(page, "".join(to_html(found)).encode())
