@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from . import _native, formats
 from .corpus.argument import CorpusLike, skips
@@ -22,7 +23,9 @@ from .errors import ConfigError
 from .progress import ProgressOption, reporter
 from .tokenizer import Tokenizer
 
-__all__ = ["train_bpe", "train_tokenizer"]
+__all__ = ["TieBreak", "train_bpe", "train_tokenizer"]
+
+TieBreak: TypeAlias = Literal["bytes", "huggingface"]
 
 
 def train_tokenizer(
@@ -32,7 +35,7 @@ def train_tokenizer(
     counts: Counts | None = None,
     special_tokens: Iterable[str] | None = None,
     pattern: str | Sequence[str] | None = None,
-    tie_break: str = "bytes",
+    tie_break: TieBreak = "bytes",
     min_frequency: int = 1,
     min_piece_count: int = 1,
     max_token_length: int | None = None,
@@ -109,7 +112,7 @@ def learn(
     counts: Counts | None,
     special_tokens: Iterable[str] | None,
     pattern: str | Sequence[str] | None,
-    tie_break: str,
+    tie_break: TieBreak,
     min_frequency: int,
     min_piece_count: int,
     max_token_length: int | None,

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from . import _native
-from ._numbers import resident_memory
 from ._system import memory_limit as resolve_limit
+from ._system import resident_memory
 from .corpus.argument import Corpus
 from .corpus.places import Entry, Listing
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from . import displays
-from ._numbers import resident_memory
+from ._system import resident_memory
 
 __all__ = ["ProgressEvent", "ProgressOption", "reporter"]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
-from . import formats, pretrained
+from . import formats
 from ._native import Core
 from ._numbers import parse_size
 from .errors import ConfigError
@@ -131,7 +131,7 @@ class Tokenizer:
         looked up by `huggingface_hub`, if it is installed: in its cache, then on the hub. Nothing
         else in bytemill ever asks the network.
         """
-        return cls._of(pretrained.read(path_or_name))
+        return cls._of(formats.read_pretrained(path_or_name))
 
     @classmethod
     def from_tiktoken(cls, encoding: Any) -> Tokenizer:

@@ -257,7 +257,7 @@ def verify(
     problems = verify_tokens(
         directory,
         loaded,
-        Corpus(source, include=include, exclude=exclude) if source else None,
+        source=Corpus(source, include=include, exclude=exclude) if source else None,
         progress=options.progress(quiet, as_json),
     )
     if as_json:

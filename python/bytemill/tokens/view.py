@@ -274,15 +274,15 @@ class Tokens:
     def verify(
         self,
         tokenizer: Tokenizer | None = None,
-        source: CorpusLike | None = None,
         *,
+        source: CorpusLike | None = None,
         progress: ProgressOption = False,
     ) -> None:
         """Raises a `TokensError` with all that is wrong with the directory, all splits of it.
 
         The arguments are those of [`verify_tokens`][bytemill.verify_tokens].
         """
-        problems = verify_tokens(self.path, tokenizer, source, progress=progress)
+        problems = verify_tokens(self.path, tokenizer, source=source, progress=progress)
         if problems:
             raise TokensError(
                 f"{self.path}: {len(problems)} problems:\n" + "\n".join(problems),
@@ -377,8 +377,8 @@ def _header(dtype: np.dtype[Any], size: int) -> bytes:
 def verify_tokens(
     path: str | os.PathLike[str],
     tokenizer: Tokenizer | None = None,
-    source: CorpusLike | None = None,
     *,
+    source: CorpusLike | None = None,
     progress: ProgressOption = None,
 ) -> list[str]:
     """All that is wrong with a directory of tokens; an empty list if nothing is.

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..._numbers import resident_memory, size
-from ..._system import available_memory
+from ..._numbers import size
+from ..._system import available_memory, resident_memory
 from ...errors import ConfigError
 from ..config import ModelConfig
 from ..data import Windows
