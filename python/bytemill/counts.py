@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from . import _files, _native, formats
 from ._system import memory_limit as resolve_limit
 from .corpus.argument import CorpusLike, has_stdin, refuse_no_text, resolve
-from .engines import Engine, Local, chosen
+from .engines import Engine, EngineLike, Local, chosen
 from .errors import ConfigError
 from .progress import ProgressOption, Report, reporter
 
@@ -168,7 +168,7 @@ def count_corpus(
     threads: int | None = None,
     memory_limit: int | str | None = None,
     spill_dir: str | os.PathLike[str] | None = None,
-    engine: str | Engine = "local",
+    engine: EngineLike = "local",
     progress: ProgressOption = None,
 ) -> Counts:
     """Counts the pieces of a corpus.
@@ -196,7 +196,7 @@ def count_into(
     native: _native.Counts,
     corpus: CorpusLike,
     report: Report,
-    engine: str | Engine = "local",
+    engine: EngineLike = "local",
     memory_limit: int | str | None = None,
     spill_dir: str | os.PathLike[str] | None = None,
 ) -> object:

@@ -18,7 +18,7 @@ from .counts import (
     count_into,
     set_limit,
 )
-from .engines import Engine
+from .engines import EngineLike
 from .errors import ConfigError
 from .progress import ProgressOption, reporter
 from .tokenizer import Tokenizer
@@ -43,7 +43,7 @@ def train_tokenizer(
     threads: int | None = None,
     memory_limit: int | str | None = None,
     spill_dir: str | os.PathLike[str] | None = None,
-    engine: str | Engine = "local",
+    engine: EngineLike = "local",
     progress: ProgressOption = None,
 ) -> Tokenizer:
     """Learns a byte-level BPE tokenizer from a corpus.
@@ -120,7 +120,7 @@ def learn(
     threads: int | None,
     memory_limit: int | str | None,
     spill_dir: str | os.PathLike[str] | None,
-    engine: str | Engine,
+    engine: EngineLike,
     progress: ProgressOption,
 ) -> Learnt:
     """Learns a tokenizer as [`train_tokenizer`][bytemill.train_tokenizer] says."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ._native import Special
     from .corpus.argument import CorpusLike
-    from .engines import Engine
+    from .engines import EngineLike
     from .formats import TokenizerFormat
     from .look.tokenized import TokenizedText
     from .progress import ProgressOption
@@ -331,7 +331,7 @@ class Tokenizer:
         threads: int | None = None,
         resume: bool = False,
         overwrite: bool = False,
-        engine: str | Engine = "local",
+        engine: EngineLike = "local",
         progress: ProgressOption = None,
     ) -> Tokens:
         """Encodes files into a directory of tokens, in constant memory, and opens it.

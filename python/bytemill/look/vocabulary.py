@@ -231,8 +231,8 @@ def glance(tokenizer: Tokenizer, *, n_tokens: int = 12) -> str:
     """
     stages = tokenizer.pattern
     specials = tokenizer.special_tokens
-    ordinary = [(id, token) for id, token in tokenizer.vocab.items() if len(token) > 1]
-    ordinary = [(id, token) for id, token in ordinary if id not in set(specials.values())]
+    ids = set(specials.values())
+    ordinary = [(id, t) for id, t in tokenizer.vocab.items() if len(t) > 1 and id not in ids]
     some = ordinary[:: max(len(ordinary) // n_tokens, 1)][:n_tokens]
     facts = [
         ("vocabulary", f"{len(tokenizer):,} ids"),

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .. import _native
 from .._numbers import estimated_text
 from ..corpus.argument import CorpusLike, has_stdin, refuse_no_text, resolve
-from ..engines import Engine, chosen
+from ..engines import Engine, EngineLike, chosen
 from ..engines.recipes import Recipe, bucket_bits, recipes
 from ..engines.units import Unit, units
 from ..errors import ConfigError, TokenizerError, TokensError
@@ -68,7 +68,7 @@ def encode_files(
     threads: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    engine: str | Engine = "local",
+    engine: EngineLike = "local",
     progress: ProgressOption = None,
 ) -> Tokens:
     """See `Tokenizer.encode_files`."""
