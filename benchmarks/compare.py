@@ -154,20 +154,63 @@ def table(records: list[Record]) -> str:
     return "\n".join(lines)
 
 
-def put_into_readme(readme: Path, records: list[Record]) -> None:
-    """Replaces what stands between the two marks."""
-    first, last = "<!-- figures -->", "<!-- end of figures -->"
-    text = readme.read_text(encoding="utf-8")
-    before, found, rest = text.partition(first)
+def put_between(path: Path, name: str, text: str) -> None:
+    """Replaces what stands between two marks of a page."""
+    first, last = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    page = path.read_text(encoding="utf-8")
+    before, found, rest = page.partition(first)
     _, found_end, after = rest.partition(last)
     if not found or not found_end:
-        sys.exit(f"{readme}: {first} … {last} is not there")
+        sys.exit(f"{path}: {first} … {last} is not there")
+    path.write_text(f"{before}{first}\n{text}\n{last}{after}", encoding="utf-8")
+
+
+def note(records: list[Record]) -> str:
     about = records[-1]["machine"]
-    note = f"{about['processor']}, {about['cores']} cores, Python {about['python']}, "
-    note += f"{records[-1]['when'][:10]}; the best of {len(records[-1]['rows'][0]['all_seconds'])}."
-    readme.write_text(
-        f"{before}{first}\n{table(records)}\n\n{note}\n{last}{after}", encoding="utf-8"
+    runs = len(records[-1]["rows"][0]["all_seconds"])
+    return (
+        f"{about['processor']}, {about['cores']} cores, Python {about['python']}, "
+        f"{records[-1]['when'][:10]}; the best of {runs}."
     )
+
+
+# The rows of the README: task, corpus, threads.
+SHORT = [
+    ("train", "english", 2),
+    ("train", "multilingual", 2),
+    ("encode", "english", 1),
+    ("encode", "english", 2),
+    ("encode", "english-part", 1),
+    ("encode", "code", 1),
+    ("encode", "cjk", 1),
+    ("load", "english-part", 1),
+    ("file", "english-400", 2),
+]
+
+
+def short_table(records: list[Record]) -> str:
+    """Ours beside the best other, first and second pass."""
+    lines = [
+        "| | MB/s | best other | ratio | ratio, second pass |",
+        "| --- | --: | --- | --: | --: |",
+    ]
+    for task, corpus, threads in SHORT:
+        record = next(
+            r
+            for r in records
+            if (r["task"], r["corpus"]["name"], r["threads"]) == (task, corpus, threads)
+        )
+        ours = next(row for row in record["rows"] if row["contender"] == "bytemill")
+        others = [row for row in record["rows"] if row is not ours]
+        other = min(others, key=lambda row: row["seconds"])
+        rate = "" if task in WITHOUT_RATE else f"{ours['mb_per_s']:.0f}"
+        warm = [row["others"]["warm"] for row in others if row["others"].get("warm")]
+        second = f"{min(warm) / ours['others']['warm']:.2f}" if warm else ""
+        size = f"{record['corpus']['bytes'] / 1e6:.0f} MB"
+        what = f"{task} {corpus}, {size}, {threads} thread{'s' if threads > 1 else ''}"
+        ratio = f"{other['seconds'] / ours['seconds']:.2f}"
+        lines.append(f"| {what} | {rate} | {other['contender']} | {ratio} | {second} |")
+    return "\n".join(lines)
 
 
 def same_case(a: Record, b: Record) -> bool:
@@ -222,12 +265,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", type=Path, default=Path("target/compare.json"))
-    parser.add_argument("--readme", type=Path, help="puts the figures of --json into this file")
+    parser.add_argument(
+        "--docs", action="store_true", help="put the figures of --json into README.md and docs/"
+    )
     asked = parser.parse_args()
     asked.task = asked.task or list(TASKS)
 
     known: list[Record] = json.loads(asked.json.read_text()) if asked.json.exists() else []
-    if not asked.readme or asked.corpus:
+    if not asked.docs or asked.corpus:
         with tempfile.TemporaryDirectory() as name:
             directory = Path(name)
             for corpus in asked.corpus or [standard_library(directory)]:
@@ -238,8 +283,14 @@ def main() -> None:
                 asked.json.parent.mkdir(parents=True, exist_ok=True)
                 asked.json.write_text(json.dumps(known, indent=1) + "\n")
         print(f"all figures: {asked.json}", file=sys.stderr)
-    if asked.readme:
-        put_into_readme(asked.readme, known)
+    if asked.docs:
+        top = Path(__file__).parents[1]
+        whole = f"{table(known)}\n\n{note(known)}"
+        put_between(top / "docs" / "benchmarks.md", "figures", whole)
+        about = "Above 1, bytemill is faster: the time of the other over ours. "
+        put_between(
+            top / "README.md", "short figures", f"{short_table(known)}\n\n{about}{note(known)}"
+        )
 
 
 if __name__ == "__main__":

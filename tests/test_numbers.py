@@ -7,16 +7,16 @@ import sys
 import pytest
 
 import bytemill
-from bytemill import _numbers
+from bytemill import _numbers, _system
 
 
 def test_memory_never_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 1_000_000 < _numbers.resident_memory() < 100_000_000_000
+    assert 1_000_000 < _system.resident_memory() < 100_000_000_000
     monkeypatch.setattr("os.path.exists", lambda path: False)
-    assert 1_000_000 < _numbers.resident_memory() < 100_000_000_000
+    assert 1_000_000 < _system.resident_memory() < 100_000_000_000
     monkeypatch.setitem(sys.modules, "resource", None)
     if sys.platform != "win32":
-        assert _numbers.resident_memory() == 0
+        assert _system.resident_memory() == 0
 
 
 @pytest.mark.parametrize(

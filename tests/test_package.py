@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import pickle
 import re
 from importlib import metadata
@@ -14,15 +15,15 @@ import pytest
 import bytemill
 import reference
 from bytemill import _native
+from bytemill.errors import require
 
 TOP = Path(__file__).parents[1]
 CLASSES = [value for value in map(bytemill.__getattr__, bytemill.__all__) if inspect.isclass(value)]
 
 
-def test_all_is_sorted_and_complete() -> None:
-    # Constants, then classes, then functions, as ruff sorts them.
-    kind = lambda name: (not name.isupper(), not name[0].isupper(), name)  # noqa: E731
-    assert bytemill.__all__ == sorted(bytemill.__all__, key=kind)
+def test_all_is_complete_and_begins_with_what_is_used_first() -> None:
+    assert bytemill.__all__[:3] == ["train_tokenizer", "train_bpe", "Tokenizer"]
+    assert len(set(bytemill.__all__)) == len(bytemill.__all__)
     lazy = [name for names in bytemill._MODULES.values() for name in names]
     assert sorted(lazy) == sorted(bytemill.__all__)
     # What type checkers and editors see is the same.
@@ -93,3 +94,20 @@ def test_named_patterns() -> None:
         assert _native.known_pattern(_native.pattern_regex(name)) == name
     with pytest.raises(bytemill.ConfigError, match="nothing"):
         _native.pattern_regex("nothing")
+
+
+def test_issue_15_a_missing_package_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert require("json", "this") is json
+    with pytest.raises(bytemill.MissingPackageError) as failure:
+        require("nothing_such.inside", "this", extra="some")
+    assert str(failure.value) == (
+        "this needs nothing_such, which is not installed\nhint: pip install 'bytemill[some]'"
+    )
+    # A package that is there, but lacks something itself, is another failure.
+    (tmp_path / "half_there.py").write_text("import nothing_such")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="nothing_such") as other:
+        require("half_there", "this")
+    assert not isinstance(other.value, bytemill.MissingPackageError)

@@ -11,7 +11,7 @@ import pytest
 
 import bytemill
 from bytemill import _system
-from bytemill._numbers import resident_memory
+from bytemill._system import resident_memory
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import zipf

@@ -30,30 +30,31 @@ if TYPE_CHECKING:
     from .tokenizer import Batch, Decoder, Offsets, Tokenizer
     from .tokens.view import Documents, Tokens, verify_tokens
 
-__all__ = [
-    "UNICODE_VERSION",
-    "Batch",
-    "BytemillError",
-    "CheckpointError",
-    "ConfigError",
-    "Corpus",
-    "CorpusError",
-    "Counts",
-    "Decoder",
-    "Documents",
-    "MissingPackageError",
-    "Offsets",
-    "ProgressEvent",
-    "Tokenizer",
-    "TokenizerError",
-    "Tokens",
-    "TokensError",
-    "TrainingError",
-    "__version__",
-    "count_corpus",
-    "train_bpe",
+# In the order of the work: text, tokenizer, counts, tokens; then what goes wrong.
+__all__ = [  # noqa: RUF022
     "train_tokenizer",
+    "train_bpe",
+    "Tokenizer",
+    "Batch",
+    "Offsets",
+    "Decoder",
+    "Corpus",
+    "count_corpus",
+    "Counts",
+    "Tokens",
+    "Documents",
     "verify_tokens",
+    "ProgressEvent",
+    "BytemillError",
+    "ConfigError",
+    "CorpusError",
+    "TokenizerError",
+    "TokensError",
+    "CheckpointError",
+    "TrainingError",
+    "MissingPackageError",
+    "UNICODE_VERSION",
+    "__version__",
 ]
 
 # Modules are imported when one of their names is first used: a program that only parses its

@@ -1,10 +1,8 @@
-"""Sizes and durations, measured and written for people; sizes also read from them."""
+"""Sizes and durations, written for people; sizes also read from them."""
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from decimal import Decimal
 
 from .errors import ConfigError
@@ -14,7 +12,6 @@ __all__ = [
     "estimated_text",
     "parse_count",
     "parse_size",
-    "resident_memory",
     "size",
     "text_size",
 ]
@@ -106,63 +103,3 @@ def parse_count(text: str) -> int:
         if number == int(number):
             return int(number)
     raise ConfigError(f"{text!r} is not a whole number", "write 32000, 32k or 1.5M")
-
-
-def resident_memory(*, peak: bool = False) -> int:
-    """The bytes of memory that this process holds, or 0 if the system does not report it.
-
-    On macOS, where the present size needs a foreign library, it is always the peak.
-
-    Args:
-        peak: the most so far, not what it holds now.
-    """
-    # Progress must never be what fails, whatever a sandbox or a rare system does here.
-    try:
-        return _system_memory(peak)
-    except Exception:
-        return 0
-
-
-if sys.platform != "win32":
-
-    def _system_memory(peak: bool) -> int:
-        if peak and os.path.exists("/proc/self/status"):
-            # Not getrusage: its maximum starts with that of the parent process.
-            with open("/proc/self/status", "rb") as file:
-                for line in file:
-                    if line.startswith(b"VmHWM:"):
-                        return int(line.split()[1]) * 1024
-        elif os.path.exists("/proc/self/statm"):
-            with open("/proc/self/statm", "rb") as file:
-                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        import resource
-
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        # macOS counts bytes here, the other systems kilobytes.
-        return most * (1 if sys.platform == "darwin" else 1024)
-
-else:
-
-    def _system_memory(peak: bool) -> int:
-        import ctypes
-        from ctypes import wintypes
-
-        # PROCESS_MEMORY_COUNTERS: two 32-bit fields, then eight of pointer size, of which the
-        # first is the peak of the working set and the second the working set.
-        class Counters(ctypes.Structure):
-            _fields_ = [
-                ("size", wintypes.DWORD),
-                ("page_faults", wintypes.DWORD),
-                ("fields", ctypes.c_size_t * 8),
-            ]
-
-        counters = Counters()
-        counters.size = ctypes.sizeof(counters)
-        kernel = ctypes.WinDLL("kernel32", use_last_error=True)
-        process = kernel.GetCurrentProcess
-        process.restype = wintypes.HANDLE
-        query = kernel.K32GetProcessMemoryInfo
-        query.argtypes = [wintypes.HANDLE, ctypes.POINTER(Counters), wintypes.DWORD]
-        if not query(process(), ctypes.byref(counters), counters.size):
-            return 0
-        return int(counters.fields[0 if peak else 1])

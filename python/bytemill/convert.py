@@ -7,14 +7,14 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from .errors import TokenizerError
+from .formats import TokenizerFormat
 from .tokenizer import Tokenizer
 
 __all__ = ["CARRIES", "Conversion", "Format", "convert"]
 
-Format: TypeAlias = Literal["huggingface", "gpt2", "tiktoken", "minbpe"]
+Format = TokenizerFormat
 
 # What each format says besides the tokens. What it does not say must be given when it is loaded.
 CARRIES: dict[Format, frozenset[str]] = {

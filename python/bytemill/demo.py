@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ._files import write_atomically
 from .errors import BytemillError, ConfigError, CorpusError
 from .learn import train_tokenizer
-from .look.inspection import Span, spans, statistics
-from .look.rendering import to_html
+from .look import Span, statistics, tokenized
 from .progress import ProgressOption
 from .tokenizer import Tokenizer
 
@@ -118,7 +117,7 @@ def run(
         learn_seconds=learnt - began,
         encode_seconds=encoded - read,
         longest=_longest(tokenizer, 6),
-        sample=spans(tokenizer, shown),
+        sample=tokenized(tokenizer, shown).spans,
         written=written | {directory / MARK: "these figures"},
         next_commands=_next_commands(written),
     )
@@ -172,8 +171,7 @@ def _write(
     tokens = directory / "tokens"
     tokenizer.encode_files([str(path) for path in files], tokens, overwrite=True, progress=False)
     page = directory / "sample.html"
-    parts = to_html(tokenizer, spans(tokenizer, sample), title=SAMPLE)
-    write_atomically(page, "".join(parts).encode())
+    write_atomically(page, tokenized(tokenizer, sample).to_html(title=SAMPLE).encode())
     return {
         directory / "tokenizer.json": "the tokenizer; the tokenizers library loads it too",
         tokens: "the library as tokens, to train on",

@@ -15,6 +15,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 __all__ = [
     "BytemillError",
     "CheckpointError",
@@ -24,6 +27,7 @@ __all__ = [
     "TokenizerError",
     "TokensError",
     "TrainingError",
+    "require",
 ]
 
 
@@ -69,3 +73,25 @@ class TrainingError(BytemillError):
 
 class MissingPackageError(BytemillError, ImportError):
     """A package that an extra of bytemill's would have brought."""
+
+
+def require(module: str, purpose: str, *, extra: str | None = None) -> Any:
+    """Imports a module of a package that bytemill works without, or says what needs it.
+
+    Args:
+        module: such as `"fsspec.core"`; the package is its first part.
+        purpose: the subject of the message: `"the engine ray"` gives "the engine ray needs ray,
+            which is not installed".
+        extra: the extra of bytemill that brings the package; None if there is none.
+    """
+    package = module.split(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        # A module that the package itself lacks is another failure, with its own traceback.
+        if error.name is None or error.name.split(".")[0] != package:
+            raise
+    raise MissingPackageError(
+        f"{purpose} needs {package}, which is not installed",
+        f"pip install {package}" if extra is None else f"pip install 'bytemill[{extra}]'",
+    )

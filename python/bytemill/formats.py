@@ -7,16 +7,20 @@ sure that a file appears whole or not at all.
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from . import _native
 from ._files import regular, settle, write_atomically, write_together
 from ._native import Core
-from .errors import ConfigError, TokenizerError
+from .errors import ConfigError, TokenizerError, require
 
-KINDS = ("huggingface", "gpt2", "tiktoken", "minbpe")
+TokenizerFormat: TypeAlias = Literal["huggingface", "gpt2", "tiktoken", "minbpe"]
+KINDS: tuple[TokenizerFormat, ...] = get_args(TokenizerFormat)
 # In a directory, the first of these that is there is read.
 NAMES = ("tokenizer.json", "vocab.json", "tokenizer.model", "merges.txt")
 
@@ -192,3 +196,96 @@ def from_huggingface(tokenizer: Any) -> Core:
     """The core of a live `tokenizers.Tokenizer` or `transformers` fast tokenizer."""
     data = huggingface_json(tokenizer)
     return Core.read("huggingface", [(type(tokenizer).__name__, data)], [], [])
+
+
+# --- by path or by name -----------------------------------------------------------------------
+#
+# A path is only ever a path. A name is looked up by `huggingface_hub`, under its own settings
+# (`HF_HOME`, `HF_HUB_OFFLINE`, `HF_ENDPOINT`, …): in its cache, then on the hub. The hub is asked
+# once, with a short timeout, before anything is downloaded: `hf_hub_download` by itself retries for
+# most of a minute when there is no network.
+
+# `name` or `owner/name`, as the hub has them.
+HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+# A name that ends so is a file that is missing.
+FILE_ENDINGS = (".json", ".txt", ".model", ".tiktoken")
+# Seconds for the one request that shows whether the hub can be reached.
+HUB_TIMEOUT = 5
+
+
+def read_pretrained(path_or_name: str | os.PathLike[str]) -> Core:
+    """The tokenizer at a path or, if there is nothing, of a model of that name."""
+    path = Path(path_or_name)
+    if not path.exists():
+        path = _from_hub(str(path_or_name))
+    file = in_directory(path) if path.is_dir() else path
+    if _native.recognise(regular(file, TokenizerError).read_bytes()) != "tiktoken":
+        return read(file, None, None)
+    config = file.parent / "tokenizer_config.json"
+    pattern, specials = _beside_ranks(config)
+    if pattern is None:
+        return read(file, None, specials)
+    with blaming(str(config)):
+        return read(file, pattern, specials)
+
+
+def _beside_ranks(config: Path) -> tuple[str | None, dict[str, int] | None]:
+    """The pattern and the special tokens that a configuration names for a tiktoken rank file."""
+    if not config.is_file():
+        return None, None
+    try:
+        said = json.loads(config.read_bytes())
+        pattern = said.get("pat_str", said.get("pattern"))
+        added: Mapping[str, Any] = said.get("added_tokens_decoder", {})
+        return pattern, {token["content"]: int(id) for id, token in added.items()} or None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise TokenizerError(f"{config}: not a tokenizer configuration ({error})") from error
+
+
+def _from_hub(name: str) -> Path:
+    """The tokenizer file of a model, in the hub's cache, where it is put if it is not there."""
+    if not HUB_NAME.fullmatch(name) or name.endswith(FILE_ENDINGS):
+        raise FileNotFoundError(f"{name}: there is no such file or directory")
+    purpose = f"{name}: there is no such file or directory; looking up that name on the hub"
+    hub = require("huggingface_hub", purpose)
+    errors = require("huggingface_hub.errors", purpose)
+    unreachable: Exception | None = None
+    # The first is our own format; the others are what older models have.
+    for wanted in (("tokenizer.json",), ("vocab.json", "merges.txt")):
+        found = [hub.try_to_load_from_cache(name, file) for file in wanted]
+        if all(isinstance(file, str) for file in found):
+            return Path(found[0])
+        if unreachable is not None:
+            continue
+        try:
+            hub.get_hf_file_metadata(hub.hf_hub_url(name, wanted[0]), timeout=HUB_TIMEOUT)
+            found = [hub.hf_hub_download(name, file) for file in wanted]
+            return Path(found[0])
+        except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
+            unreachable = error
+        except errors.EntryNotFoundError:
+            continue
+        except errors.RepositoryNotFoundError as error:
+            raise TokenizerError(
+                f"{name}: there is no such file or directory, and no such model on the hub "
+                "that you may read",
+                "check the spelling; a private or gated model needs a login (hf auth login)",
+            ) from error
+        except (errors.HfHubHTTPError, errors.HFValidationError) as error:
+            raise TokenizerError(f"{name}: the hub does not give it: {error}") from error
+        except Exception as error:
+            # The HTTP library's own errors: which library that is depends on the hub's version.
+            unreachable = error
+    if unreachable is not None:
+        offline = isinstance(unreachable, errors.OfflineModeIsEnabled)
+        why = "HF_HUB_OFFLINE is set" if offline else unreachable
+        raise TokenizerError(
+            f"{name}: there is no such file or directory, no such model in the cache of "
+            f"huggingface_hub, and the hub is out of reach: {why}",
+            "give the path of a tokenizer, or "
+            + ("unset HF_HUB_OFFLINE" if offline else "connect to the network"),
+        ) from unreachable
+    raise TokenizerError(
+        f"{name}: the model has no tokenizer.json, nor vocab.json and merges.txt",
+        "bytemill reads byte-level BPE; a SentencePiece model is another kind",
+    )

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from . import _native, formats
 from .corpus.argument import CorpusLike, skips
@@ -17,12 +18,14 @@ from .counts import (
     count_into,
     set_limit,
 )
-from .engines import Engine
+from .engines import EngineLike
 from .errors import ConfigError
 from .progress import ProgressOption, reporter
 from .tokenizer import Tokenizer
 
-__all__ = ["train_bpe", "train_tokenizer"]
+__all__ = ["TieBreak", "train_bpe", "train_tokenizer"]
+
+TieBreak: TypeAlias = Literal["bytes", "huggingface"]
 
 
 def train_tokenizer(
@@ -32,7 +35,7 @@ def train_tokenizer(
     counts: Counts | None = None,
     special_tokens: Iterable[str] | None = None,
     pattern: str | Sequence[str] | None = None,
-    tie_break: str = "bytes",
+    tie_break: TieBreak = "bytes",
     min_frequency: int = 1,
     min_piece_count: int = 1,
     max_token_length: int | None = None,
@@ -40,7 +43,7 @@ def train_tokenizer(
     threads: int | None = None,
     memory_limit: int | str | None = None,
     spill_dir: str | os.PathLike[str] | None = None,
-    engine: str | Engine = "local",
+    engine: EngineLike = "local",
     progress: ProgressOption = None,
 ) -> Tokenizer:
     """Learns a byte-level BPE tokenizer from a corpus.
@@ -110,7 +113,7 @@ def learn(
     counts: Counts | None,
     special_tokens: Iterable[str] | None,
     pattern: str | Sequence[str] | None,
-    tie_break: str,
+    tie_break: TieBreak,
     min_frequency: int,
     min_piece_count: int,
     max_token_length: int | None,
@@ -118,7 +121,7 @@ def learn(
     threads: int | None,
     memory_limit: int | str | None,
     spill_dir: str | os.PathLike[str] | None,
-    engine: str | Engine,
+    engine: EngineLike,
     progress: ProgressOption,
 ) -> Learnt:
     """Learns a tokenizer as [`train_tokenizer`][bytemill.train_tokenizer] says."""
@@ -161,7 +164,7 @@ def learn(
                 min_frequency=min_frequency,
                 min_piece_count=min_piece_count,
                 max_token_length=max_token_length,
-                extend_from=extend_from,
+                extend_from=None if extend_from is None else extend_from._core,
                 progress=report,
             )
         finally:

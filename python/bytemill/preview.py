@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from . import _native
-from ._numbers import resident_memory
 from ._system import memory_limit as resolve_limit
+from ._system import resident_memory
 from .corpus.argument import Corpus
 from .corpus.places import Entry, Listing
 
@@ -214,7 +214,7 @@ class Encoding:
 
     def measure(self, texts: list[bytes], whole: int) -> tuple[float, int]:
         began = time.perf_counter()
-        self._tokenizer.encode_flat(texts, "all", self._threads)
+        self._tokenizer.encode_batch(texts, threads=self._threads)
         seconds = (time.perf_counter() - began) * whole / sum(map(len, texts))
         # Memory does not grow with the text: what the sample took is what it takes.
         return seconds, resident_memory() + (2 * self._threads + 2) * CHUNK_BYTES

@@ -25,7 +25,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TextIO, TypeAlias
 
-from ._numbers import duration, resident_memory, size
+from ._numbers import duration, size
+from ._system import resident_memory
 
 __all__ = ["Progress", "ProgressEvent", "ProgressOption", "StepOption", "StepReport", "reporter"]
 

@@ -1,7 +1,8 @@
 """A tokenizer: ids ↔ bytes.
 
-The class is a thin face over the Rust core, which holds the tables and the loops; here are the
-shapes in which people hand things over.
+`Tokenizer` wraps the Rust core, which holds the tables and the loops. A call on a short text takes
+a microsecond or two, so the methods that may be called once per text are one attribute lookup and
+one call of the core.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
-from . import formats, pretrained
+from . import formats
 from ._native import Core
 from ._numbers import parse_size
 from .errors import ConfigError
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
     from ._native import Special
     from .corpus.argument import CorpusLike
-    from .engines import Engine
+    from .engines import EngineLike
+    from .formats import TokenizerFormat
+    from .look.tokenized import TokenizedText
     from .progress import ProgressOption
     from .tokens.encode import TokenFormat
     from .tokens.view import Tokens
@@ -49,7 +52,7 @@ class Offsets(NamedTuple):
     chars: list[tuple[int, int]]
 
 
-class Tokenizer(Core):
+class Tokenizer:
     """A byte-level BPE tokenizer.
 
     Made by [`train_tokenizer`][bytemill.train_tokenizer], by `Tokenizer.load`, or from a
@@ -67,31 +70,38 @@ class Tokenizer(Core):
     'hello'
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__", "_core")
 
-    def __new__(
-        cls,
+    # Everything in the package that hands a tokenizer to Rust takes this.
+    _core: Core
+
+    def __init__(
+        self,
         vocab: Mapping[int, bytes],
         merges: Iterable[tuple[bytes, bytes]] | None,
         special_tokens: Iterable[str] | Mapping[str, int] | None = None,
         *,
         pattern: str | Sequence[str] = "gpt2",
         ignore_merges: bool = False,
-    ) -> Tokenizer:
-        return cls._of(
-            Core.build(
-                vocab.items(),
-                merges,
-                formats.special_pairs(special_tokens),
-                formats.stages(pattern),
-                ignore_merges,
-            )
+    ) -> None:
+        self._core = Core.build(
+            vocab.items(),
+            merges,
+            formats.special_pairs(special_tokens),
+            formats.stages(pattern),
+            ignore_merges,
         )
 
     @classmethod
     def _of(cls, core: Core) -> Tokenizer:
-        # Core's constructor shares the tables of the core it is given.
-        return Core.__new__(cls, core)  # type: ignore[return-value]
+        self = object.__new__(cls)
+        self._core = core
+        return self
+
+    @classmethod
+    def _parse(cls, name: str, data: bytes) -> Tokenizer:
+        """The tokenizer in the bytes of a tokenizer.json; errors call the file `name`."""
+        return cls._of(Core.read("huggingface", [(name, data)], [], []))
 
     # --- from elsewhere -----------------------------------------------------------------------
 
@@ -121,7 +131,7 @@ class Tokenizer(Core):
         looked up by `huggingface_hub`, if it is installed: in its cache, then on the hub. Nothing
         else in bytemill ever asks the network.
         """
-        return cls._of(pretrained.read(path_or_name))
+        return cls._of(formats.read_pretrained(path_or_name))
 
     @classmethod
     def from_tiktoken(cls, encoding: Any) -> Tokenizer:
@@ -137,7 +147,7 @@ class Tokenizer(Core):
         self,
         path: str | os.PathLike[str],
         *,
-        format: Literal["huggingface", "gpt2", "tiktoken", "minbpe"] = "huggingface",
+        format: TokenizerFormat = "huggingface",
         overwrite: bool = False,
     ) -> None:
         """Writes the tokenizer; an existing file is replaced only with `overwrite`.
@@ -145,16 +155,72 @@ class Tokenizer(Core):
         `huggingface` is our own format (`tokenizer.json`); `gpt2` makes a directory with
         `vocab.json` and `merges.txt`. The file appears whole or not at all.
         """
-        formats.write(self, Path(path), format, overwrite)
+        formats.write(self._core, Path(path), format, overwrite)
+
+    def write(self, format: TokenizerFormat = "huggingface") -> list[bytes]:
+        """The contents of the files that `save` writes: two for `gpt2`, else one."""
+        return self._core.write(format)
+
+    # --- the vocabulary -----------------------------------------------------------------------
 
     @property
     def vocab_size(self) -> int:
         """The number of ids, special tokens included: `len(tokenizer)`."""
-        return len(self)
+        return len(self._core)
+
+    @property
+    def vocab(self) -> dict[int, bytes]:
+        """Id → bytes of every token, special tokens included, in the order of ids.
+
+        A new dictionary each time; for one token, `token_bytes` is cheaper.
+        """
+        return self._core.vocab
+
+    @property
+    def merges(self) -> list[tuple[bytes, bytes]]:
+        """The merges in the order they were learnt; empty for a tokenizer that merges by rank."""
+        return self._core.merges
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """Special tokens and their ids, in the order of ids."""
+        return self._core.special_tokens
+
+    @property
+    def pattern(self) -> str | list[str]:
+        """The split pattern: a name or a regular expression, or a list of several stages."""
+        return self._core.pattern
+
+    @property
+    def ignore_merges(self) -> bool:
+        """Whether a piece that is a token becomes that token, whatever the merges would give."""
+        return self._core.ignore_merges
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over everything that decides which ids a text gets."""
+        return self._core.fingerprint
+
+    @property
+    def max_id(self) -> int:
+        """The largest id."""
+        return self._core.max_id
+
+    def token_bytes(self, id: int, /) -> bytes:
+        """The bytes of a token."""
+        return self._core.token_bytes(id)
+
+    def token_id(self, token: str | bytes, /) -> int:
+        """The id of a token, ordinary or special."""
+        return self._core.token_id(token)
+
+    def unreachable(self) -> list[int]:
+        """The ids of tokens whose own bytes do not merge into them: no text encodes to these."""
+        return self._core.unreachable()
 
     def with_vocab_size(self, vocab_size: int) -> Tokenizer:
         """The tokenizer that training with this smaller `vocab_size` would have given."""
-        return type(self)._of(self.core_with_vocab_size(vocab_size))
+        return self._of(self._core.core_with_vocab_size(vocab_size))
 
     # --- encoding -----------------------------------------------------------------------------
 
@@ -165,14 +231,41 @@ class Tokenizer(Core):
         May be set, also as a size such as `"16MB"`, which empties what was remembered. It changes
         speed and memory, never ids; it is not saved or pickled.
         """
-        return self.cache_limit()
+        return self._core.cache_limit()
 
     @cache_size.setter
     def cache_size(self, size: int | str) -> None:
         n_bytes = parse_size(size) if isinstance(size, str) else operator.index(size)
         if n_bytes < 0:
             raise ConfigError(f"cache_size={size} cannot be", "use 0 or more")
-        self.set_cache_limit(n_bytes)
+        self._core.set_cache_limit(n_bytes)
+
+    def encode(self, text: str | bytes, *, special: Special = "all") -> list[int]:
+        """The ids of a text.
+
+        Args:
+            text: any text or bytes; bytes need not be UTF-8.
+            special: which special tokens are recognised in it: `"all"`, `"none"` (they are plain
+                text: for untrusted input), `"error"` (they are refused), or a set of them.
+
+        >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"hi"}
+        >>> tokenizer = Tokenizer(vocab, [(b"h", b"i")], ["<|endoftext|>"])
+        >>> tokenizer.encode("hi<|endoftext|>")
+        [256, 257]
+        >>> len(tokenizer.encode("hi<|endoftext|>", special="none"))
+        14
+        """
+        return self._core.encode(text, special)
+
+    def encode_array(
+        self, text: str | bytes, *, special: Special = "all", threads: int | None = None
+    ) -> npt.NDArray[np.uint32]:
+        """The ids of a text as a numpy array; a long text is encoded by several threads."""
+        return self._core.encode_array(text, special, threads)
+
+    def count(self, text: str | bytes, *, special: Special = "all") -> int:
+        """How many ids a text has."""
+        return self._core.count(text, special)
 
     @overload
     def encode_batch(
@@ -204,20 +297,20 @@ class Tokenizer(Core):
 
         The result is flat, `Batch(ids, offsets)`, or with `lists` a list of lists.
         """
-        ids, offsets = self.encode_flat(texts, special, threads)
+        ids, offsets = self._core.encode_flat(texts, special, threads)
         if not lists:
             return Batch(ids, offsets)
         ends = offsets.tolist()
         return [ids[a:b].tolist() for a, b in zip(ends, ends[1:])]
 
     def encode_iterable(
-        self, iterable: Iterable[str | bytes], special: Special = "all"
+        self, iterable: Iterable[str | bytes], *, special: Special = "all"
     ) -> Iterator[int]:
         """The ids of a text that comes in parts, lazily, as if it were one text.
 
         Memory does not grow with the text: what cannot change any more is handed out.
         """
-        stream = self.stream(special)
+        stream = self._core.stream(special)
         for part in iterable:
             yield from stream.push(part)
         yield from stream.finish()
@@ -238,7 +331,7 @@ class Tokenizer(Core):
         threads: int | None = None,
         resume: bool = False,
         overwrite: bool = False,
-        engine: str | Engine = "local",
+        engine: EngineLike = "local",
         progress: ProgressOption = None,
     ) -> Tokens:
         """Encodes files into a directory of tokens, in constant memory, and opens it.
@@ -289,23 +382,38 @@ class Tokenizer(Core):
             progress=progress,
         )
 
-    def encode_with_offsets(self, text: str | bytes, special: Special = "all") -> Offsets:
+    def encode_with_offsets(self, text: str | bytes, *, special: Special = "all") -> Offsets:
         """The ids of `text` and where each stands, in bytes and in characters.
 
         A token that holds part of a character spans that whole character. Bytes that are not
         UTF-8 count as one character each.
         """
-        ids, spans = self.encode_spans(text, special)
+        ids, spans = self._core.encode_spans(text, special)
         byte_spans, char_spans = spans[:, :2].tolist(), spans[:, 2:].tolist()
         return Offsets(
             ids.tolist(), [(a, b) for a, b in byte_spans], [(a, b) for a, b in char_spans]
         )
 
+    def visualize(self, text: str | bytes, *, special: Special = "all") -> TokenizedText:
+        """The tokens of `text` in colour: in a terminal when printed, as HTML in a notebook.
+
+        >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"hi"}
+        >>> tokenizer = Tokenizer(vocab, [(b"h", b"i")])
+        >>> tokenizer.visualize("hi you")
+        hi│·│y│o│u
+        5 tokens, 6 bytes, 1.20 bytes per token
+        """
+        from .look.tokenized import tokenized
+
+        return tokenized(self, text, special=special)
+
     @overload
-    def truncate(self, text: str, max_tokens: int, special: Special = ...) -> str: ...
+    def truncate(self, text: str, max_tokens: int, *, special: Special = ...) -> str: ...
     @overload
-    def truncate(self, text: bytes, max_tokens: int, special: Special = ...) -> bytes: ...
-    def truncate(self, text: str | bytes, max_tokens: int, special: Special = "all") -> str | bytes:
+    def truncate(self, text: bytes, max_tokens: int, *, special: Special = ...) -> bytes: ...
+    def truncate(
+        self, text: str | bytes, max_tokens: int, *, special: Special = "all"
+    ) -> str | bytes:
         """The start of `text`, in whole characters, that encodes to at most `max_tokens` tokens.
 
         It is the text of the first `max_tokens` ids without the character that the last of them
@@ -318,17 +426,25 @@ class Tokenizer(Core):
         """
         if operator.index(max_tokens) < 0:
             raise ConfigError(f"max_tokens must be ≥ 0, got {max_tokens}")
-        ids = self.encode(text, special)
+        ids = self.encode(text, special=special)
         if len(ids) <= max_tokens:
             return text
         # Surrogates have no UTF-8; what is encoded in their place is what can be cut.
         data = self.decode_bytes(ids) if isinstance(text, str) else bytes(text)
         while len(ids) > max_tokens:
             data = data[: _char_start(data, len(self.decode_bytes(ids[:max_tokens])))]
-            ids = self.encode(data, special)
+            ids = self.encode(data, special=special)
         return data.decode() if isinstance(text, str) else data
 
     # --- decoding -----------------------------------------------------------------------------
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; bytes that are not UTF-8 become U+FFFD."""
+        return self._core.decode(ids)
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The bytes of ids."""
+        return self._core.decode_bytes(ids)
 
     def decode_batch(self, batch: Iterable[Iterable[int]] | Batch) -> list[str]:
         """The texts of several lists of ids, or of a `Batch`."""
@@ -343,8 +459,11 @@ class Tokenizer(Core):
 
     # --- the object ---------------------------------------------------------------------------
 
+    def __len__(self) -> int:
+        return len(self._core)
+
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Core):
+        if not isinstance(other, Tokenizer):
             return NotImplemented
         return self.fingerprint == other.fingerprint and self.vocab == other.vocab
 
@@ -361,8 +480,13 @@ class Tokenizer(Core):
             f"fingerprint={self.fingerprint[:12]!r})"
         )
 
+    def _repr_html_(self) -> str:
+        from .look.vocabulary import glance
+
+        return glance(self)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _from_pickle, (type(self), self.write("huggingface")[0])
+        return type(self)._parse, ("pickled tokenizer", self.write()[0])
 
 
 def _char_start(data: bytes, at: int) -> int:
@@ -377,10 +501,6 @@ def _char_start(data: bytes, at: int) -> int:
     return at
 
 
-def _from_pickle(cls: type[Tokenizer], data: bytes) -> Tokenizer:
-    return cls._of(Core.read("huggingface", [("pickled tokenizer", data)], [], []))
-
-
 class Decoder:
     """Turns ids into text as they come, holding back characters that are not whole yet.
 
@@ -392,13 +512,13 @@ class Decoder:
     ''
     """
 
-    def __init__(self, tokenizer: Core) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._token_bytes = tokenizer._core.token_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, id: int) -> str:
         """The text that this id completes; `""` while a character is unfinished."""
-        return self._decoder.decode(self._tokenizer.token_bytes(id))
+        return self._decoder.decode(self._token_bytes(id))
 
     def finish(self) -> str:
         """What was held back, as U+FFFD if it is not a character; the decoder starts afresh."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import bytemill
-from bytemill.counting import count_to_file
+from bytemill.counts import count_to_file
 from command_line import ok, run, start
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
@@ -121,7 +121,7 @@ def test_what_was_counted_must_not_have_changed(parts: Path, tmp_path: Path) -> 
 
 KILLED = """
 import sys
-from bytemill.counting import count_to_file
+from bytemill.counts import count_to_file
 count_to_file(sys.argv[1], sys.argv[2], resume=True, batch_size=100_000, progress=False)
 """
 

@@ -27,7 +27,7 @@ import generated
 import reference
 from bytemill import Corpus, _native
 from bytemill.corpus import columns as columns_module
-from bytemill.counting import count_to_file
+from bytemill.counts import count_to_file
 from bytemill.engines import Local
 from command_line import ok, run
 
@@ -134,7 +134,7 @@ def check(folder: Path, name: str, data: bytes, texts: list[str], **options: Any
     tokens = bytemill.Tokens(out)
     assert [document.tolist() for document in tokens.documents] == documents(texts), name
     assert b"".join(tokens.decode(TOKENIZER)) == "".join(texts).encode()
-    assert bytemill.verify_tokens(out, TOKENIZER, path, progress=False) == []
+    assert bytemill.verify_tokens(out, TOKENIZER, source=path, progress=False) == []
     sample = _native.Inputs([(str(path), None, None, corpus.entries()[0].reader)])
     found = [text for _, _, some in sample.texts([EOT], [10**9], 20) for text in some]
     assert b"".join(found) == "".join(texts).encode()
@@ -410,7 +410,7 @@ def test_bad_records_stop_or_are_counted(packing: str, tmp_path: Path) -> None:
     tokens = TOKENIZER.encode_files(corpus, tmp_path / "tokens")
     assert tokens.skipped == tokens.manifest["skipped"] == SKIPPED
     assert len(tokens.documents) == 2
-    tokens.verify(TOKENIZER, path)
+    tokens.verify(TOKENIZER, source=path)
     with pytest.warns(UserWarning, match="skipped 4 records: 1 not JSON"):
         bytemill.train_tokenizer(corpus, vocab_size=257)
 

@@ -58,7 +58,7 @@ def test_files_elsewhere(
     url = f"memory://data/{name}"
     assert dict(bytemill.count_corpus(url)) == COUNTS
     tokens = tokenizer.encode_files(url, tmp_path / "tokens")
-    tokens.verify(tokenizer, url)
+    tokens.verify(tokenizer, source=url)
     assert b"".join(tokens.decode(tokenizer)) == "".join(TEXTS).encode()
     # The same as from a file here, but for what it is called.
     tokenizer.encode_files(tmp_path / name, tmp_path / "local")
@@ -156,7 +156,7 @@ def test_a_file_elsewhere_that_changes(memory: Any) -> None:
 
 def test_without_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
-    with pytest.raises(bytemill.CorpusError, match="needs fsspec") as caught:
+    with pytest.raises(bytemill.MissingPackageError, match="needs fsspec") as caught:
         bytemill.count_corpus("s3://bucket/a.txt")
     assert "bytemill[remote]" in str(caught.value.hint)
 
@@ -164,7 +164,7 @@ def test_without_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     files(tmp_path)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(bytemill.CorpusError, match="need pyarrow") as caught:
+    with pytest.raises(bytemill.MissingPackageError, match="needs pyarrow") as caught:
         bytemill.count_corpus(tmp_path / "c.parquet")
     assert "bytemill[parquet]" in str(caught.value.hint)
 
@@ -182,7 +182,10 @@ def test_datasets(tmp_path: Path, tokenizer: bytemill.Tokenizer) -> None:
     tokens = tokenizer.encode_files(shuffled, tmp_path / "tokens")
     found = [tokenizer.decode(document[:-1]) for document in tokens.documents]
     assert found == shuffled["text"][:]
-    assert bytemill.verify_tokens(tmp_path / "tokens", tokenizer, shuffled, progress=False) == []
+    assert (
+        bytemill.verify_tokens(tmp_path / "tokens", tokenizer, source=shuffled, progress=False)
+        == []
+    )
     with pytest.raises(bytemill.CorpusError, match="columns are text, meta"):
         bytemill.count_corpus(Corpus(dataset, text_field="body"))
     with pytest.raises(TypeError, match="choose a split"):
@@ -257,4 +260,4 @@ def test_killed_anywhere_and_resumed(
     assert whole == soak_tokens.content(tmp_path / "undisturbed")
     tokens = bytemill.Tokens(tmp_path / "disturbed")
     assert tokens.skipped == {"invalid_json": 2 * len(texts)}
-    tokens.verify(tokenizer, sources)
+    tokens.verify(tokenizer, source=sources)

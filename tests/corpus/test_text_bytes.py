@@ -11,7 +11,7 @@ import pytest
 
 import bytemill
 from bytemill import ProgressEvent
-from bytemill.counting import count_to_file
+from bytemill.counts import count_to_file
 from command_line import ok
 
 
@@ -111,7 +111,7 @@ def test_text_bytes_survive_an_interruption(
     assert stopped
     resumed = tokenizer.encode_files(corpus, out, shuffle=True, resume=True, progress=False)
     assert resumed.text_bytes == whole.text_bytes
-    resumed.verify(tokenizer, corpus)
+    resumed.verify(tokenizer, source=corpus)
 
 
 def test_counting_in_steps_reports_text(tmp_path: Path, compressed: list[Path]) -> None:
@@ -134,11 +134,11 @@ def test_a_manifest_that_lies_about_its_text(
     facts["text_bytes"] += 1
     manifest.write_text(json.dumps(facts))
     with pytest.raises(bytemill.TokensError, match="says that the text has"):
-        bytemill.Tokens(tmp_path / "tokens").verify(tokenizer, corpus)
+        bytemill.Tokens(tmp_path / "tokens").verify(tokenizer, source=corpus)
     # An older one says nothing.
     del facts["text_bytes"]
     manifest.write_text(json.dumps(facts))
     older = bytemill.Tokens(tmp_path / "tokens")
-    older.verify(tokenizer, corpus)
+    older.verify(tokenizer, source=corpus)
     assert older.text_bytes is None
     assert tokens.text_bytes is not None

@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 
 import bytemill
 from bytemill import Corpus, _native
-from bytemill._numbers import resident_memory
-from bytemill.counting import count_to_file
+from bytemill._system import resident_memory
+from bytemill.counts import count_to_file
 from bytemill.engines import recipes, units
 from bytemill.engines.tree import FAN_IN, Node, Tree
 from command_line import ok, run

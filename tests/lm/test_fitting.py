@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 import bytemill
 import small_lm
 from bytemill import lm
-from bytemill._numbers import resident_memory
+from bytemill._system import resident_memory
 from bytemill.lm import devices, presets, trainer
 from bytemill.lm.plan import fitting
 from command_line import ok, run, start

@@ -197,7 +197,7 @@ def test_llama_cpp_gives_the_same_ids(
     for text in texts:
         assert theirs.tokenize(text, add_bos=False, special=True) == ours.encode(text), text[:80]
         plain = theirs.tokenize(text, add_bos=False, special=False)
-        assert plain == ours.encode(text, "none"), text[:80]
+        assert plain == ours.encode(text, special="none"), text[:80]
         assert text_of(theirs, plain) == text
 
 

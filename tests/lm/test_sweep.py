@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 import bytemill
 import small_lm
 from bytemill import lm
-from bytemill._numbers import resident_memory
+from bytemill._system import resident_memory
 from bytemill.lm import presets
 from bytemill.lm.plan import fitting, plot, rate_test, space
 from bytemill.lm.plan import sweeping as search

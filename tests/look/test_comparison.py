@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import bytemill
 from bytemill.corpus import samples
-from bytemill.look import compare, differences
+from bytemill.look import compare, measures
 
 CONTINUATIONS = [bytes([byte]) for byte in range(0x80, 0xC0)]
 TEXT = "".join(f"line {i} of {i * i}, 'tis naïve text <|endoftext|>\n" for i in range(200))
@@ -120,7 +120,7 @@ def test_the_worst_passages(two: dict[str, bytemill.Tokenizer], tmp_path: Path) 
 def test_differences_that_are_too_many_are_forgotten(
     two: dict[str, bytemill.Tokenizer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(differences, "HELD", 4)
+    monkeypatch.setattr(measures, "HELD", 4)
     found = compare(two, iter([TEXT] * 5), n_differences=100)
     assert len(found.differences) <= 4
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bytemill
-from bytemill.look import vocabulary_page
-from bytemill.look.inspection import Span, spans, statistics, visible
-from bytemill.look.rendering import summary, to_html, to_terminal
+from bytemill.look import Span, TokenizedText, statistics, tokenized, vocabulary
+from bytemill.look.result import visible
+from bytemill.look.tokenized import to_terminal
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -74,17 +74,17 @@ def test_no_longest() -> None:
 
 @given(st.one_of(st.text(), st.binary()), st.sampled_from(["all", "none"]))
 def test_spans_are_the_text(tokenizer: bytemill.Tokenizer, text: str | bytes, special: str) -> None:
-    found = spans(tokenizer, text, special=special)
+    found = tokenized(tokenizer, text, special=special).spans
     data = text.encode() if isinstance(text, str) else text
     assert b"".join(span.token for span in found) == data
-    assert [span.id for span in found] == tokenizer.encode(text, special)
+    assert [span.id for span in found] == tokenizer.encode(text, special=special)
     assert all(data[span.start : span.end] == span.token for span in found)
 
 
 def test_special_tokens_are_marked(tokenizer: bytemill.Tokenizer) -> None:
     text = "a<|endoftext|>"
-    assert [span.special for span in spans(tokenizer, text)] == [False, True]
-    assert not any(span.special for span in spans(tokenizer, text, special="none"))
+    assert [span.special for span in tokenized(tokenizer, text).spans] == [False, True]
+    assert not any(span.special for span in tokenized(tokenizer, text, special="none").spans)
 
 
 # --- what is hidden ---------------------------------------------------------------------------
@@ -164,8 +164,43 @@ def test_colors_depend_on_position_only() -> None:
 
 
 def test_summary() -> None:
-    assert summary(made(b"ab", b"c")) == "2 tokens, 3 bytes, 1.50 bytes per token"
-    assert summary([]) == "0 tokens, 0 bytes, – bytes per token"
+    assert text_of(b"ab", b"c").summary == "2 tokens, 3 bytes, 1.50 bytes per token"
+    assert text_of().summary == "0 tokens, 0 bytes, – bytes per token"
+
+
+def text_of(*tokens: bytes) -> TokenizedText:
+    return TokenizedText(made(*tokens), 300, "0123456789abcdef")
+
+
+def test_issue_15_tokens_are_shown_where_they_are_looked_at(
+    tokenizer: bytemill.Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = tokenizer.visualize("the cat\n")
+    assert str(shown) == repr(shown)
+    assert repr(shown).splitlines()[-1] == shown.summary
+    assert not ESCAPE.search(repr(shown))
+    assert shown.to_json()["tokens"] == len(tokenizer.encode("the cat\n"))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert ESCAPE.search(repr(shown))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not ESCAPE.search(repr(shown))
+    # The notebook gets the page in a frame.
+    frame = shown._repr_html_()
+    assert html.escape(shown.to_html()) in frame
+    assert "<script" not in frame
+
+
+def test_issue_15_a_tokenizer_at_a_glance(tokenizer: bytemill.Tokenizer) -> None:
+    text = tokenizer._repr_html_()
+    rows = dict(Tables(text).rows)
+    assert rows["vocabulary"] == "4,000 ids"
+    assert rows["pattern"] == "gpt2"
+    assert rows["special tokens"] == "<|endoftext|> = 3999"
+    assert len(rows["some tokens"].split(", ")) >= 12
+    assert "<|endoftext|>" not in text
+    assert "none" in bytes_only()._repr_html_()
 
 
 class Page(HTMLParser):
@@ -202,8 +237,9 @@ class Page(HTMLParser):
 
 def test_a_page_is_well_formed_and_complete(tokenizer: bytemill.Tokenizer) -> None:
     text = "<script>alert('x')</script>\n\t&amp; \"quoted\" é日<|endoftext|>".encode() + b"\xff"
-    found = spans(tokenizer, text)
-    page = "".join(to_html(tokenizer, found, title="<b>&'\"", ids=True))
+    result = tokenized(tokenizer, text)
+    found = result.spans
+    page = result.to_html(title="<b>&'\"", ids=True)
     read = Page(page)
     assert read.seen == {"html", "head", "meta", "title", "style", "body", "h1", "p", "input",
                          "label", "div", "span"}  # fmt: skip
@@ -217,14 +253,12 @@ def test_a_page_is_well_formed_and_complete(tokenizer: bytemill.Tokenizer) -> No
     ]
     assert "".join(read.texts).replace("\n", "") == "".join(visible(span.token) for span in found)
     assert [one["class"] for one in read.tokens if one["class"] == "s"] == ["s"]
-    assert html.escape(summary(found)) in page
+    assert html.escape(result.summary) in page
 
 
 @given(st.lists(st.binary(min_size=1), max_size=9), st.text())
-def test_any_tokens_make_a_page(
-    tokenizer: bytemill.Tokenizer, tokens: list[bytes], title: str
-) -> None:
-    read = Page("".join(to_html(tokenizer, made(*tokens), title=title)))
+def test_any_tokens_make_a_page(tokens: list[bytes], title: str) -> None:
+    read = Page(text_of(*tokens).to_html(title=title))
     assert len(read.tokens) == len(tokens)
     assert "script" not in read.seen
 
@@ -250,7 +284,7 @@ class Tables(Page):
 
 def test_issue_13_a_page_of_a_vocabulary_shows_every_token(tokenizer: bytemill.Tokenizer) -> None:
     found = statistics(tokenizer, n_longest=3)
-    text = "".join(vocabulary_page.to_html(tokenizer, found, title="<b>"))
+    text = found.to_html(title="<b>")
     read = Tables(text)
     assert "<title>&lt;b&gt;</title>" in text
     assert "url(" not in text.split("</style>")[0]
@@ -271,4 +305,4 @@ def test_issue_13_a_page_of_a_vocabulary_shows_every_token(tokenizer: bytemill.T
     longest = [[str(id), str(len(token)), visible(token)] for id, token in found.longest]
     at = read.rows.index(["id", "bytes", "token"]) + 1
     assert read.rows[at : at + 3] == longest
-    assert text.count("<details>") == -(-len(tokenizer) // vocabulary_page.PART)
+    assert text.count("<details>") == -(-len(tokenizer) // vocabulary.PART)

@@ -4,6 +4,7 @@ never came; the page.
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 import bytemill
 import rivals
 from bytemill import _native
-from bytemill.look import PILE, Report, compare, report, to_html
+from bytemill.look import PILE, Report, Result, compare, report, tokenized
 
 TEXT = "".join(f"line {i} of {i * i}, 'tis naïve text <|endoftext|>\n" for i in range(200))
 HOSTILE = "<script>alert('&')</script>"
@@ -48,7 +49,7 @@ def test_every_size_is_what_truncating_gives(
     found = compare({"it": sizes[1500]}, iter([text]), special=special, progress=False).rows[0]
     assert (found.vocab_sizes[0], found.vocab_sizes[-1]) == (257, 1500)
     for size, smaller in sizes.items():
-        n = smaller.count(text, special)
+        n = smaller.count(text, special=special)
         assert found.tokens_by_size[size - 257] == n
         assert found.bytes_per_token_at(size) == found.n_bytes / n
     assert found.bytes_per_token_at(256) is found.bytes_per_token_at(1501) is None
@@ -75,17 +76,17 @@ def test_published_vocabularies(openai: rivals.Published) -> None:
     smaller = [first(n) for n in (256, 1256, 20_000)]
     for special in ("all", "none", ["<|endofprompt|>"]):
         found = compare({"it": whole}, iter([text]), special=special).rows[0]
-        assert found.tokens == found.tokens_by_size[-1] == whole.count(text, special)
+        assert found.tokens == found.tokens_by_size[-1] == whole.count(text, special=special)
         assert found.vocab_sizes[-1] == len(whole)
         for one in smaller:
-            rate = found.n_bytes / one.count(text, special)
+            rate = found.n_bytes / one.count(text, special=special)
             assert found.bytes_per_token_at(len(one)) == rate
 
 
 def test_counts_of_another_pattern_are_refused(tokenizer: bytemill.Tokenizer) -> None:
     counts = _native.Counts(["cl100k"], [])
     with pytest.raises(bytemill.ConfigError, match="cl100k"):
-        _native.tokens_by_size(tokenizer, counts)
+        _native.tokens_by_size(tokenizer._core, counts)
 
 
 # --- uses ---------------------------------------------------------------------------------------
@@ -174,7 +175,7 @@ class Balanced(HTMLParser):
 
 
 def test_the_page_is_whole_and_loads_nothing(made: Report) -> None:
-    page = "".join(to_html(made, title=f"A {HOSTILE}"))
+    page = made.to_html(title=f"A {HOSTILE}")
     parser = Balanced()
     parser.feed(page)
     parser.close()
@@ -191,7 +192,7 @@ def test_the_page_is_whole_and_loads_nothing(made: Report) -> None:
 
 
 def test_the_page_shows_the_figures(made: Report) -> None:
-    page = "".join(to_html(made))
+    page = made.to_html()
     for comparison in made.corpora.values():
         for row in comparison.rows:
             assert f"{row.bytes_per_token:.3f}" in page
@@ -199,7 +200,7 @@ def test_the_page_shows_the_figures(made: Report) -> None:
 
 
 def test_the_drawings_are_well_formed_and_to_scale(made: Report) -> None:
-    page = "".join(to_html(made))
+    page = made.to_html()
     drawings = [ElementTree.fromstring(one) for one in re.findall(r"<svg.*?</svg>", page, re.S)]
     # Compression, two curves, lengths.
     assert len(drawings) == 4
@@ -223,5 +224,21 @@ def test_the_drawings_are_well_formed_and_to_scale(made: Report) -> None:
 
 def test_more_tokenizers_than_colours(tokenizer: bytemill.Tokenizer) -> None:
     many = {f"first {n}": tokenizer.with_vocab_size(n) for n in range(257, 270)}
-    page = "".join(to_html(report(many, {"a": iter([TEXT])})))
+    page = report(many, {"a": iter([TEXT])}).to_html()
     assert page.count("stroke-dasharray") == len(many) - 8
+
+
+def test_issue_15_every_result_has_three_views(made: Report, tokenizer: bytemill.Tokenizer) -> None:
+    results: list[Result] = [
+        made,
+        made.corpora[HOSTILE],
+        made.vocabularies["large"].statistics,
+        tokenized(tokenizer, TEXT[:99]),
+    ]
+    for result in results:
+        assert result.to_text().endswith("\n")
+        assert result.to_text() == str(result) + "\n"
+        assert json.loads(json.dumps(result.to_json()))
+        parser = Balanced()
+        parser.feed(result.to_html(title=HOSTILE).replace('<input type="checkbox" id="ids">', ""))
+        assert (parser.open, parser.loading) == ([], [])

@@ -84,7 +84,7 @@ def test_an_empty_directory(tmp_path: Path) -> None:
 
 def test_without_huggingface_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(TokenizerError, match="not installed") as failure:
+    with pytest.raises(bytemill.MissingPackageError, match="not installed") as failure:
         Tokenizer.from_pretrained("owner/model")
     assert "hint: pip install huggingface_hub" in str(failure.value)
 

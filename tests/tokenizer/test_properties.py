@@ -68,7 +68,7 @@ def test_each_stage_cuts_the_pieces_of_the_one_before(data: bytes) -> None:
 
 @given(generated.data, modes)
 def test_bytes_come_back(trained: Tokenizer, data: bytes, special: str | set[str]) -> None:
-    assert trained.decode_bytes(trained.encode(data, special)) == data
+    assert trained.decode_bytes(trained.encode(data, special=special)) == data
 
 
 @given(generated.data, modes)
@@ -77,7 +77,7 @@ def test_ids_are_those_of_the_naive_encoder(
 ) -> None:
     specials = {"all": generated.SPECIALS, "none": []}.get(str(special), special)
     expected = reference.encode(data, trained.merges, list(specials), str(trained.pattern))
-    ids = trained.encode(data, special)
+    ids = trained.encode(data, special=special)
     assert [trained.token_bytes(id) for id in ids] == expected
     known = set(trained.special_tokens.values())
     assert [id in known for id in ids] == [
@@ -90,11 +90,11 @@ def test_ids_are_those_of_the_naive_encoder(
 @example([(b"b", b"a"), (b"a", b"b"), (b"ab", b"a"), (b"a", b"ba")], "ababababa")
 def test_merges_that_no_training_gives(merges: list[tuple[bytes, bytes]], text: str) -> None:
     tokenizer = of_merges(merges)
-    assert [tokenizer.token_bytes(id) for id in tokenizer.encode(text, "none")] == (
+    assert [tokenizer.token_bytes(id) for id in tokenizer.encode(text, special="none")] == (
         reference.encode(text.encode(), merges)
     )
     whole = of_merges(merges, ignore_merges=True)
-    assert [whole.token_bytes(id) for id in whole.encode(text, "none")] == [
+    assert [whole.token_bytes(id) for id in whole.encode(text, special="none")] == [
         token
         for piece in reference.pieces(text.encode())
         for token in reference.encode_piece(piece, merges, whole=True)
@@ -119,10 +119,13 @@ def test_unreachable_tokens_are_those_no_text_gives(merges: list[tuple[bytes, by
 def test_parts_of_a_text_are_encoded_as_one(
     trained: Tokenizer, data: st.DataObject, text: str, special: str | set[str]
 ) -> None:
-    expected = trained.encode(text, special)
-    assert list(trained.encode_iterable(data.draw(generated.splits(text)), special)) == expected
+    expected = trained.encode(text, special=special)
+    assert (
+        list(trained.encode_iterable(data.draw(generated.splits(text)), special=special))
+        == expected
+    )
     parts = data.draw(generated.splits(text.encode()))
-    assert list(trained.encode_iterable(parts, special)) == expected
+    assert list(trained.encode_iterable(parts, special=special)) == expected
 
 
 @given(generated.data)
@@ -137,7 +140,7 @@ def test_a_batch_is_its_texts(
 ) -> None:
     batch = trained.encode_batch(texts, special=special, threads=threads)
     assert len(batch.offsets) == len(texts) + 1
-    expected = [trained.encode(text, special) for text in texts]
+    expected = [trained.encode(text, special=special) for text in texts]
     assert [batch.ids[a:b].tolist() for a, b in zip(batch.offsets, batch.offsets[1:])] == expected
     assert trained.encode_batch(texts, special=special, threads=threads, lists=True) == expected
 
@@ -190,20 +193,20 @@ def whole_characters(text: str, n_bytes: int) -> str:
 def test_truncated_text_is_a_prefix_that_fits(
     trained: Tokenizer, text: str, n: int, mode: str | set[str]
 ) -> None:
-    found = trained.truncate(text, n, mode)
+    found = trained.truncate(text, n, special=mode)
     assert text.startswith(found)
-    assert trained.count(found, mode) <= n
-    ids = trained.encode(text, mode)
+    assert trained.count(found, special=mode) <= n
+    ids = trained.encode(text, special=mode)
     if len(ids) <= n:
         assert found == text
         return
     first = whole_characters(text, len(trained.decode_bytes(ids[:n])))
-    if trained.count(first, mode) <= n:
+    if trained.count(first, special=mode) <= n:
         assert found == first
     else:
         assert len(found) < len(first)
-    assert trained.truncate(text.encode(), n, mode) == found.encode()
-    assert trained.truncate(found, n, mode) == found
+    assert trained.truncate(text.encode(), n, special=mode) == found.encode()
+    assert trained.truncate(found, n, special=mode) == found
 
 
 @given(data=generated.data, n=st.integers(0, 30))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -325,9 +326,9 @@ def test_issue_13_truncate_shortens_text(small: Tokenizer) -> None:
     assert small.truncate(b"hello", 0) == b""
     # A special token is one id and stays whole; as plain text it is its bytes.
     assert small.truncate("<|a|><|a|>", 1) == "<|a|>"
-    assert small.truncate("<|a|><|a|>", 1, "none") == "<"
+    assert small.truncate("<|a|><|a|>", 1, special="none") == "<"
     with pytest.raises(bytemill.TokenizerError):
-        small.truncate(text, 2, "error")
+        small.truncate(text, 2, special="error")
     with pytest.raises(bytemill.ConfigError, match="max_tokens must be ≥ 0, got -1"):
         small.truncate(text, -1)
     with pytest.raises(TypeError):
@@ -362,3 +363,30 @@ def test_what_is_remembered_is_a_setting(tokenizer: Tokenizer, documents: list[s
         changed.cache_size = 1.5
     assert changed.cache_size == 5_000
     assert pickle.loads(pickle.dumps(changed)).cache_size == 64 << 20
+
+
+# --- the wrapper ------------------------------------------------------------------------------
+
+
+def test_issue_15_the_native_core_does_not_show(small: Tokenizer) -> None:
+    core = {name for name in dir(small._core) if not name.startswith("_")}
+    hidden = {"build", "read", "encode_flat", "encode_spans", "stream", "core_with_vocab_size",
+              "cache_limit", "set_cache_limit"}  # fmt: skip
+    assert hidden <= core
+    # Everything else of the core is public, under the same name.
+    assert core & set(dir(small)) == core - hidden
+
+
+def test_issue_15_copies_and_references(small: Tokenizer) -> None:
+    class Mine(Tokenizer):
+        """Subclasses stay what they are."""
+
+    mine = Mine(small.vocab, small.merges, small.special_tokens)
+    for again in (copy.copy(mine), copy.deepcopy(mine)):
+        assert type(again) is Mine
+        assert again == mine
+        assert hash(again) == hash(mine)
+    assert weakref.ref(mine)() is mine
+    assert mine != "something else"
+    with pytest.raises(AttributeError):
+        small.something = 1  # type: ignore[attr-defined]

@@ -134,15 +134,15 @@ def test_another_tokenizer_is_refused(small: Path, tmp_path: Path) -> None:
         with pytest.raises(bytemill.TokensError, match="made with the tokenizer"):
             attempt()
     tokens.verify(TOKENIZER)
-    tokens.verify(TOKENIZER, sources)
+    tokens.verify(TOKENIZER, source=sources)
     with pytest.raises(bytemill.TokensError, match="the tokens are of 2"):
-        tokens.verify(TOKENIZER, sources[0])
+        tokens.verify(TOKENIZER, source=sources[0])
     sources[1].write_bytes(b"c e")
     with pytest.raises(bytemill.TokensError, match="document 1: decodes to other bytes"):
-        tokens.verify(TOKENIZER, sources)
+        tokens.verify(TOKENIZER, source=sources)
     sources[1].write_bytes(b"c d e")
     with pytest.raises(bytemill.TokensError, match="from byte 3 on"):
-        tokens.verify(TOKENIZER, sources)
+        tokens.verify(TOKENIZER, source=sources)
     sources[1].write_bytes(b"c")
     with pytest.raises(bytemill.TokensError, match="more text than the sources"):
-        tokens.verify(TOKENIZER, sources)
+        tokens.verify(TOKENIZER, source=sources)

@@ -105,7 +105,7 @@ def test_stopped_after_every_step(
                 path.write_bytes(path.read_bytes() + b"debris")
     assert attempts > 5
     assert content(out) == content(tmp_path / "whole")
-    assert bytemill.verify_tokens(out, TOKENIZER, paths, progress=False) == []
+    assert bytemill.verify_tokens(out, TOKENIZER, source=paths, progress=False) == []
     usual = TOKENIZER.encode_files(paths, tmp_path / "usual", **OPTIONS, **options)
     assert content(usual.path) == content(out)
 
@@ -220,7 +220,7 @@ def test_sources_must_be_what_they_were(
     os.utime(paths[0], ns=(0, status.st_mtime_ns))
     with pytest.raises(bytemill.ConfigError, match="another part of the corpus"):
         encode(paths, out, resume=True, engine=Local(unit_size=10**6))
-    encode(paths, out, resume=True).verify(TOKENIZER, paths)
+    encode(paths, out, resume=True).verify(TOKENIZER, source=paths)
 
 
 def test_edited_records_are_refused(
@@ -243,7 +243,7 @@ def test_edited_records_are_refused(
             with pytest.raises(bytemill.TokensError, match="damaged"):
                 encode(paths, out, resume=True, **options)
             path.write_bytes(data)
-        encode(paths, out, resume=True, **options).verify(TOKENIZER, paths)
+        encode(paths, out, resume=True, **options).verify(TOKENIZER, source=paths)
 
 
 def test_shards_that_are_gone_are_not_resumed(
@@ -266,7 +266,7 @@ def test_the_tokenizer_goes_with_the_tokens(paths: list[Path], tmp_path: Path) -
     assert (out / "tokenizer.json").read_bytes() == data
 
     def problems() -> list[str]:
-        return bytemill.verify_tokens(out, None, paths, progress=False)
+        return bytemill.verify_tokens(out, None, source=paths, progress=False)
 
     assert problems() == []
     # Another one, with its own checksum, is not the tokens' own.
@@ -288,7 +288,7 @@ def test_the_tokenizer_goes_with_the_tokens(paths: list[Path], tmp_path: Path) -
     (out / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(bytemill.ConfigError, match="the tokenizer is needed"):
         problems()
-    assert bytemill.verify_tokens(out, TOKENIZER, paths, progress=False) == []
+    assert bytemill.verify_tokens(out, TOKENIZER, source=paths, progress=False) == []
 
 
 # --- manifests ------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def test_killed_anywhere(
     midway = soak_tokens.killed(saved, sources[:4], tmp_path, plan, 6, 1)
     assert midway > 0
     split = "all" if plan["val_fraction"] is None else "train"
-    Tokens(tmp_path / "disturbed", split).verify(bytemill.Tokenizer.load(saved), sources[:4])
+    Tokens(tmp_path / "disturbed", split).verify(bytemill.Tokenizer.load(saved), source=sources[:4])
 
 
 def undisturbed(tokenizer: bytemill.Tokenizer, sources: list[str], out: Path) -> dict[str, bytes]:
@@ -97,7 +97,9 @@ def test_a_file_that_cannot_grow(
     number, name = done.stdout.split()
     assert (int(number), Path(name).name) == (errno.EFBIG, "tokens.bin")
     assert [path.name for path in out.iterdir()] == [".partial"]
-    tokenizer.encode_files(sources, out, format="bin", resume=True).verify(tokenizer, sources)
+    tokenizer.encode_files(sources, out, format="bin", resume=True).verify(
+        tokenizer, source=sources
+    )
 
 
 @POSIX
@@ -157,7 +159,7 @@ def test_a_source_that_vanishes(
     assert os.listdir(tmp_path / "out") == [".partial"]
     elsewhere.rename(last)
     tokens = tokenizer.encode_files(many, tmp_path / "out", resume=True)
-    tokens.verify(tokenizer, many)
+    tokens.verify(tokenizer, source=many)
 
 
 @pytest.mark.parametrize("size", [10, 10**7], ids=["shrinks", "grows"])
@@ -175,7 +177,7 @@ def test_a_source_that_changes(
     with pytest.raises(bytemill.ConfigError, match=r"large\.txt has changed"):
         tokenizer.encode_files(path, tmp_path / "out", resume=True)
     tokens = tokenizer.encode_files(path, tmp_path / "out", overwrite=True, threads=1)
-    tokens.verify(tokenizer, path)
+    tokens.verify(tokenizer, source=path)
 
 
 class Stopped(Exception):
@@ -205,7 +207,7 @@ def test_the_old_stays_until_the_new_is_whole(
     with pytest.raises(bytemill.ConfigError, match="begun with 320 sources"):
         tokenizer.encode_files(sources, out, resume=True)
     tokens = tokenizer.encode_files(many, out, resume=True)
-    tokens.verify(tokenizer, many)
+    tokens.verify(tokenizer, source=many)
     assert sorted(os.listdir(out)) == [
         "manifest.json", "shard-00000.docs.npy", "shard-00000.npy", "tokenizer.json",
     ]  # fmt: skip
@@ -234,7 +236,7 @@ def test_two_writers(
         process.communicate()
     # The lock of a dead process is none.
     assert (out / ".lock").exists()
-    tokenizer.encode_files(sources, out, overwrite=True).verify(tokenizer, sources)
+    tokenizer.encode_files(sources, out, overwrite=True).verify(tokenizer, source=sources)
 
 
 @POSIX

@@ -116,7 +116,7 @@ def test_equals_the_obvious_way(
         TOKENIZER.encode_files(
             paths, out, eot=EOT, threads=threads, engine=engine, progress=False, **plan
         )
-        assert bytemill.verify_tokens(out, TOKENIZER, paths, progress=False) == []
+        assert bytemill.verify_tokens(out, TOKENIZER, source=paths, progress=False) == []
         splits = expected(texts, plan)
         for name, documents in splits.items():
             tokens = Tokens(out, name)
@@ -314,7 +314,7 @@ def test_a_large_corpus(corpus: Path, tokenizer: bytemill.Tokenizer, tmp_path: P
     assert train.documents[0].tolist() != one.documents[0].tolist()
     as_set = lambda *parts: sorted(d.tobytes() for p in parts for d in p.documents)  # noqa: E731
     assert as_set(train, val) == as_set(one)
-    train.verify(tokenizer, corpus)
+    train.verify(tokenizer, source=corpus)
 
 
 # --- which end-of-text, which type ------------------------------------------------------------

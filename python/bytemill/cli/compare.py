@@ -15,7 +15,6 @@ from ..corpus.names import redacted
 from . import options, streams
 
 if TYPE_CHECKING:
-    from ..look import Report
     from ..tokenizer import Tokenizer
 
 EXAMPLES = """\b
@@ -144,12 +143,12 @@ def compare(
     for one in found.corpora.values():
         options.note_skips(ctx, one.skipped)
     if page is not None:
-        _write_page(found, page)
-    from ..look import report_text as comparison_text
+        from .._files import write_atomically
 
+        write_atomically(page, found.to_html().encode())
     streams.emit(
-        comparison_text.as_json(found),
-        text=comparison_text.as_text(found) if page is None else (),
+        found.to_json(),
+        text=[found.to_text()] if page is None else (),
         summary="" if page is None else f"saved   {page}",
     )
 
@@ -181,10 +180,3 @@ def _dry_run(
         with options.corpus_of(places, reading) as corpus:
             previews.append(preview(corpus, Comparing(tokenizers), limit))
     dry_run.put(previews)
-
-
-def _write_page(found: Report, page: Path) -> None:
-    from .._files import write_atomically
-    from ..look import to_html
-
-    write_atomically(page, "".join(to_html(found)).encode())

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from .. import _numbers
-from ..counting import count_to_file
-from ..counts import DEFAULT_PATTERN, DEFAULT_SPECIALS
+from ..counts import DEFAULT_PATTERN, DEFAULT_SPECIALS, count_to_file
 from ..formats import stages
 from ..preview import Counting
 from . import dry_run as dry

@@ -54,8 +54,8 @@ def demo(out: Path, vocab_size: int, seconds: float) -> None:
     Without torch, no model is trained.
     """
     from .. import demo as show
-    from ..look.inspection import visible
-    from ..look.rendering import to_terminal
+    from ..look.result import visible
+    from ..look.tokenized import to_terminal
 
     result = show.run(out, vocab_size=vocab_size, progress=options.progress())
     color = streams.use_color(sys.stdout)

@@ -119,7 +119,7 @@ def _encode_to_stdout(tokenizer: Tokenizer, file: str, format: str, special: str
 
 
 def _encoded(tokenizer: Tokenizer, source: BinaryIO, special: str) -> Iterator[list[int]]:
-    stream = tokenizer.stream(special)
+    stream = tokenizer._core.stream(special)
     for block in streams.blocks(source):
         yield stream.push(block)
     yield stream.finish()

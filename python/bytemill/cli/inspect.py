@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ import click
 from . import options, streams
 
 if TYPE_CHECKING:
-    from ..look.inspection import Span, Statistics
+    from ..look import Result
 
 EXAMPLES = """\b
 examples:
@@ -78,28 +78,26 @@ def inspect(
     if page is not None:
         options.check_file(page, overwrite)
         options.check_not_read([page], [tokenizer, *([] if file is None else [str(file)])])
-    from ..look import inspection
+    from ..look import statistics, tokenized
 
     loaded = options.load(tokenizer, pattern, special_token)
-    if text is None and file is None:
-        found = inspection.statistics(loaded, n_longest=longest)
-        if page is not None:
-            from ..look.vocabulary_page import to_html as vocabulary_html
-
-            _write_page(vocabulary_html(loaded, found, title=tokenizer), page)
-        streams.emit(_statistics_json(found), text=_statistics(found) if page is None else ())
-        return
-    data = _data(text, file)
-    spans = inspection.spans(loaded, data, special=special)
-    if page is not None:
-        from ..look.rendering import to_html
-
-        _write_page(to_html(loaded, spans, title=file or "text", ids=ids), page)
     shown = color == "always" or (color == "auto" and streams.use_color(sys.stdout))
+    if text is None and file is None:
+        found: Result = statistics(loaded, n_longest=longest)
+        to_text, to_html = found.to_text, partial(found.to_html, title=tokenizer)
+    else:
+        found = cut = tokenized(loaded, _data(text, file), special=special)
+        to_text = partial(cut.to_text, color=shown, ids=ids)
+        to_html = partial(cut.to_html, title=file or "text", ids=ids)
+    if page is not None:
+        from .._files import write_atomically
+
+        write_atomically(page, to_html().encode())
     streams.emit(
-        _spans_json(spans, len(data)),
-        text=_shown(spans, shown, ids) if page is None else (),
+        found.to_json(),
+        text=[to_text()] if page is None else (),
         color=shown,
+        summary="" if page is None else f"saved   {page}",
     )
 
 
@@ -108,64 +106,3 @@ def _data(text: str | None, file: str | None) -> bytes:
         return os.fsencode(text)  # an argument may hold any bytes, and they come back so
     with streams.open_input(file or "-") as source:
         return source.read()
-
-
-def _shown(spans: list[Span], color: bool, ids: bool) -> Iterator[str]:
-    from ..look.rendering import summary, to_terminal
-
-    yield from to_terminal(spans, color=color, ids=ids)
-    if spans and not spans[-1].token.endswith(b"\n"):
-        yield "\n"
-    yield summary(spans) + "\n"
-
-
-def _write_page(parts: Iterable[str], page: Path) -> None:
-    from .._files import write_atomically
-
-    write_atomically(page, "".join(parts).encode())
-    streams.inform(f"saved   {page}")
-
-
-def _spans_json(spans: list[Span], n_bytes: int) -> dict[str, object]:
-    return {
-        "tokens": len(spans),
-        "bytes": n_bytes,
-        "spans": [
-            {
-                "id": span.id,
-                "start": span.start,
-                "end": span.end,
-                "hex": span.token.hex(),
-                "text": span.token.decode("utf-8", "replace"),
-                "special": span.special,
-            }
-            for span in spans
-        ],
-    }
-
-
-def _statistics_json(found: Statistics) -> dict[str, object]:
-    return vars(found) | {
-        "longest": [
-            {"id": id, "hex": token.hex(), "text": token.decode("utf-8", "replace")}
-            for id, token in found.longest
-        ]
-    }
-
-
-def _statistics(found: Statistics) -> Iterator[str]:
-    from ..look.inspection import visible
-    from ..look.vocabulary_page import facts, lengths
-
-    for label, value in facts(found):
-        yield f"{label:15}  {value}\n"
-    yield f"\n{'bytes':>7}  {'tokens':>7}\n"
-    for length, n, bar in lengths(found):
-        yield f"{length:>7}  {n:>7}  {bar}\n"
-    if found.longest:
-        yield "\nlongest tokens\n"
-        rows = [
-            (str(id), str(len(token)), streams.shorten(visible(token), 80))
-            for id, token in found.longest
-        ]
-        yield streams.table("rrl", ("id", "bytes", "token"), rows)

@@ -234,7 +234,7 @@ def verify(
     problems = verify_tokens(
         directory,
         loaded,
-        Corpus(source, include=include, exclude=exclude) if source else None,
+        source=Corpus(source, include=include, exclude=exclude) if source else None,
         progress=options.progress(),
     )
     against = " and equal to its source" if source else ""

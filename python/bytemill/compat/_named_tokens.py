@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from .. import formats
 from .._files import regular
-from .._native import Core
 from ..errors import TokenizerError
 from ..tokenizer import Tokenizer
 from . import _rows
@@ -104,7 +103,7 @@ class NamedTokens:
                 name, data = str(file), regular(Path(file), TokenizerError).read_bytes()
             else:
                 name, data = type(given).__name__, formats.huggingface_json(given)
-            self._tokenizer = Tokenizer._of(Core.read("huggingface", [(name, data)], [], []))
+            self._tokenizer = Tokenizer._parse(name, data)
             said = json.loads(data)
         # Those of NAMED, then those of the model.
         self._names: dict[str, str | None] = dict.fromkeys(NAMED)

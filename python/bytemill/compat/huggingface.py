@@ -233,7 +233,7 @@ class PreTrainedTokenizerFast(NamedTokens):
             return [Part(each, None) for each in ids]
         parts: list[Part] = []
         for text in texts:
-            found = self._tokenizer.encode_with_offsets(text, special)
+            found = self._tokenizer.encode_with_offsets(text, special=special)
             spans = found.chars
             if self._template.trims:
                 tokens = self.convert_ids_to_tokens(found.ids)

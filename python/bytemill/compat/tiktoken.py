@@ -100,7 +100,7 @@ class Encoding:
 
     def encode_ordinary(self, text: str) -> list[int]:
         """The ids of a text, in which nothing is special."""
-        return self._tokenizer.encode(_checked(text), "none")
+        return self._tokenizer._core.encode(_checked(text), "none")
 
     def encode(
         self,
@@ -114,7 +114,7 @@ class Encoding:
         Special tokens in `allowed_special` become their ids; those in `disallowed_special` (by
         default all that are not allowed) are a `ValueError`; any others are plain text.
         """
-        encode = self._tokenizer.encode
+        encode = self._tokenizer._core.encode
         return self._guarded([text], allowed_special, disallowed_special, lambda s: encode(text, s))
 
     def encode_to_numpy(
@@ -125,7 +125,7 @@ class Encoding:
         disallowed_special: Disallowed = "all",
     ) -> npt.NDArray[np.uint32]:
         """As `encode`, but an array."""
-        encode = self._tokenizer.encode_array
+        encode = self._tokenizer._core.encode_array
         return self._guarded([text], allowed_special, disallowed_special, lambda s: encode(text, s))
 
     def encode_ordinary_batch(self, text: list[str], *, num_threads: int = 8) -> list[list[int]]:

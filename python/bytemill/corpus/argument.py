@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 from .. import _native
 from .._numbers import parse_size
@@ -24,7 +24,19 @@ if TYPE_CHECKING:
 __all__ = ["Corpus", "CorpusLike", "batches", "has_stdin", "refuse_no_text", "resolve", "skips"]
 
 Path: TypeAlias = "str | os.PathLike[str]"
-CorpusLike: TypeAlias = "Corpus | Path | Sequence[Path] | Iterable[str | bytes] | Any"
+
+
+class Dataset(Protocol):
+    """A `datasets.Dataset` or `IterableDataset`, told by what it has."""
+
+    @property
+    def column_names(self) -> list[str] | None: ...
+    def with_format(self, type: str | None = None, /) -> object: ...
+
+
+# What `Corpus.places` may be, and what may stand for a corpus.
+Places: TypeAlias = "Path | Sequence[Path | Entry] | Iterable[str | bytes] | Dataset"
+CorpusLike: TypeAlias = "Corpus | Places"
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,7 +70,8 @@ class Corpus:
     'content'
     """
 
-    places: Any
+    places: Places
+    _: KW_ONLY
     text_field: str = "text"
     input_format: str | None = None
     on_error: Literal["stop", "skip"] = "stop"
@@ -113,7 +126,7 @@ class Corpus:
                 'dataset["train"]'
             )
         if isinstance(places, Iterable):
-            return places
+            return cast("Iterable[str | bytes]", places)
         raise TypeError(f"a corpus is a path, paths, or an iterator, not {type(places).__name__}")
 
     def entries(self) -> list[Entry]:

@@ -3,11 +3,14 @@
 A batch is read when it is wanted. Those of a local file that is not packed lie where they are,
 mapped; those that are packed, as Feather files are, or come from elsewhere, would fill the memory
 if all were read at once.
+
+A stream has no index. pyarrow reads it once from front to back, a message at a time, to find where
+each batch lies: a mapped file is only walked through, a remote stream is fetched once more than it
+would be with an index. Convert remote streams to files or to Parquet where that matters.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +23,6 @@ __all__ = ["arrow_table"]
 
 # How many times larger than in the file a batch may be, about, if it is packed.
 UNPACKED = 4
-# What stands before a message, and is read of it at first: its description is mostly shorter.
-CONTINUES = 0xFFFFFFFF
-HEAD = 4096
-# Kinds of messages.
-DICTIONARY, RECORDS = 2, 3
 
 
 def arrow_table(arrow: Any, entry: Entry, field: str, on_error: str) -> Table:
@@ -88,7 +86,7 @@ class ArrowFile(Table):
 
 
 class ArrowStream(Table):
-    """Batches one behind the other; where they lie is found by going from head to head."""
+    """Batches one after another, found by reading the stream once."""
 
     def __init__(self, arrow: Any, entry: Entry, field: str, on_error: str) -> None:
         super().__init__(arrow, entry, field, on_error)
@@ -103,10 +101,10 @@ class ArrowStream(Table):
         else:
             fetch = entry.reader.fetch  # type: ignore[attr-defined]
             self._read = lambda start, end: arrow.py_buffer(fetch(start, end))
-        found = _messages(self._read, entry.size)
-        self._places = [(start, end) for kind, start, end in found if kind == RECORDS]
+        found = _messages(ipc, _source(arrow, entry))
+        self._places = [(start, end) for kind, start, end in found if kind == "record batch"]
         self._all: list[Any] | None = None
-        if any(kind == DICTIONARY for kind, _, _ in found):
+        if any(kind == "dictionary" for kind, _, _ in found):
             # Strings that are kept once, between the batches, which cannot be read by themselves.
             self._all = list(ipc.open_stream(_source(arrow, entry)))
 
@@ -134,54 +132,16 @@ class ArrowStream(Table):
         return self._ipc.read_record_batch(message, self._schema)
 
 
-def _messages(read: Callable[[int, int], Any], size: int) -> list[tuple[int, int, int]]:
-    """The messages of a stream: of what kind, from where, to where.
-
-    Each is the length of its description, the description, and then what it is of. pyarrow would
-    read that too, all of it.
-    """
-    found = []
-    at = 0
-    while at + 4 <= size:
-        head = bytes(read(at, min(at + HEAD, size)))
-        start = 4
-        (length,) = struct.unpack_from("<I", head)
-        if length == CONTINUES and len(head) >= 8:
-            start = 8
-            (length,) = struct.unpack_from("<I", head, 4)
-        if length == 0:
-            break
-        if at + start + length > size:
-            raise EOFError("it ends within a batch")
-        if start + length > len(head):
-            head = bytes(read(at, at + start + length))
-        kind, body = _described(head[start : start + length])
-        end = at + start + length + body
-        if end > size:
-            raise EOFError("it ends within a batch")
-        found.append((kind, at, end))
+def _messages(ipc: Any, source: Any) -> list[tuple[str, int, int]]:
+    """The messages of a stream: kind, first byte, last byte + 1."""
+    reader = ipc.MessageReader.open_stream(source)
+    found: list[tuple[str, int, int]] = []
+    at = source.tell()
+    while True:
+        try:
+            message = reader.read_next_message()
+        except StopIteration:
+            return found
+        end = source.tell()
+        found.append((message.type, at, end))
         at = end
-    return found
-
-
-def _described(description: bytes) -> tuple[int, int]:
-    """The kind of a message and how many bytes follow: fields 1 and 3 of a table of FlatBuffers."""
-    try:
-        (table,) = struct.unpack_from("<I", description)
-        (back,) = struct.unpack_from("<i", description, table)
-        fields = table - back
-        (n_bytes,) = struct.unpack_from("<H", description, fields)
-
-        def field(number: int, form: str) -> int:
-            place = 4 + 2 * number
-            if place + 2 > n_bytes:
-                return 0
-            (offset,) = struct.unpack_from("<H", description, fields + place)
-            return int(struct.unpack_from(form, description, table + offset)[0]) if offset else 0
-
-        kind, body = field(1, "<B"), field(3, "<q")
-    except struct.error:
-        raise EOFError("the head of a batch makes no sense") from None
-    if body < 0:
-        raise EOFError("the head of a batch makes no sense")
-    return kind, body

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CorpusError
+from ..errors import CorpusError, require
 
 if TYPE_CHECKING:
     from .places import Entry
@@ -15,14 +15,7 @@ __all__ = ["Parquet", "Table", "encoded_path", "import_pyarrow", "nested", "stri
 
 
 def import_pyarrow(name: str) -> Any:
-    try:
-        import pyarrow
-    except ImportError:
-        raise CorpusError(
-            f"{name}: Parquet and Arrow need pyarrow, which is not installed",
-            "pip install 'bytemill[parquet]'",
-        ) from None
-    return pyarrow
+    return require("pyarrow", f"{name}: reading Parquet and Arrow", extra="parquet")
 
 
 def encoded_path(entry: Entry) -> bytes:

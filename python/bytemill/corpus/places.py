@@ -9,7 +9,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from .. import _native
 from ..errors import CorpusError
@@ -146,15 +146,16 @@ def listing(corpus: Corpus) -> Listing:
     if isinstance(places, (str, os.PathLike)):
         found.entries.extend(_of_place(os.fspath(places), corpus, found.skipped))
         return found
-    if not places:
+    given = cast("Sequence[str | os.PathLike[str] | Entry]", places)
+    if not given:
         raise CorpusError("the corpus is an empty list", "give at least one file")
-    for place in places:
+    for place in given:
         if not isinstance(place, (str, os.PathLike, Entry)):
             raise TypeError(
                 f"a list as corpus holds paths, not {type(place).__name__}; "
                 "for texts, pass an iterator: iter(texts)"
             )
-    for place in places:
+    for place in given:
         if isinstance(place, Entry):
             found.entries.append(place)
         else:

@@ -1,4 +1,10 @@
-"""Files elsewhere, by way of `fsspec`: read in ranges, again if that fails, and never whole."""
+"""Remote files, through `fsspec`: read in ranges, retried on failure, never whole.
+
+The block cache is our own. Those of fsspec (`BlockCache`, `BackgroundBlockCache`, 2026.9.0) belong
+to one open file and do not share a request among threads: four threads that read the same 16 blocks
+from front to back, with 20 ms for a request, made 64 requests with either and 16 with this one. It
+also bounds the memory of all files together, where theirs bounds each.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +20,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
-from ..errors import CorpusError
+from ..errors import CorpusError, MissingPackageError, require
 from .choosing import Candidate
 from .names import redacted
 
@@ -85,16 +91,13 @@ def _has_magic(system: Any, path: str) -> bool:
 
 def _file_system(url: str) -> tuple[Any, str]:
     name = redacted(url)
+    fsspec = require("fsspec.core", f"{name}: a URL", extra="remote")
     try:
-        from fsspec.core import url_to_fs
-    except ImportError:
-        raise CorpusError(
-            f"{name}: a URL needs fsspec, which is not installed", "pip install 'bytemill[remote]'"
-        ) from None
-    try:
-        system, path = url_to_fs(url)
+        system, path = fsspec.url_to_fs(url)
     except ImportError as error:
-        raise CorpusError(f"{name}: its driver is not installed: {redacted(str(error))}") from None
+        raise MissingPackageError(
+            f"{name}: its driver is not installed: {redacted(str(error))}"
+        ) from None
     except ValueError as error:
         raise CorpusError(
             f"{name}: {redacted(str(error))}", "fsspec does not know this kind of URL"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from ..errors import ConfigError
 from .local import Local
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..progress import Report
     from .on_ray import Ray
 
-__all__ = ["Engine", "Local", "Ray", "chosen"]
+__all__ = ["Engine", "EngineLike", "Local", "Ray", "chosen"]
 
 
 class Engine(Protocol):
@@ -87,6 +87,9 @@ class Engine(Protocol):
             cpus: processors of a call.
             gpus: likewise.
         """
+
+
+EngineLike: TypeAlias = "Literal['local', 'ray'] | Engine"
 
 
 def chosen(engine: str | Engine) -> Engine:

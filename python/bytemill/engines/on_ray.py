@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
-from ..errors import ConfigError
+from ..errors import ConfigError, require
 from . import tasks
 from .ray_counts import Counting
 from .running import RETRIES, complete, got, tell_of_losses
@@ -51,12 +51,7 @@ class Ray:
         self.block_size: int | None = None
 
     def _connected(self) -> Any:
-        try:
-            import ray
-        except ImportError:
-            raise ConfigError(
-                "the engine ray needs Ray, which is not installed", "pip install 'bytemill[ray]'"
-            ) from None
+        ray = require("ray", "the engine ray", extra="ray")
         if not ray.is_initialized():
             options: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
             if self._address is not None:

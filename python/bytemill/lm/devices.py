@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .._numbers import resident_memory
+from .._system import resident_memory
 from ..errors import ConfigError
 from . import fast, naive
 from .config import Kernels, ModelConfig, TrainConfig, check_device_name

@@ -369,7 +369,7 @@ class GeneratedText:
 
 def prompt_ids(tokenizer: Tokenizer, prompt: str, special: Any = "none") -> list[int]:
     """The ids of a prompt; of an empty one, the end-of-text, after which a text begins."""
-    ids = tokenizer.encode(prompt, special)
+    ids = tokenizer.encode(prompt, special=special)
     if not ids:
         end = end_of_text(tokenizer, None, append_eot=False)
         if end is None:

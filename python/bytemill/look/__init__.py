@@ -1,14 +1,15 @@
-"""Several tokenizers on the same text: how well they compress, how fast, and where they differ.
+"""Tokenizers looked at and compared.
 
-`compare` sets tokenizers beside each other on one corpus, `report` on several, and adds what their
-vocabularies hold and which tokens never came. `to_html` makes a page of a report.
+`statistics` describes a vocabulary, `tokenized` shows how a text is cut, `compare` sets tokenizers
+beside each other on one corpus, `report` on several. Each returns a `Result`, which has `to_text`,
+`to_json` and `to_html`.
 """
 
-from .comparing import Comparison, compare
-from .compression import Row
-from .differences import Difference, Passage
-from .report_page import to_html
-from .reporting import PILE, Report, Vocabulary, report
+from .comparison import PILE, Comparison, Report, Vocabulary, compare, report
+from .measures import Difference, Passage, Row
+from .result import Result
+from .tokenized import Span, TokenizedText, tokenized
+from .vocabulary import Statistics, statistics
 
 __all__ = [
     "PILE",
@@ -16,9 +17,14 @@ __all__ = [
     "Difference",
     "Passage",
     "Report",
+    "Result",
     "Row",
+    "Span",
+    "Statistics",
+    "TokenizedText",
     "Vocabulary",
     "compare",
     "report",
-    "to_html",
+    "statistics",
+    "tokenized",
 ]

@@ -1,5 +1,9 @@
 """Charts as inline SVG: nothing but text, coloured by the style sheet of the page around them.
 
+Pages must open anywhere, also without a network and years later, so a charting library that loads
+or embeds scripts is out; and one that draws SVG itself would be a dependency of the base package
+for bars and curves alone. Charts in files (`bytemill plot`) are drawn by matplotlib, an extra.
+
 The nth series has the class `s<n>`, so that light and dark pages can give it different colours;
 from the ninth on they repeat, with broken lines.
 """

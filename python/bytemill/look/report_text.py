@@ -1,4 +1,4 @@
-"""A report on tokenizers for the terminal, and as JSON."""
+"""Comparisons and reports for the terminal, and as JSON."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from .. import _numbers
 from ..cli import streams
-from . import Comparison, Report, Row, Vocabulary
-from .inspection import visible
-from .rendering import BAR
-from .reporting import sizes_to_show
+from .comparison import Comparison, Report, Vocabulary, sizes_to_show
+from .measures import Row
+from .result import token_json, visible
+from .tokenized import BAR
+from .vocabulary import longest_tokens
 
-__all__ = ["as_json", "as_text"]
+__all__ = ["comparison_json", "comparison_text", "report_json", "report_text"]
 
 # Of a stretch of text, and of the tokens in it.
 TEXT_WIDTH = 36
@@ -22,18 +23,18 @@ EXAMPLES = 12
 # --- JSON -------------------------------------------------------------------------------------
 
 
-def as_json(report: Report) -> dict[str, object]:
+def report_json(report: Report) -> dict[str, object]:
     """The report as plain data."""
     return {
         "extrapolated_bytes": report.extrapolated,
         "corpora": {
-            name: _comparison(one, report.extrapolated) for name, one in report.corpora.items()
+            name: comparison_json(one, report.extrapolated) for name, one in report.corpora.items()
         },
         "tokenizers": {name: _vocabulary(one) for name, one in report.vocabularies.items()},
     }
 
 
-def _comparison(found: Comparison, extrapolated: int) -> dict[str, object]:
+def comparison_json(found: Comparison, extrapolated: int) -> dict[str, object]:
     names = [row.name for row in found.rows]
     sizes = sizes_to_show(found)
     return {
@@ -86,20 +87,17 @@ def _row(row: Row, sizes: Sequence[int], extrapolated: int) -> dict[str, object]
 
 
 def _vocabulary(found: Vocabulary) -> dict[str, object]:
-    def token(id: int, data: bytes) -> dict[str, object]:
-        return {"id": id, "hex": data.hex(), "text": _text(data)}
-
     statistics = found.statistics
     return {
         "vocab_size": statistics.vocab_size,
         "fingerprint": statistics.fingerprint,
         "mean_length": statistics.mean_length,
         "lengths": statistics.lengths,
-        "longest": [token(*one) for one in statistics.longest],
+        "longest": [token_json(*one) for one in statistics.longest],
         "unused": {
             "number": len(found.unused),
             "share": found.unused_share,
-            "examples": [token(*one) for one in found.unused[:EXAMPLES]],
+            "examples": [token_json(*one) for one in found.unused[:EXAMPLES]],
         },
     }
 
@@ -111,7 +109,7 @@ def _text(data: bytes) -> str:
 # --- the terminal -----------------------------------------------------------------------------
 
 
-def as_text(report: Report) -> Iterator[str]:
+def report_text(report: Report) -> Iterator[str]:
     """The report as tables, part by part."""
     several = len(report.corpora) > 1
     if several:
@@ -119,7 +117,7 @@ def as_text(report: Report) -> Iterator[str]:
     for name, found in report.corpora.items():
         if several:
             yield f"\n── {name} ──\n"
-        yield from _on_corpus(found, report.extrapolated)
+        yield from comparison_text(found, report.extrapolated)
     yield from _lengths(report.vocabularies)
     for name, one in report.vocabularies.items():
         yield from _of_vocabulary(name, one)
@@ -136,7 +134,7 @@ def _matrix(report: Report) -> Iterator[str]:
     yield streams.table("lr" + "r" * len(report.corpora), head, rows)
 
 
-def _on_corpus(found: Comparison, extrapolated: int) -> Iterator[str]:
+def comparison_text(found: Comparison, extrapolated: int) -> Iterator[str]:
     names = [row.name for row in found.rows]
     much = _numbers.size(extrapolated)
     yield f"{_numbers.size(found.n_bytes)} of text, speed on one thread\n\n"
@@ -229,14 +227,7 @@ def _lengths(vocabularies: Mapping[str, Vocabulary]) -> Iterator[str]:
 def _of_vocabulary(name: str, found: Vocabulary) -> Iterator[str]:
     if found.statistics.longest:
         yield f"\nlongest tokens of {name}\n"
-        yield streams.table(
-            "rrl",
-            ("id", "bytes", "token"),
-            [
-                (str(id), str(len(token)), streams.shorten(visible(token), 80))
-                for id, token in found.statistics.longest
-            ],
-        )
+        yield longest_tokens(found.statistics.longest)
     yield f"\n{len(found.unused):,} tokens of {name} never came ({found.unused_share:.1%})"
     examples = [streams.shorten(visible(token), 20) for _, token in found.unused[:EXAMPLES]]
     yield f", such as {'  '.join(examples)}\n" if examples else "\n"

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .. import _native
 from .._numbers import estimated_text
 from ..corpus.argument import CorpusLike, has_stdin, refuse_no_text, resolve
-from ..engines import Engine, chosen
+from ..engines import Engine, EngineLike, chosen
 from ..engines.recipes import Recipe, bucket_bits, recipes
 from ..engines.units import Unit, units
 from ..errors import ConfigError, TokenizerError, TokensError
@@ -68,7 +68,7 @@ def encode_files(
     threads: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    engine: str | Engine = "local",
+    engine: EngineLike = "local",
     progress: ProgressOption = None,
 ) -> Tokens:
     """See `Tokenizer.encode_files`."""
@@ -183,7 +183,7 @@ class _Job:
             for unit in self._units[done:]:
                 written = json.loads(
                     _native.encode_range(
-                        self._tokenizer,
+                        self._tokenizer._core,
                         unit.inputs(),
                         json.dumps(unit.sources),
                         self._plan,
@@ -351,7 +351,7 @@ class _ByteCount:
         self._report(self._phase, min(self._done + n, self._total), self._total)
 
 
-def _tokenizer_file(tokenizer: _native.Core) -> bytes | None:
+def _tokenizer_file(tokenizer: Tokenizer) -> bytes | None:
     """The tokenizer as it goes into the directory; None if its format cannot hold it."""
     try:
         return tokenizer.write("huggingface")[0]
@@ -365,7 +365,7 @@ def _tokenizer_file(tokenizer: _native.Core) -> bytes | None:
         return None
 
 
-def end_of_text(tokenizer: _native.Core, eot: str | None, append_eot: bool) -> str | None:
+def end_of_text(tokenizer: Tokenizer, eot: str | None, append_eot: bool) -> str | None:
     """The special token that ends documents."""
     known = tokenizer.special_tokens
     if eot is not None:

@@ -158,7 +158,7 @@ def encode_part(
         plan = _PartPlan.make(workshop.plan, f"{unit.number:06}")
         with workshop.scratch() as scratch:
             written = _native.encode_range(
-                tokenizer, unit.inputs(), json.dumps(unit.sources), plan, scratch,
+                tokenizer._core, unit.inputs(), json.dumps(unit.sources), plan, scratch,
                 threads=workshop.threads, block_size=workshop.block_size, progress=progress,
             )  # fmt: skip
             made: dict[str, Any] = json.loads(written)

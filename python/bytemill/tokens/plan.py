@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError, TokensError
 
 if TYPE_CHECKING:
-    from .._native import Core
     from ..corpus.argument import Corpus
     from ..corpus.places import Entry
+    from ..tokenizer import Tokenizer
 
 __all__ = ["DTYPES", "FORMATS", "Plan", "check_fingerprint", "check_same", "make_plan", "source"]
 
@@ -106,7 +106,7 @@ class Plan:
 
 
 def make_plan(
-    tokenizer: Core,
+    tokenizer: Tokenizer,
     corpus: Corpus,
     entries: Sequence[Entry],
     *,

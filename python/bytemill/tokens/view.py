@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from .._native import Core
     from ..corpus.places import Entry
     from ..tokenizer import Tokenizer
 
@@ -225,11 +224,11 @@ class Tokens:
 
     # --- what they mean -----------------------------------------------------------------------
 
-    def check_tokenizer(self, tokenizer: Core) -> None:
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Raises a `TokensError` unless the ids are of this tokenizer."""
         check_fingerprint(self.path, self.fingerprint, tokenizer.fingerprint)
 
-    def decode(self, tokenizer: Core | None = None) -> Iterator[bytes]:
+    def decode(self, tokenizer: Tokenizer | None = None) -> Iterator[bytes]:
         """The text in parts: without the end-of-texts that were appended, byte for byte.
 
         Args:
@@ -274,16 +273,16 @@ class Tokens:
 
     def verify(
         self,
-        tokenizer: Core | None = None,
-        source: CorpusLike | None = None,
+        tokenizer: Tokenizer | None = None,
         *,
+        source: CorpusLike | None = None,
         progress: ProgressOption = False,
     ) -> None:
         """Raises a `TokensError` with all that is wrong with the directory, all splits of it.
 
         The arguments are those of [`verify_tokens`][bytemill.verify_tokens].
         """
-        problems = verify_tokens(self.path, tokenizer, source, progress=progress)
+        problems = verify_tokens(self.path, tokenizer, source=source, progress=progress)
         if problems:
             raise TokensError(
                 f"{self.path}: {len(problems)} problems:\n" + "\n".join(problems),
@@ -377,9 +376,9 @@ def _header(dtype: np.dtype[Any], size: int) -> bytes:
 
 def verify_tokens(
     path: str | os.PathLike[str],
-    tokenizer: Core | None = None,
-    source: CorpusLike | None = None,
+    tokenizer: Tokenizer | None = None,
     *,
+    source: CorpusLike | None = None,
     progress: ProgressOption = None,
 ) -> list[str]:
     """All that is wrong with a directory of tokens; an empty list if nothing is.
@@ -403,7 +402,7 @@ def verify_tokens(
 class _Verification:
     """Checks a directory of tokens; the loops over ids are in Rust."""
 
-    def __init__(self, path: Path, tokenizer: Core | None, report: Report) -> None:
+    def __init__(self, path: Path, tokenizer: Tokenizer | None, report: Report) -> None:
         self._path, self._tokenizer, self._report = path, tokenizer, report
         self._manifest = whole_manifest(path)
         self._plan = Plan.of(self._manifest)
@@ -456,8 +455,10 @@ class _Verification:
             self._check_carried(name, data)
 
     def _check_carried(self, name: str, data: bytes) -> None:
+        from ..tokenizer import Tokenizer
+
         try:
-            carried = _native.Core.read("huggingface", [(name, data)], [], [])
+            carried = Tokenizer._parse(name, data)
         except TokenizerError as error:
             self._problems.append(f"{name}: {error.message.splitlines()[0]}")
             return
@@ -468,9 +469,10 @@ class _Verification:
 
     def _check_split(self, split: dict[str, Any]) -> None:
         plan, before, unended = self._plan, len(self._problems), 0
+        core = None if self._tokenizer is None else self._tokenizer._core
         for shard in split["shards"]:
             problems, n = _native.check_shard(
-                self._path, plan, json.dumps(shard), self._tokenizer, self._watch
+                self._path, plan, json.dumps(shard), core, self._watch
             )
             self._problems += problems
             unended += n
@@ -485,7 +487,7 @@ class _Verification:
                 f"where {allowed} may"
             )
 
-    def _compare(self, tokenizer: Core, corpus: Corpus, entries: list[Entry]) -> None:
+    def _compare(self, tokenizer: Tokenizer, corpus: Corpus, entries: list[Entry]) -> None:
         """Decodes all documents, and compares them with the sources, read as they were."""
         manifest, sources = self._manifest, self._plan.sources
         if len(entries) != len(sources):
@@ -507,7 +509,7 @@ class _Verification:
             self._path,
             self._plan,
             json.dumps(manifest["splits"]),
-            tokenizer,
+            tokenizer._core,
             corpus.inputs(as_then),
             manifest.get("text_bytes"),
             self._watch,

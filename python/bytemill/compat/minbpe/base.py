@@ -173,7 +173,7 @@ class Tokenizer:
         """The ids of bytes that are one piece."""
         fast = self._core(WHOLE)
         if fast is not None:
-            return fast.encode(data, "none")
+            return fast.encode(data, special="none")
         ids, never = list(data), float("inf")
         while len(ids) > 1:
             pair = min(zip(ids, ids[1:]), key=lambda each: self.merges.get(each, never))

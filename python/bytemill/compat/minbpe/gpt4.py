@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ... import _files
-from ...errors import MissingPackageError
+from ...errors import require
 from ._first_met import Pair
 from .base import WatchedDict, vocab_lines
 from .regex import GPT4_SPLIT_PATTERN, RegexTokenizer
@@ -59,13 +58,7 @@ class GPT4Tokenizer(RegexTokenizer):
 
     def __init__(self) -> None:
         super().__init__(pattern=GPT4_SPLIT_PATTERN)
-        try:
-            tiktoken: Any = importlib.import_module("tiktoken")
-        except ImportError as error:
-            raise MissingPackageError(
-                "GPT4Tokenizer takes its vocabulary from tiktoken, which is not installed",
-                "pip install tiktoken",
-            ) from error
+        tiktoken = require("tiktoken", "the vocabulary of GPT4Tokenizer")
         ranks: dict[bytes, int] = tiktoken.get_encoding("cl100k_base")._mergeable_ranks
         self.merges = WatchedDict(recover_merges(ranks))
         self.vocab = self._build_vocab()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 from ... import _native
-from ...errors import MissingPackageError
+from ...errors import require
 from .base import WHOLE, Tokenizer, get_stats, merge
 
 __all__ = ["GPT2_SPLIT_PATTERN", "GPT4_SPLIT_PATTERN", "RegexTokenizer", "get_stats", "merge"]
@@ -47,13 +46,7 @@ class RegexTokenizer(Tokenizer):
         """The pattern, compiled by the package `regex`. One that is assigned cuts the text."""
         if self._compiled is not None:
             return self._compiled
-        try:
-            return importlib.import_module("regex").compile(self.pattern)
-        except ImportError as error:
-            raise MissingPackageError(
-                "compiled_pattern takes the package regex, which is not installed",
-                "pip install regex",
-            ) from error
+        return require("regex", "compiled_pattern").compile(self.pattern)
 
     @compiled_pattern.setter
     def compiled_pattern(self, compiled: Any) -> None:
@@ -90,7 +83,7 @@ class RegexTokenizer(Tokenizer):
             fast = self._core(self._expression())
             if fast is not None:
                 # As bytes, since minbpe refuses a text with lone surrogates, and the core does not.
-                return fast.encode(text.encode(), "none")
+                return fast.encode(text.encode(), special="none")
         with self._looked_at_once():
             return [id for piece in self._pieces(text) for id in self._encode_chunk(piece)]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..._numbers import resident_memory, size
-from ..._system import available_memory
+from ..._numbers import size
+from ..._system import available_memory, resident_memory
 from ...errors import ConfigError
 from ..config import ModelConfig, TrainConfig
 from ..devices import Plan, free_memory

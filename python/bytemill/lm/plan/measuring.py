@@ -25,8 +25,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..._numbers import resident_memory
-from ..._system import allowed_memory
+from ..._system import allowed_memory, resident_memory
 from ...errors import ConfigError, TrainingError
 from .. import devices, naive
 from ..config import ModelConfig, TrainConfig

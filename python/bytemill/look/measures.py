@@ -1,11 +1,15 @@
-"""One tokenizer on a corpus: tokens, time, which tokens came, and how many a smaller vocabulary
-would have made of the same text.
+"""What is summed up while tokenizers read a corpus.
+
+`Measure` holds the sums of one tokenizer: tokens, time, which tokens came, and how many tokens a
+smaller vocabulary would have made of the same text. `Differences` counts the stretches that the
+tokenizers cut differently, `passages` finds those that they compress badly.
 """
 
 from __future__ import annotations
 
+import heapq
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,10 +23,28 @@ if TYPE_CHECKING:
     from .._native import Special
     from ..tokenizer import Tokenizer
 
-__all__ = ["Cut", "Measure", "Pieces", "Row"]
+__all__ = [
+    "Cut",
+    "Difference",
+    "Differences",
+    "Ends",
+    "Measure",
+    "Passage",
+    "Pieces",
+    "Row",
+    "passages",
+    "worst_of",
+]
 
 # At the end of each token (the index is the byte after it) its length; 0 elsewhere.
 Cut = npt.NDArray[np.int32]
+# For each tokenizer, whether a token of it ends here.
+Ends = npt.NDArray[np.bool_]
+
+# Distinct differences held at once; when there are more, the rarer half is forgotten.
+HELD = 50_000
+# A passage is lines, together about this long: single lines say too little.
+PASSAGE = 400
 
 
 @dataclass(frozen=True)
@@ -99,7 +121,7 @@ class Measure:
     def encode(self, data: bytes, special: Special) -> Cut:
         """How the tokenizer cuts this text, which is added to the sums."""
         began = time.perf_counter()
-        ids = self.tokenizer.encode_array(data, special, 1)
+        ids = self.tokenizer.encode_array(data, special=special, threads=1)
         self.seconds += time.perf_counter() - began
         self.tokens += len(ids)
         places = ids if self._dense else np.searchsorted(self._ids, ids)
@@ -111,7 +133,7 @@ class Measure:
 
     def row(self, n_bytes: int, pieces: _native.Counts) -> Row:
         """The sums, with the pieces of the same text."""
-        by_size = _native.tokens_by_size(self.tokenizer, pieces).astype(np.int64)
+        by_size = _native.tokens_by_size(self.tokenizer._core, pieces).astype(np.int64)
         specials = np.array(list(self.tokenizer.special_tokens.values()), dtype=np.int64)
         learnt = (self._lengths > 1) & ~np.isin(self._ids, specials)
         return Row(
@@ -166,3 +188,97 @@ class Pieces:
         """Frees memory and deletes what is on disk."""
         for counts in self._counts.values():
             counts.clear()
+
+
+# --- where they differ ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A stretch of text that the tokenizers cut differently.
+
+    Attributes:
+        text: the stretch, from one common boundary to the next, in whole characters.
+        count: how often it came in what was examined (at least, where very many differ).
+        cuts: the tokens of each tokenizer where it came first.
+    """
+
+    text: bytes
+    count: int
+    cuts: tuple[tuple[bytes, ...], ...]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Some lines of the corpus on which a tokenizer does badly.
+
+    Attributes:
+        source: the file, or the number of the text.
+        offset: where in it, in bytes.
+        n_bytes: how long it is.
+        tokens: tokens of each tokenizer.
+        text: its beginning.
+    """
+
+    source: str
+    offset: int
+    n_bytes: int
+    tokens: tuple[int, ...]
+    text: bytes
+
+
+class Differences:
+    """Counts the stretches that are cut differently."""
+
+    def __init__(self) -> None:
+        self._found: dict[bytes, tuple[int, tuple[tuple[bytes, ...], ...]]] = {}
+
+    def add(self, data: bytes, ends: Ends, common: Ends, every: Ends) -> None:
+        # A common end within a character is no bound: half characters would tell nobody anything.
+        whole = np.append(np.frombuffer(data, np.uint8) & 0xC0 != 0x80, True)
+        bounds = np.concatenate(([0], np.flatnonzero(common & whole)))
+        # An end that not all have lies inside exactly one stretch.
+        inside = np.unique(np.searchsorted(bounds, np.flatnonzero(every & ~common)))
+        for start, end in zip(bounds[inside - 1].tolist(), bounds[inside].tolist()):
+            text = data[start:end]
+            count, cuts = self._found.get(text) or (0, _tokens(data, ends, start, end))
+            self._found[text] = (count + 1, cuts)
+        if len(self._found) > HELD:
+            by_count = sorted(self._found.items(), key=lambda item: -item[1][0])
+            self._found = dict(by_count[: HELD // 2])
+
+    def most(self, n: int) -> list[Difference]:
+        # Of equal counts the lesser text, so that the order does not depend on chance.
+        items = heapq.nsmallest(n, self._found.items(), key=lambda item: (-item[1][0], item[0]))
+        return [Difference(text, count, cuts) for text, (count, cuts) in items]
+
+
+def _tokens(data: bytes, ends: Ends, start: int, end: int) -> tuple[tuple[bytes, ...], ...]:
+    """The tokens of each tokenizer between two common ends."""
+    found = []
+    for row in ends[:, start + 1 : end + 1]:
+        bounds = [start, *(start + 1 + np.flatnonzero(row)).tolist()]
+        found.append(tuple(data[a:b] for a, b in zip(bounds, bounds[1:])))
+    return tuple(found)
+
+
+def passages(source: str, offset: int, data: bytes, ends: Ends) -> list[Passage]:
+    """`data` in passages that end with a line; a rest at the end is left out."""
+    newlines = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
+    wanted = np.searchsorted(newlines, np.arange(PASSAGE, len(data), PASSAGE))
+    bounds = np.unique(newlines[wanted[wanted < len(newlines)]])
+    bounds = np.concatenate(([0], bounds)) if len(bounds) else np.array([0, len(data)])
+    # A token that straddles two passages counts where it ends.
+    sums = np.cumsum(ends, axis=1)
+    counts = np.diff(sums[:, bounds], axis=1).T.tolist()
+    places = bounds.tolist()
+    return [
+        Passage(source, offset + a, b - a, tuple(n), data[a : min(b, a + PASSAGE)])
+        for a, b, n in zip(places, places[1:], counts)
+        # Beside a very long line there may be a very short passage, which says nothing.
+        if b - a >= PASSAGE // 2 or len(places) == 2
+    ]
+
+
+def worst_of(n: int, which: int, passages: Sequence[Passage]) -> list[Passage]:
+    return heapq.nsmallest(n, passages, key=lambda p: p.n_bytes / max(p.tokens[which], 1))

@@ -1,0 +1,164 @@
+"""What every result of this room has in common: text, JSON and HTML of it.
+
+`inspect`, `compare` and `report` each return a `Result`. The command line and notebooks only call
+`to_text`, `to_json` and `to_html`. Pages share one skeleton and one style; they are complete in
+themselves: no scripts, nothing loaded from elsewhere.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import sys
+import unicodedata
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+
+from . import charts
+
+__all__ = ["Result", "page", "table", "token_json", "visible"]
+
+
+class Result(ABC):
+    """Something found out about tokenizers, to print, to store or to show in a browser."""
+
+    @abstractmethod
+    def to_text(self) -> str:
+        """For a terminal or a log; ends with a newline."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, object]:
+        """As plain data, for `json.dumps`."""
+
+    @abstractmethod
+    def to_html(self, *, title: str = "bytemill") -> str:
+        """A whole page."""
+
+    def __str__(self) -> str:
+        return self.to_text().removesuffix("\n")
+
+    def _repr_html_(self) -> str:
+        # A frame keeps the style of the page and that of the notebook apart.
+        return (
+            '<iframe style="width: 100%; height: 24rem; border: 0" '
+            f'srcdoc="{html.escape(self.to_html())}"></iframe>'
+        )
+
+
+def use_color() -> bool:
+    """Whether stdout is a terminal on which colours are welcome (https://no-color.org)."""
+    declined = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return not declined and sys.stdout.isatty()
+
+
+# --- pages ------------------------------------------------------------------------------------
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1c1c1e; --page: #ffffff; --dim: #5f5f66;
+  --line: #e2e2e6; --special: #b3261e;
+  --c0: #cfe3ff; --c1: #d3f2d3; --c2: #fff0b8; --c3: #ffd9d6; --c4: #e6dbff; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8e8ea; --page: #17181a; --dim: #a3a3aa;
+  --line: #33353a; --special: #c4473d;
+  --c0: #1d3f6b; --c1: #1f4d2b; --c2: #574600; --c3: #66302c; --c4: #45306e; } }
+body { margin: 2rem auto; max-width: 62rem; padding: 0 1rem; background: var(--page);
+  color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.4rem; margin: 0; overflow-wrap: anywhere; }
+h2 { font-size: 1.1rem; margin: 2rem 0 0.3rem; }
+h3 { font-size: 1rem; margin-bottom: 0.3rem; overflow-wrap: anywhere; }
+p, label { color: var(--dim); max-width: 46rem; }
+summary { cursor: pointer; }
+.scroll { overflow-x: auto; }
+.side { display: grid; gap: 1rem 2rem;
+  grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr)); }
+table { border-collapse: collapse; margin: 0.5rem 0; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: 0.2rem 0.8rem 0.2rem 0; vertical-align: top;
+  border-bottom: 1px solid var(--line); }
+th { color: var(--dim); font-weight: normal; }
+.left { text-align: left; overflow-wrap: anywhere; min-width: 8rem; }
+td.code, code { font: 0.9em ui-monospace, Menlo, Consolas, monospace; }
+.code { text-align: left; overflow-wrap: anywhere; }
+.best { font-weight: bold; }
+code span { background: var(--c0); border-radius: 0.2rem; }
+code span:nth-child(even) { background: var(--c2); }
+.text { margin-top: 1rem; white-space: pre-wrap; overflow-wrap: anywhere;
+  font: 0.95rem/1.9 ui-monospace, Menlo, Consolas, monospace; }
+.text span { border-radius: 0.2rem; padding: 0.1rem 0; }
+.text span:hover { outline: 2px solid var(--ink); }
+.c0 { background: var(--c0); } .c1 { background: var(--c1); } .c2 { background: var(--c2); }
+.c3 { background: var(--c3); } .c4 { background: var(--c4); }
+.text .s { background: var(--special); color: #fff; font-weight: bold; }
+#ids:checked ~ .text span::after { content: attr(data-id); color: var(--dim);
+  font-size: 0.7em; margin: 0 0.4em 0 0.15em; vertical-align: sub; }
+"""
+
+
+def page(title: str, parts: Iterable[str]) -> str:
+    """A page with this title and these parts, which are HTML already."""
+    name = html.escape(title)
+    start = (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{name}</title>\n<style>{STYLE}{charts.STYLE}</style>\n</head>\n<body>\n"
+        f"<h1>{name}</h1>\n"
+    )
+    return "".join([start, *parts, "</body>\n</html>\n"])
+
+
+_SIDES = {"l": ' class="left"', "c": ' class="code"', "r": ""}
+
+
+def table(align: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Rows, whose cells are HTML already, under a head of plain text, which may be empty.
+
+    A letter of `align` for each column: `l` flush left, `r` flush right, `c` code.
+    """
+
+    def line(cells: Iterable[str], tag: str) -> str:
+        return "".join(f"<{tag}{_SIDES[side]}>{cell}</{tag}>" for cell, side in zip(cells, align))
+
+    top = f"<tr>{line(map(html.escape, head), 'th')}</tr>\n" if head else ""
+    body = "".join(f"<tr>{line(row, 'td')}</tr>\n" for row in rows)
+    return f'<div class="scroll"><table>{top}{body}</table></div>\n'
+
+
+# --- tokens -----------------------------------------------------------------------------------
+
+
+def token_json(id: int, token: bytes) -> dict[str, object]:
+    """A token as plain data; its text has U+FFFD for bytes that are not UTF-8."""
+    return {"id": id, "hex": token.hex(), "text": token.decode("utf-8", "replace")}
+
+
+# White space, and what else would not be seen, by a sign that is one column wide.
+SIGNS = {" ": "·", "\t": "→", "\n": "↵", "\r": "␍"}
+# Control, format, surrogate, private and unassigned characters, separators: invisible, or worse,
+# able to move the cursor or turn the direction of writing.
+HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"))
+
+
+def visible(token: bytes) -> str:
+    """`token` as text in which nothing is hidden: safe to print on any terminal.
+
+    Spaces are `·`, tabs `→`, newlines `↵`, bytes that are not UTF-8 `‹e2›`, other invisible
+    characters `‹U+200B›`; a mark that would sit on what stands before it sits on `◌`.
+
+    >>> visible(b" caf\\xc3\\xa9\\n"), visible(b"\\xe2\\x80"), visible(b"\\x1b[2J")
+    ('·café↵', '‹e2›‹80›', '‹U+001B›[2J')
+    """
+    signs = "".join(_signs(token))
+    if signs and unicodedata.category(signs[0]) in ("Mn", "Me", "Mc"):
+        signs = "◌" + signs
+    return signs
+
+
+def _signs(token: bytes) -> Iterator[str]:
+    # Undecodable bytes come as lone surrogates U+DC80–U+DCFF; no valid UTF-8 gives those.
+    for char in token.decode("utf-8", "surrogateescape"):
+        if char in SIGNS:
+            yield SIGNS[char]
+        elif "\udc80" <= char <= "\udcff":
+            yield f"‹{ord(char) - 0xDC00:02x}›"
+        elif unicodedata.category(char) in HIDDEN:
+            yield f"‹U+{ord(char):04X}›"
+        else:
+            yield char
