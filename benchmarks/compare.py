@@ -2,7 +2,7 @@
 
     python benchmarks/compare.py corpus.txt --vocab-size 32000 --threads 2
     python benchmarks/compare.py --task train a.txt b.txt --repeat 5 --json results.json
-    python benchmarks/compare.py --readme README.md --json benchmarks/results.json
+    python benchmarks/compare.py --docs --json benchmarks/results.json
 
 Every measurement is a process of its own (jobs.py), contenders in turns, of several runs the best
 counts and the spread is kept. Contenders whose rules are the same must come to the same result, or

@@ -2,7 +2,7 @@
 
     python benchmarks/lm.py --shape laptop --what train
     python benchmarks/lm.py --shape ts --what compiled generate memory --json benchmarks/lm.json
-    python benchmarks/lm.py --what --json benchmarks/lm.json --readme README.md
+    python benchmarks/lm.py --what --json benchmarks/lm.json --docs docs/benchmarks.md
 
 All contenders live in one process and take turns, round after round, so that whatever else the
 machine does meets all of them; best and median are told. Memory is the exception: each contender
@@ -376,7 +376,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, help="file for the results, which are added to it")
-    parser.add_argument("--readme", type=Path, help="README to put the results of --json in")
+    parser.add_argument("--docs", type=Path, help="page to put the results of --json into")
     parser.add_argument("--peak-of", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -406,8 +406,8 @@ def main() -> None:
             kept = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
             kept[f"{what}, {arguments.shape}"] = {"machine": machine, "rows": rows}
             arguments.json.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
-    if arguments.readme:
-        write_readme(arguments.readme, json.loads(arguments.json.read_text()))
+    if arguments.docs:
+        write_docs(arguments.docs, json.loads(arguments.json.read_text()))
 
 
 def processor() -> str:
@@ -427,8 +427,8 @@ TASKS = {
 }
 
 
-def write_readme(path: Path, kept: dict[str, Any]) -> None:
-    """Puts the figures between the marks in a README."""
+def write_docs(path: Path, kept: dict[str, Any]) -> None:
+    """Puts the figures between the marks in a page."""
     lines = ["| task | | best | median | × bytemill |", "|---|---|--:|--:|--:|"]
     machines = set()
     for key, result in kept.items():

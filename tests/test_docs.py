@@ -2,8 +2,9 @@
 
 Blocks of one document run in order, in one directory and one namespace. A `python` block is a
 doctest if it has prompts, else plain code. In a `console` block every line after `$ ` is a command
-and the lines below it what it prints; `...` stands for anything. Blocks of another kind (`sh`,
-`text`) are not run. The README's language model is trained for 3 steps in place of 300. Commands
+and the lines below it what it prints; `...` stands for anything. In a `sh` block every line is a
+command, of which `make` only says what it would do, and `pip` only has to name extras that exist.
+Blocks of another kind (`text`) are not run. The README's language model is trained for 3 steps in place of 300. Commands
 of the guides run in this process, where they need no shell: to start Python and torch anew for
 each would take minutes.
 """
@@ -30,7 +31,11 @@ TOP = Path(__file__).parents[1]
 DOCUMENTS = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 HAS_TORCH = importlib.util.find_spec("torch") is not None
-FEWER_STEPS = {"--steps 300": "--steps 3", "step 300 of 300, 1,228,800": "step 3 of 3, 12,288"}
+FEWER_STEPS = {
+    "--steps 300": "--steps 3",
+    "steps=300": "steps=3",
+    "step 300 of 300, 1,228,800": "step 3 of 3, 12,288",
+}
 
 
 class Block(NamedTuple):
@@ -86,6 +91,20 @@ def run_console(block: Block, where: str, in_shell: bool) -> None:
         )
 
 
+def run_sh(block: Block, where: str) -> None:
+    for line in block.code.splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:2] == ["pip", "install"]:
+            extras = re.findall(r"\[(.*)\]", words[-1])
+            known = (TOP / "pyproject.toml").read_text(encoding="utf-8")
+            assert words[-1].startswith("."), f"{where}: {line}"
+            named = [extra for part in extras for extra in part.split(",")]
+            assert all(f"\n{extra} = [" in known for extra in named), f"{where}: {line}"
+        elif words:
+            words = ["make", "-n", "-C", str(TOP), *words[1:]] if words[0] == "make" else words
+            subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+
+
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(shutil.which("bash") is None, reason="the examples are for a POSIX shell")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -104,6 +123,8 @@ def test_examples_print_what_they_say(
         where = f"{document.name}:{block.line}"
         if block.language == "python":
             run_python(block, names, where)
+        elif block.language == "sh" and document.name == "README.md":
+            run_sh(block, where)
         elif block.language == "console" and (HAS_TORCH or "bytemill train " not in block.code):
             run_console(block, where, in_shell=document.name == "README.md")
 
