@@ -4,9 +4,9 @@ Blocks of one document run in order, in one directory and one namespace. A `pyth
 doctest if it has prompts, else plain code. In a `console` block every line after `$ ` is a command
 and the lines below it what it prints; `...` stands for anything. In a `sh` block every line is a
 command, of which `make` only says what it would do, and `pip` only has to name extras that exist.
-Blocks of another kind (`text`) are not run. The README's language model is trained for 3 steps in place of 300. Commands
-of the guides run in this process, where they need no shell: to start Python and torch anew for
-each would take minutes.
+Blocks of another kind (`text`) are not run. The README's language model is trained for 3 steps in
+place of 300. Commands of the guides run in this process, where they need no shell: to start Python
+and torch anew for each would take minutes.
 """
 
 from __future__ import annotations
