@@ -107,7 +107,7 @@ faults: $(VENV)/.native $(VENV)/.dev ## full disks, kills and damaged files; res
 	    --mutations $(FAULTS_MUTATIONS)
 
 sanitize: ## the Rust tests under AddressSanitizer, those of encoder and counts under valgrind
-	RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 $(CARGO) +nightly test --quiet --workspace \
+	RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 $(CARGO) +nightly test --quiet --workspace \
 	    --lib --target $(HOST) --target-dir target/sanitize
 	@# Valgrind is slow, and hides AVX-512 from the code it runs.
 	PROPTEST_CASES=4 CARGO_TARGET_$(shell echo $(HOST) | tr 'a-z-' 'A-Z_')_RUNNER="valgrind --quiet \
