@@ -78,7 +78,7 @@ def main() -> None:
                 print(f"    python -m faults {kind['reproduce']}")
                 print(*(f"    | {line}" for line in kind["detail"].splitlines()[-3:]), sep="\n")
         if options.save:
-            report.save(part, time.perf_counter() - began, rows)
+            report.save(part, time.perf_counter() - began, rows, some=bool(options.only))
             report.write_docs()
     sys.exit(1 if found else 0)
 

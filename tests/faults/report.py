@@ -29,10 +29,14 @@ def read() -> Results:
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
-def save(part: str, seconds: float, rows: dict[str, Any]) -> None:
-    """Replaces the results of a part."""
+def save(part: str, seconds: float, rows: dict[str, Any], *, some: bool = False) -> None:
+    """Replaces the results of a part, or some rows of it."""
     machine = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
-    results = read() | {part: {"machine": machine, "seconds": round(seconds), "rows": rows}}
+    results = read()
+    if some and part in results:
+        rows = results[part]["rows"] | rows
+        seconds += results[part]["seconds"]
+    results[part] = {"machine": machine, "seconds": round(seconds), "rows": rows}
     RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 

@@ -113,10 +113,15 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "odd.bin").write_bytes(b"abc")
     np.save(tmp_path / "float.npy", np.zeros(3))
     (tmp_path / "text.npy").write_text("text")
+    np.save(tmp_path / "huge.npy", np.zeros(99_999, np.uint16))
+    huge = (tmp_path / "huge.npy").read_bytes()
+    huge = huge.replace(b"(99999,), }" + b" " * 20, b"(9" + b"9" * 24 + b",), }", 1)
+    (tmp_path / "huge.npy").write_bytes(huge)
     for name, message in {
         "odd.bin": "3 bytes are not whole ids of 2 bytes each",
         "float.npy": "an array of float64",
         "text.npy": "not an array of numpy",
+        "huge.npy": "not an array of numpy",
     }.items():
         with pytest.raises(bytemill.TokensError, match=message):
             lm.open_tokens(tmp_path / name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import warnings
 from typing import Any
@@ -314,3 +315,32 @@ def test_a_compiled_body_agrees() -> None:
         pytest.skip(f"nothing to compile with: {type(error).__name__}")
     for name, grad in expected.items():
         torch.testing.assert_close(found[name], grad, rtol=1e-3, atol=1e-6)
+
+
+@ablations
+def test_attaching_keeps_parameters_and_can_be_undone(changes: dict[str, Any]) -> None:
+    model, untouched = small_lm.model(**changes), small_lm.model(**changes)
+    parameters = dict(model.named_parameters())
+    ids = small_lm.ids(2, 20)
+    expected = untouched.loss(ids, ids)
+    for kernels in ("plain", "fused", "torch"):
+        small_lm.with_kernels(model, kernels)
+        assert {name: id(p) for name, p in model.named_parameters()} == {
+            name: id(p) for name, p in parameters.items()
+        }
+        assert list(model.state_dict()) == list(untouched.state_dict())
+        again = copy.deepcopy(model)
+        torch.testing.assert_close(again.loss(ids, ids), expected, rtol=1e-5, atol=1e-6)
+    assert [type(module) for module in model.modules()] == [
+        type(module) for module in untouched.modules()
+    ]
+    assert torch.equal(model.loss(ids, ids), expected)
+
+
+def test_attaching_leaves_the_blocks_to_the_compiler() -> None:
+    model = lm.attach(small_lm.model(), blocks=False)
+    assert {type(block) for block in model.layers} == {lm.TransformerBlock}
+    ids = small_lm.ids(2, 20)
+    torch.testing.assert_close(
+        model.loss(ids, ids), small_lm.model().loss(ids, ids), rtol=1e-5, atol=1e-6
+    )

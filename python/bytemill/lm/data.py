@@ -75,7 +75,7 @@ def open_tokens(
     if place.suffix == ".npy":
         try:
             ids = np.load(place, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError) as error:
+        except (ValueError, EOFError, OverflowError) as error:
             raise TokensError(f"{place}: not an array of numpy: {error}") from None
         if ids.ndim != 1 or ids.dtype.kind not in "ui":
             raise TokensError(
