@@ -75,7 +75,9 @@ def open_tokens(
     if place.suffix == ".npy":
         try:
             ids = np.load(place, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError, OverflowError) as error:
+        except OSError:
+            raise
+        except Exception as error:  # of numpy's header parser, which raises whatever it meets
             raise TokensError(f"{place}: not an array of numpy: {error}") from None
         if ids.ndim != 1 or ids.dtype.kind not in "ui":
             raise TokensError(
