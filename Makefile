@@ -35,7 +35,7 @@ export PYO3_PYTHON := $(CURDIR)/$(PY)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check-format lint types test-rust test-python format bench fuzz faults sanitize soak wheel clean
+.PHONY: help demo test test-fast check-format lint types test-rust test-python format bench fuzz faults sanitize soak wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,12 @@ demo: $(VENV)/.native $(VENV)/.lm ## a tokenizer and a small model from Python's
 	@$(BIN)/bytemill demo
 
 test: check-format lint types test-rust test-python ## everything that must hold: run before each commit
+
+test-fast: $(VENV)/.native $(VENV)/.dev ## formatting, types and the quick tests, in under two minutes
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy --no-error-summary
+	$(BIN)/pytest --quiet -m 'not slow and not ray'
 
 check-format: $(VENV)/.dev ## formatting, without changing files
 	$(CARGO) fmt --all --check
@@ -101,7 +107,7 @@ faults: $(VENV)/.native $(VENV)/.dev ## full disks, kills and damaged files; res
 	    --mutations $(FAULTS_MUTATIONS)
 
 sanitize: ## the Rust tests under AddressSanitizer, those of encoder and counts under valgrind
-	RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 $(CARGO) +nightly test --quiet --workspace \
+	RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 $(CARGO) +nightly test --quiet --workspace \
 	    --lib --target $(HOST) --target-dir target/sanitize
 	@# Valgrind is slow, and hides AVX-512 from the code it runs.
 	PROPTEST_CASES=4 CARGO_TARGET_$(shell echo $(HOST) | tr 'a-z-' 'A-Z_')_RUNNER="valgrind --quiet \

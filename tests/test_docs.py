@@ -105,6 +105,7 @@ def run_sh(block: Block, where: str) -> None:
             subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(shutil.which("bash") is None, reason="the examples are for a POSIX shell")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

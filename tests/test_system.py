@@ -158,6 +158,7 @@ print(int(status["VmHWM"].split()[0]) * 1024)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_limit_holds_and_changes_nothing(tmp_path: Path) -> None:
     corpus = tmp_path / "zipf.txt"
@@ -197,6 +198,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("unit", ["a", "ab", " "])
 def test_a_piece_of_any_length_is_encoded_in_constant_memory(tmp_path: Path, unit: str) -> None:
@@ -259,6 +261,7 @@ def test_memory_that_cannot_be_had_is_a_memory_error(many_pieces: Path, threads:
     assert n == "2"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_AS")
 @pytest.mark.parametrize("limit", [200, 400])
 @pytest.mark.parametrize("options", [(), ("--memory-limit", "4GB")])

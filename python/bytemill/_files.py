@@ -32,6 +32,7 @@ __all__ = [
     "refuse_input",
     "regular",
     "remove",
+    "remove_if_empty",
     "remove_tree",
     "replacing",
     "replacing_directory",
@@ -254,6 +255,16 @@ def remove_tree(path: Path) -> None:
         if error.errno is None:
             raise
         raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
+
+
+def remove_if_empty(directory: Path) -> None:
+    """Removes a directory, unless there is something in it."""
+    try:
+        directory.rmdir()
+    except OSError as error:
+        # Any other failure must not pass for that: what is left may not be recognised later.
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
 
 
 # --- files that belong together -----------------------------------------------------------------

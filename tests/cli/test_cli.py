@@ -100,6 +100,7 @@ def test_without_a_command_help_goes_to_stderr() -> None:
 # --- train-tokenizer --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_train_tokenizer(sample: Path, tmp_path: Path) -> None:
     out = tmp_path / "new.json"
     result = ok("train-tokenizer", sample, "-o", out, "--vocab-size", 500)
@@ -197,6 +198,7 @@ def test_encode_takes_special_tokens_as_told(saved: Path, tokenizer: bytemill.To
     assert (result.code, "<|endoftext|>" in result.said) == (1, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["ids", "json", "u16", "u32"])
 @pytest.mark.parametrize("text", [b"", b"\n", TEXT, TEXT * 70_000], ids=len)
 def test_decode_gives_the_bytes_back(saved: Path, text: bytes, format: str) -> None:

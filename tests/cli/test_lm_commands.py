@@ -40,6 +40,7 @@ def made(
     return here, small
 
 
+@pytest.mark.slow
 def test_the_run(made: tuple[Path, bytemill.Tokenizer]) -> None:
     here, small = made
     config = json.loads((here / "run" / "config.json").read_text())

@@ -156,6 +156,7 @@ def test_a_read_only_file_system_is_called_one(tmp_path: Path) -> None:
     assert b"hint: the file system is mounted read-only" in err
 
 
+@pytest.mark.slow
 @POSIX
 @pytest.mark.parametrize("as_json", [False, True])
 def test_ctrl_c_leaves_nothing_behind(corpus: Path, tmp_path: Path, as_json: bool) -> None:
@@ -210,6 +211,7 @@ def test_help_loads_nothing_heavy(command: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_encode_and_decode_stay_small(saved: Path, corpus: Path) -> None:
     """Ids of megabytes of text as Python objects would be hundreds of megabytes."""

@@ -87,6 +87,7 @@ def test_pieces_are_cut_as_the_pattern_says(text: str, pattern: str | None) -> N
     assert merges_of(tokenizer) == expected
 
 
+@pytest.mark.slow
 def test_real_text(documents: list[str]) -> None:
     text = "".join(documents[:20])[:8_000]
     tokenizer = RegexTokenizer()

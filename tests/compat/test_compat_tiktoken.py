@@ -87,6 +87,7 @@ def test_encoding_and_its_refusals(pair: Pair, text: str, allowed: Any, disallow
     check(pair, "encode_batch", [text, "x", text], **options)
 
 
+@pytest.mark.slow
 @given(texts)
 def test_encoding_as_most_do(pair: Pair, text: str) -> None:
     check(pair, "encode", text)

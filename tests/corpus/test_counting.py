@@ -126,6 +126,7 @@ count_to_file(sys.argv[1], sys.argv[2], resume=True, batch_size=100_000, progres
 """
 
 
+@pytest.mark.slow
 @POSIX
 def test_killed_anywhere(parts: Path, tmp_path: Path, expected: bytes) -> None:
     output = tmp_path / "a.counts"

@@ -146,6 +146,7 @@ texts_of_rows = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(generated.texts, max_size=6), st.sampled_from(sorted(PACKINGS)), st.booleans())
 @example(["\ud83d", "a\udc00b"], "", True)
 def test_json_lines(texts: list[str], packing: str, ascii: bool) -> None:

@@ -222,6 +222,7 @@ tokenizer.encode_files(corpus, sys.argv[2], shard_tokens=5000, resume=True, thre
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.timeout(120)
 def test_killed_anywhere_and_resumed(

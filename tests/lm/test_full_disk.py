@@ -57,6 +57,7 @@ def leftovers(directory: Path) -> list[Path]:
     return list(directory.rglob(".*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
 def test_issue_13_17_a_full_disk_while_checkpointing(name: str, ids: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
@@ -187,6 +188,7 @@ REALLY_FULL = """
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_really_full(ids: Path, tmp_path: Path) -> None:
     apart = ["unshare", "--mount"]
     try:

@@ -85,6 +85,7 @@ def same(a: Path, b: Path) -> None:
         torch.testing.assert_close(p, q, rtol=1e-2, atol=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_two_ranks_do_what_one_does(parallel: str, ids: Path, alone: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
@@ -104,6 +105,7 @@ def test_two_ranks_do_what_one_does(parallel: str, ids: Path, alone: Path, tmp_p
     same(half, alone)
 
 
+@pytest.mark.slow
 def test_muon_on_shards(ids: Path, tmp_path: Path) -> None:
     options = [*OPTIONS, "--optimizer", "muon", "--quiet"]
     one, two = tmp_path / "one", tmp_path / "two"
@@ -153,6 +155,7 @@ def ranks(ids: Path, run: Path, roles: list[str], sizes: list[int]) -> list[Any]
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dies", [0, 1])
 def test_a_dead_rank_ends_the_others(dies: int, ids: Path, tmp_path: Path) -> None:
     roles = ["dies" if rank == dies else "lives" for rank in range(2)]
@@ -167,6 +170,7 @@ def test_a_dead_rank_ends_the_others(dies: int, ids: Path, tmp_path: Path) -> No
     processes[dies].communicate()
 
 
+@pytest.mark.slow
 def test_ranks_on_a_run_that_is_written_all_end_at_once(ids: Path, tmp_path: Path) -> None:
     with placing.writing(tmp_path / "run"):
         processes = ranks(ids, tmp_path / "run", ["lives", "lives"], [8, 8])
@@ -180,6 +184,7 @@ def test_ranks_on_a_run_that_is_written_all_end_at_once(ids: Path, tmp_path: Pat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_ranks_that_differ(ids: Path, tmp_path: Path) -> None:
     processes = ranks(ids, tmp_path / "run", ["lives", "lives"], [8, 16])
     said = [process.communicate(timeout=120)[1] for process in processes]
@@ -217,6 +222,7 @@ def test_environments_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> Non
         parallel.ranks_of_environment()
 
 
+@pytest.mark.slow
 def test_others_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
     import datetime
 

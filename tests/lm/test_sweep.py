@@ -132,6 +132,7 @@ def swept(ids: Path, tmp_path_factory: pytest.TempPathFactory) -> lm.Sweep:
     return lm.sweep(ids, place, {"lr": [1e-4, 1e-2, 1e4], "norm": ["pre", "none"]}, **SMALL)
 
 
+@pytest.mark.slow
 def test_the_best_is_found(swept: lm.Sweep, ids: Path, tmp_path: Path) -> None:
     assert len(swept.trials) == 6
     assert swept.best is not None
@@ -182,6 +183,7 @@ class Enough(Exception):
     """Ends a sweep from within."""
 
 
+@pytest.mark.slow
 def test_going_on(ids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values: dict[str, Any] = {"lr": [1e-3, 1e-2]}
     whole = lm.sweep(ids, tmp_path / "whole", values, **SMALL)
@@ -293,6 +295,7 @@ def test_settings_predicted_not_to_fit_are_skipped(
     assert [trial.status for trial in again.trials] == ["done", "done"]
 
 
+@pytest.mark.slow
 def test_the_command(ids: Path, tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     found = ok("sweep", ids, "-o", out, *FLAGS, "--lr", "1e-3,1e-2", "--batch-size", "4,8")

@@ -101,6 +101,7 @@ def lm_world() -> Any:
     return World(0, 1, torch.device("cpu"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{}, {"optimizer": "muon"}, {"schedule": "wsd", "qk_norm": True}, {"micro_batch_size": 3}],
@@ -150,6 +151,7 @@ def killed(*arguments: object) -> int:
     return done.returncode
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 def test_60_steps_are_30_and_a_kill_and_30(ids: Path, tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def busy(request: pytest.FixtureRequest, ids: Path, tmp_path: Path) -> Iterator[
         child.communicate()
 
 
+@pytest.mark.slow
 @POSIX
 def test_a_run_has_one_writer_at_a_time(busy: Path, ids: Path) -> None:
     for options in ({}, {"resume": True}, {"overwrite": True}):
@@ -295,6 +296,7 @@ def test_an_import_replaces_a_run_only_if_all_of_it_is_ours(ids: Path, tmp_path:
     assert names(run) == ["config.json", "step-00000000"]
 
 
+@pytest.mark.slow
 def test_overwriting_a_sweep_keeps_foreign_files(ids: Path, tmp_path: Path) -> None:
     place = tmp_path / "sweep"
     keys = {name: value for name, value in SMALL.items() if name != "steps"} | {"steps": 2}
@@ -376,6 +378,7 @@ def killed(place: Path, at: int, work: Callable[[], Any]) -> bool:
     os._exit(0)
 
 
+@pytest.mark.slow
 @POSIX
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -424,6 +427,7 @@ def test_no_kill_of_a_starting_training_locks_out_the_next(
     assert len(states) > 5
 
 
+@pytest.mark.slow
 @POSIX
 @pytest.mark.parametrize("kind", ["export", "import"])
 def test_no_kill_of_an_export_or_import_is_in_the_way(kind: str, tmp_path: Path) -> None:
@@ -493,6 +497,7 @@ def test_no_kill_of_a_sweep_locks_out_the_next(
     assert len(states) > 20
 
 
+@pytest.mark.slow
 @POSIX
 def test_leftovers_of_a_killed_start_are_as_good_as_nothing(ids: Path, tmp_path: Path) -> None:
     for options in ({}, {"resume": True}, {"overwrite": True}):

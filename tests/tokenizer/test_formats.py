@@ -111,6 +111,7 @@ def test_ignore_merges_is_carried_or_refused(tmp_path: Path) -> None:
             assert Tokenizer.load(path, **options).encode("abc") == ids, kind
 
 
+@pytest.mark.slow
 @given(generated.merge_lists(), st.booleans(), generated.merge_letters)
 def test_a_format_holds_a_tokenizer_or_refuses_it(
     tmp_path_factory: pytest.TempPathFactory,
@@ -207,6 +208,7 @@ def test_damaged_files_are_refused_or_whole(
     assert said is None or any(file.name in said for file in files)
 
 
+@pytest.mark.slow
 def test_truncated_files_are_refused(files: list[Path], kind: str, tmp_path: Path) -> None:
     content = files[0].read_bytes()
     # Lines that are missing at the end of a rank file or a .model leave a smaller tokenizer.

@@ -122,6 +122,7 @@ WRITER = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="signals of POSIX")
 @pytest.mark.timeout(120)
 def test_the_pair_is_replaced_together(old: Tokenizer, new: Tokenizer, tmp_path: Path) -> None:

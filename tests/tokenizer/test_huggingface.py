@@ -53,6 +53,7 @@ def test_a_saved_tokenizer_gives_the_same_ids(pair: Pair, text: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_real_text(pair: Pair, documents: list[str]) -> None:
     ours, theirs = pair
     for text in documents[:100]:
@@ -126,6 +127,7 @@ def test_deepseek_on_any_text(deepseek: Pair, text: str) -> None:
     assert ours.encode(text) == their_ids(theirs, text)
 
 
+@pytest.mark.slow
 def test_deepseek_on_real_text(deepseek: Pair, documents: list[str]) -> None:
     ours, theirs = deepseek
     special = list(ours.special_tokens)[:20]

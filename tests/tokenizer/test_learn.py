@@ -47,6 +47,7 @@ def counted(
 # --- the naive algorithm --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(
     st.lists(generated.data, min_size=1, max_size=6).filter(any),
     patterns,
@@ -67,6 +68,7 @@ def test_merges_are_those_of_the_naive_trainer(
     )
 
 
+@pytest.mark.slow
 @given(
     st.lists(generated.file_data, min_size=1, max_size=4).filter(any),
     patterns,
@@ -88,6 +90,7 @@ def test_counts_do_not_depend_on_threads_files_and_chunks(
         assert counts.bytes_read == sum(map(len, contents))
 
 
+@pytest.mark.slow
 @given(
     st.lists(generated.texts, min_size=1, max_size=6).filter(any),
     st.integers(1, 6),
@@ -107,12 +110,14 @@ def test_limits_are_those_of_the_naive_trainer(
     assert learnt(documents, len(expected), **limits) == expected
 
 
+@pytest.mark.slow
 def test_a_real_corpus(documents: list[str]) -> None:
     some = documents[:12]
     counts = reference.count((d.encode() for d in some), [], "gpt2")
     assert learnt(some, 150) == reference.train(counts, 150)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 @pytest.mark.parametrize("chunk_size", [None, 10_000, 777_777])
 def test_real_counts_do_not_depend_on_threads_and_chunks(
@@ -126,6 +131,7 @@ def real_counts(corpus: Path) -> Counter[bytes]:
     return reference.count([corpus.read_bytes()], [EOT], "gpt2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", reference.PATTERNS)
 def test_one_document_without_a_special_token_is_cut_too(
     documents: list[str], tmp_path: Path, pattern: str
@@ -149,6 +155,7 @@ def test_ten_thousand_merges_are_those_of_huggingface(documents: list[str]) -> N
     assert learnt(documents, 10_000, tie_break="huggingface") == expected
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.one_of(generated.runs, generated.few_letters, generated.words), min_size=1, max_size=5
@@ -164,6 +171,7 @@ def test_runs_of_letters_are_merged_as_huggingface_does(documents: list[str]) ->
 # --- more, and fewer, merges ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.lists(generated.texts, min_size=1, max_size=5).filter(any), st.integers(0, 40))
 def test_truncating_and_extending_are_exact(documents: list[str], at: int) -> None:
     merges = reference.train(reference.count((d.encode() for d in documents), [EOT], "gpt2"), 40)

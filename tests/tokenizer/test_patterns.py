@@ -62,6 +62,7 @@ def test_an_unknown_name_is_never_an_expression(enter: Callable[[str], object]) 
     enter("gpt-2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["train-tokenizer", "count", "encode"])
 def test_the_command_line_knows_the_same_names(command: str, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("2024")
@@ -194,6 +195,7 @@ def run_child(code: str, *arguments: object) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @POSIX
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("n", [100_000, 1_000_000])
@@ -236,6 +238,7 @@ INTERRUPTED = r"""
 """
 
 
+@pytest.mark.slow
 @POSIX
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", ["encode", "batch", "offsets", "count"])

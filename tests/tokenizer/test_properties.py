@@ -31,6 +31,7 @@ def trained(request: pytest.FixtureRequest, documents: list[str]) -> Tokenizer:
 # --- pieces ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", reference.PATTERNS)
 @given(data=generated.data)
 @example(data=b"\t'data' \t'd \n's")
@@ -71,6 +72,7 @@ def test_bytes_come_back(trained: Tokenizer, data: bytes, special: str | set[str
     assert trained.decode_bytes(trained.encode(data, special=special)) == data
 
 
+@pytest.mark.slow
 @given(generated.data, modes)
 def test_ids_are_those_of_the_naive_encoder(
     trained: Tokenizer, data: bytes, special: str | set[str]
@@ -134,6 +136,7 @@ def test_single_bytes_are_encoded_as_one_text(trained: Tokenizer, data: bytes) -
     assert list(trained.encode_iterable(parts)) == trained.encode(data)
 
 
+@pytest.mark.slow
 @given(st.lists(generated.data, max_size=20), st.integers(1, 8), modes)
 def test_a_batch_is_its_texts(
     trained: Tokenizer, texts: list[bytes], threads: int, special: str | set[str]
@@ -209,6 +212,7 @@ def test_truncated_text_is_a_prefix_that_fits(
     assert trained.truncate(found, n, special=mode) == found
 
 
+@pytest.mark.slow
 @given(data=generated.data, n=st.integers(0, 30))
 @example(data=b"\xff\xc3\xa9\xc3", n=2)
 def test_truncated_bytes_cut_no_character(trained: Tokenizer, data: bytes, n: int) -> None:

@@ -100,6 +100,7 @@ def published(openai: rivals.Published) -> tuple[Tokenizer, tiktoken.Encoding]:
     return Tokenizer.from_tiktoken(encoding), encoding
 
 
+@pytest.mark.slow
 def test_ids_of_real_text(
     published: tuple[Tokenizer, tiktoken.Encoding], documents: list[str]
 ) -> None:
@@ -130,6 +131,7 @@ def test_decoding_any_ids(published: tuple[Tokenizer, tiktoken.Encoding], ids: l
     assert tokenizer.decode(ids) == encoding.decode(ids)
 
 
+@pytest.mark.slow
 def test_a_rank_file_is_the_live_encoding(openai: rivals.Published, tmp_path: Path) -> None:
     file = tmp_path / "ranks.tiktoken"
     file.write_bytes(rivals.rank_file(openai.name.removesuffix("_base")))
@@ -161,6 +163,7 @@ def test_surrogates(published: tuple[Tokenizer, tiktoken.Encoding], broken: str)
     assert tokenizer.encode(broken) == encoding.encode(broken)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k"])
 def test_every_code_point_has_the_class_that_tiktoken_gives_it(pattern: str) -> None:
     # A token of a character's last byte and a letter, digit, symbol or space shows whether the

@@ -102,6 +102,7 @@ def test_a_piece_that_is_a_token_is_that_token_if_asked() -> None:
 # --- encoding -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_way_to_encode_gives_the_same_ids(tokenizer: Tokenizer, documents: list[str]) -> None:
     texts = [*documents[:50], "", EOT, "naïve 😀"]
     ids = [tokenizer.encode(text) for text in texts]

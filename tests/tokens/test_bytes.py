@@ -116,6 +116,7 @@ def encode(out: Path, case: dict[str, Any], **further: Any) -> str:
     return digest(out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_bytes_are_what_they_were(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

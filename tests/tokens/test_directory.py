@@ -88,6 +88,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_stopped_after_every_step(
     paths: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -110,6 +111,7 @@ def test_stopped_after_every_step(
     assert content(usual.path) == content(out)
 
 
+@pytest.mark.slow
 def test_moving_into_place_can_stop_anywhere(paths: list[Path], tmp_path: Path) -> None:
     out, partial = tmp_path / "out", tmp_path / "out" / ".partial"
     encode(paths, out)
@@ -223,6 +225,7 @@ def test_sources_must_be_what_they_were(
     encode(paths, out, resume=True).verify(TOKENIZER, source=paths)
 
 
+@pytest.mark.slow
 def test_edited_records_are_refused(
     paths: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

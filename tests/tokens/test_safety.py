@@ -42,6 +42,7 @@ def saved(tokenizer: bytemill.Tokenizer, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
+@pytest.mark.slow
 @POSIX
 @pytest.mark.parametrize(
     "options",
@@ -278,6 +279,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
 @pytest.mark.parametrize("mode", ["", "-shuffle"])
 def test_memory_does_not_grow(corpus: Path, saved: Path, tmp_path: Path, mode: str) -> None:

@@ -93,6 +93,7 @@ plans = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(
     texts=st.lists(generated.file_data, min_size=1, max_size=5),
     plan=plans,

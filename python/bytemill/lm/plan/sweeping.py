@@ -12,7 +12,6 @@ directory of its run.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import math
@@ -22,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..._files import write_atomically
+from ..._files import remove_if_empty, write_atomically
 from ..._json import read_object
 from ...engines import Engine, Local, chosen
 from ...errors import (
@@ -249,7 +248,8 @@ def _patience(steps: int) -> int:
 
 def _planned(place: Path, resume: bool, overwrite: bool) -> list[str]:
     """The names of the runs of the sweep that is there; raises if it may not be written to."""
-    if not contents(place):
+    # Directories with nothing in them may be left of runs whose lock could not be removed.
+    if not any(not path.is_dir() or contents(path) for path in contents(place)):
         return []
     path = place / SUMMARY
     if not path.exists():
@@ -290,8 +290,7 @@ def _clear(place: Path, names: list[str]) -> None:
         with writing(run):
             if contents(run):
                 clear_run(run)
-        with contextlib.suppress(OSError):  # not empty
-            run.rmdir()
+        remove_if_empty(run)
     for name in (BEST, *PICTURES, SUMMARY):
         (place / name).unlink(missing_ok=True)
 

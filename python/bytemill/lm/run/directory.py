@@ -12,7 +12,6 @@ run/
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -20,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..._files import write_atomically, write_together
+from ..._files import remove_if_empty, write_atomically, write_together
 from ..._json import read_object
 from ...errors import CheckpointError
 from ..devices import find_device
@@ -135,8 +134,7 @@ def clear_run(run: Path) -> None:
     events = run / EVENTS
     if events.is_dir() and not events.is_symlink():
         _unlink(*(path for path in contents(events) if EVENT_FILE.fullmatch(path.name)))
-        with contextlib.suppress(OSError):  # not empty
-            events.rmdir()
+        remove_if_empty(events)
     _unlink(run / BEST, run / METRICS, run / TOKENIZER, run / CONFIG)
 
 
