@@ -69,7 +69,7 @@ def refuse_input(output: Path, inputs: Iterable[str | os.PathLike[str]]) -> None
         with contextlib.suppress(OSError):
             if os.path.samefile(output, path):
                 raise ConfigError(
-                    f"{output}: is read, and would be overwritten", "choose another output"
+                    f"{output}: is an input and would be overwritten", "choose another output"
                 )
 
 
@@ -122,7 +122,7 @@ def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[
 
 
 def _not_a_lock(path: Path, error: type[BytemillError]) -> BytemillError:
-    return error(f"{path}: not a lock of bytemill's", "move it, or choose another output")
+    return error(f"{path}: not a bytemill lock file", "move it, or choose another output")
 
 
 def _try_lock(handle: int) -> bool:
@@ -287,7 +287,8 @@ def settle(directory: Path) -> None:
         renames = None
     if not isinstance(renames, dict) or not all(map(_is_rename, renames, renames.values())):
         raise BytemillError(
-            f"{directory / COMMIT}: damaged", "delete it, and write the files beside it again"
+            f"{directory / COMMIT}: damaged",
+            "delete it, and write the files in its directory again",
         )
     for temporary, name in renames.items():
         # Missing: renamed by the interrupted process, or by another that settles now.

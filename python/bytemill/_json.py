@@ -38,7 +38,7 @@ def read_object(
     if not stat.S_ISREG(found.st_mode):
         raise error(f"{path}: not a regular file", hint)
     if found.st_size > max_bytes:
-        raise error(f"{path}: {found.st_size:,} bytes; at most {max_bytes:,} are read", hint)
+        raise error(f"{path}: must be ≤ {max_bytes:,} bytes, is {found.st_size:,}", hint)
     with open(path, "rb") as file:
         return parse_object(file.read(max_bytes), str(path), error, hint)
 

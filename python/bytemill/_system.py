@@ -53,12 +53,14 @@ def memory_limit(asked: int | str | None, n_processes: int = 1) -> MemoryLimit:
         # Nobody chose this limit, so nobody is told that it is too small.
         return MemoryLimit(max(total, used + LEAST), max(total - used, LEAST))
     if isinstance(asked, bool) or not isinstance(asked, (int, str)):
-        raise TypeError(f"memory_limit is a number of bytes or a size such as '2GB', not {asked!r}")
+        raise TypeError(
+            f"memory_limit must be a number of bytes or a size such as '2GB', not {asked!r}"
+        )
     total = parse_size(asked) if isinstance(asked, str) else asked
     if total < used + LEAST:
         raise ConfigError(
-            f"memory_limit={size(max(total, 0))} is too small: this process uses {size(used)} "
-            f"already, and needs at least {size(LEAST)} more",
+            f"memory_limit={size(max(total, 0))} is too small: this process already uses "
+            f"{size(used)} and needs at least {size(LEAST)} more",
             f"use at least {size((used + LEAST) * 1.01)}",
         )
     return MemoryLimit(total, total - used)

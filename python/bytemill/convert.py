@@ -87,8 +87,8 @@ def _check(tokenizer: Tokenizer, format: Format) -> int:
         ids = tokenizer.encode(text)
         if ids != back.encode(text):
             raise TokenizerError(
-                f"in the format {format} this tokenizer would give other ids, for {text[:40]!r}",
-                "choose another format; huggingface carries all that bytemill knows",
+                f"in the format {format} this tokenizer would give different ids for {text[:40]!r}",
+                "choose another format; huggingface stores everything",
             )
         n_ids += len(ids)
     return n_ids

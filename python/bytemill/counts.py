@@ -47,7 +47,7 @@ class Counts:
     """
 
     def __init__(self) -> None:
-        raise TypeError("counts are made by count_corpus or Counts.load")
+        raise TypeError("create counts with count_corpus or Counts.load")
 
     _inner: _native.Counts
     _files: object
@@ -235,7 +235,7 @@ def checked_specials(special_tokens: Iterable[str]) -> list[str]:
     specials = list(special_tokens)
     for token in specials:
         if not isinstance(token, str):
-            raise TypeError(f"a special token is a string, not {type(token).__name__}")
+            raise TypeError(f"a special token must be a string, not {type(token).__name__}")
     return specials
 
 
@@ -248,7 +248,7 @@ def checked_specials(special_tokens: Iterable[str]) -> list[str]:
 
 # What the engines put into the directory of parts: journal, counts, temporaries.
 OURS = re.compile(r"journal\.jsonl|.+\.counts|\..+\.bytemill|bytemill-spill-[0-9-]+")
-ANEW = "count the same corpus with the same options, or begin anew: overwrite=True"
+HINT_RESTART = "count the same corpus with the same options, or start over: overwrite=True"
 
 
 def partial_directory(output: Path) -> Path:
@@ -289,7 +289,7 @@ def count_to_file(
     output = Path(output)
     resolved = resolve(corpus)
     if resolved.texts is not None:
-        raise TypeError("only files can be counted in steps; for texts there is count_corpus")
+        raise TypeError("count_to_file reads files only; for texts, use count_corpus")
     stages, specials = formats.stages(pattern), checked_specials(special_tokens)
     empty = _native.Counts(stages, specials, threads)  # refuses what cannot be
     resolve_limit(memory_limit)
@@ -331,7 +331,7 @@ def _refuse_inputs(output: Path, directory: Path, paths: list[str]) -> None:
     for path in paths:
         if os.path.realpath(path).startswith(inside):
             raise ConfigError(
-                f"{path}: this source lies in the directory of unfinished counts",
+                f"{path}: this source is in the directory of unfinished counts",
                 "choose another output",
             )
 
@@ -341,13 +341,13 @@ def _check_parts(directory: Path, allowed: bool) -> None:
     for entry in sorted(directory.iterdir()):
         if not OURS.fullmatch(entry.name):
             raise ConfigError(
-                f"{directory}: holds other files than counts, such as {entry.name}",
+                f"{directory}: contains files that are not counts, such as {entry.name}",
                 "move it away, or choose another output",
             )
     if not allowed:
         raise ConfigError(
-            f"{directory}: an interrupted run left its parts here",
-            "resume=True continues with them, overwrite=True begins anew",
+            f"{directory}: contains the parts of an interrupted run",
+            "resume=True continues it, overwrite=True starts over",
         )
 
 
@@ -361,16 +361,19 @@ def _finished(
     """
     counts = Counts.load(output, memory_limit=memory_limit)
     if counts.fingerprint != fingerprint:
-        raise ConfigError(f"{output}: finished with another pattern or other special tokens", ANEW)
+        raise ConfigError(
+            f"{output}: finished with a different pattern or special tokens", HINT_RESTART
+        )
     n_bytes = sum(source.size for source in sources)
     if all(source.format == "text" and source.size for source in sources) and (
         n_bytes != counts.bytes_read
     ):
         raise ConfigError(
-            f"{output}: finished, of {counts.bytes_read:,} bytes of text, not of {n_bytes:,}", ANEW
+            f"{output}: finished with {counts.bytes_read:,} bytes of text, not {n_bytes:,}",
+            HINT_RESTART,
         )
     made = output.stat().st_mtime_ns
     for source in sources:
         if source.path is not None and source.mtime_ns > made:
-            raise ConfigError(f"{source.name}: changed since {output} was finished", ANEW)
+            raise ConfigError(f"{source.name}: changed since {output} was finished", HINT_RESTART)
     return counts

@@ -77,8 +77,8 @@ def run(
     directory = Path(out)
     if directory.exists() and not (directory / MARK).exists() and any(directory.iterdir()):
         raise ConfigError(
-            f"{directory}: the directory holds something that is not a demo",
-            "give the demo a directory of its own",
+            f"{directory}: the directory contains files that are not from a demo",
+            "choose a new or empty directory",
         )
     directory.mkdir(parents=True, exist_ok=True)
     files = library_files()
@@ -93,7 +93,7 @@ def run(
     encoded = time.perf_counter()
     if tokenizer.decode_bytes(batch.ids) != b"".join(texts):
         # Never seen; a demo that does not look would be worth nothing.
-        raise BytemillError("decoding did not give the text back; please report this")
+        raise BytemillError("the decoded text differs from the original; please report this bug")
     sample = next((text for path, text in zip(files, texts) if path.name == SAMPLE), texts[0])
     shown = _lines(sample, after=b"def wrap", n=6)
     facts = {
@@ -129,7 +129,7 @@ def library_files() -> list[Path]:
     found = [path for path in _python_files(root) if _is_utf8(path)]
     if not found:
         raise CorpusError(
-            f"{root}: no source of Python's standard library here",
+            f"{root}: no source files of Python's standard library",
             "use any text of yours: bytemill train-tokenizer corpus.txt -o tokenizer.json",
         )
     return found

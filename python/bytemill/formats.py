@@ -73,8 +73,8 @@ def read(
     files = [(str(path), data)]
     if kind is None:
         raise TokenizerError(
-            f"{path}: not a tokenizer file of a known kind",
-            "known are tokenizer.json, GPT-2's vocab.json and merges.txt, tiktoken ranks, "
+            f"{path}: unknown tokenizer format",
+            "supported: tokenizer.json, GPT-2's vocab.json and merges.txt, tiktoken ranks, "
             "minbpe .model",
         )
     if kind in ("gpt2-vocab", "gpt2-merges"):
@@ -87,11 +87,11 @@ def read(
             if value is not None:
                 raise ConfigError(
                     f"{path}: {name} was given, but this format carries its own",
-                    f"leave {name}= out",
+                    f"omit {name}=",
                 )
     if kind == "tiktoken" and pattern is None:
         raise ConfigError(
-            f"{path}: a tiktoken rank file does not say which pattern goes with it",
+            f"{path}: a tiktoken rank file does not contain its split pattern",
             f"give a pattern: {pattern_names()}, or a regular expression",
         )
     return Core.read(
@@ -152,7 +152,7 @@ def target_paths(path: Path, kind: str) -> list[Path]:
 def write(core: Core, path: Path, kind: str, overwrite: bool) -> None:
     """Writes a tokenizer file of the given kind."""
     if kind not in KINDS:
-        raise ConfigError(f"unknown tokenizer format {kind!r}", f"known are {', '.join(KINDS)}")
+        raise ConfigError(f"unknown tokenizer format {kind!r}", f"use one of {', '.join(KINDS)}")
     parts = core.write(kind)
     targets = target_paths(path, kind)
     if not overwrite:
@@ -245,8 +245,8 @@ def _beside_ranks(config: Path) -> tuple[str | None, dict[str, int] | None]:
 def _from_hub(name: str) -> Path:
     """The tokenizer file of a model, in the hub's cache, where it is put if it is not there."""
     if not HUB_NAME.fullmatch(name) or name.endswith(FILE_ENDINGS):
-        raise FileNotFoundError(f"{name}: there is no such file or directory")
-    purpose = f"{name}: there is no such file or directory; looking up that name on the hub"
+        raise FileNotFoundError(f"{name}: no such file or directory")
+    purpose = f"{name}: no such file or directory; looking up that name on the hub"
     hub = require("huggingface_hub", purpose)
     errors = require("huggingface_hub.errors", purpose)
     unreachable: Exception | None = None
@@ -267,12 +267,12 @@ def _from_hub(name: str) -> Path:
             continue
         except errors.RepositoryNotFoundError as error:
             raise TokenizerError(
-                f"{name}: there is no such file or directory, and no such model on the hub "
+                f"{name}: no such file or directory, and no such model on the hub "
                 "that you may read",
                 "check the spelling; a private or gated model needs a login (hf auth login)",
             ) from error
         except (errors.HfHubHTTPError, errors.HFValidationError) as error:
-            raise TokenizerError(f"{name}: the hub does not give it: {error}") from error
+            raise TokenizerError(f"{name}: cannot be downloaded from the hub: {error}") from error
         except Exception as error:
             # The HTTP library's own errors: which library that is depends on the hub's version.
             unreachable = error
@@ -280,12 +280,12 @@ def _from_hub(name: str) -> Path:
         offline = isinstance(unreachable, errors.OfflineModeIsEnabled)
         why = "HF_HUB_OFFLINE is set" if offline else unreachable
         raise TokenizerError(
-            f"{name}: there is no such file or directory, no such model in the cache of "
-            f"huggingface_hub, and the hub is out of reach: {why}",
+            f"{name}: no such file or directory, no such model in the cache of "
+            f"huggingface_hub, and the hub cannot be reached: {why}",
             "give the path of a tokenizer, or "
             + ("unset HF_HUB_OFFLINE" if offline else "connect to the network"),
         ) from unreachable
     raise TokenizerError(
         f"{name}: the model has no tokenizer.json, nor vocab.json and merges.txt",
-        "bytemill reads byte-level BPE; a SentencePiece model is another kind",
+        "bytemill reads byte-level BPE tokenizers; SentencePiece models are not supported",
     )

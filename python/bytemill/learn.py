@@ -126,7 +126,7 @@ def learn(
 ) -> Learnt:
     """Learns a tokenizer as [`train_tokenizer`][bytemill.train_tokenizer] says."""
     if (corpus is None) == (counts is None):
-        raise TypeError("give a corpus or counts, one of them")
+        raise TypeError("give either a corpus or counts")
     if counts is None:
         default: Iterable[str] = DEFAULT_SPECIALS
     else:
@@ -198,14 +198,14 @@ def _check_counts(
         given = [_native.known_pattern(stage) or stage for stage in formats.stages(pattern)]
         if given != formats.stages(counts.pattern):
             raise ConfigError(
-                f"the pattern is {pattern!r}, but the counts are of {counts.pattern!r}",
-                "leave the pattern out, or count again with it",
+                f"the pattern is {pattern!r}, but the counts were made with {counts.pattern!r}",
+                "omit the pattern, or count again with it",
             )
     if sorted(specials, key=str.encode) != counts.special_tokens:
         raise ConfigError(
-            f"the special tokens are {', '.join(specials) or 'none'}, but the counts are of "
-            f"{', '.join(counts.special_tokens) or 'none'}",
-            "leave the special tokens out, or count again with them",
+            f"the special tokens are {', '.join(specials) or 'none'}, but the counts were made "
+            f"with {', '.join(counts.special_tokens) or 'none'}",
+            "omit the special tokens, or count again with them",
         )
 
 
@@ -217,29 +217,27 @@ def _check_vocab_size(
     else:
         added = sum(token not in extend_from.special_tokens for token in specials)
         least = len(extend_from) + added
-        reason = f"the {len(extend_from)} of the tokenizer to extend and {added} special tokens"
+        reason = f"{len(extend_from)} of the tokenizer to extend and {added} special tokens"
     if vocab_size < least:
         raise ConfigError(
-            f"vocab_size={vocab_size} is too small: {reason} need {least}",
-            f"use at least {least}; each further id is one merge",
+            f"vocab_size must be ≥ {least} ({reason}), got {vocab_size}",
+            "each id above that is one merge",
         )
 
     if vocab_size > _native.MAX_TOKENS:
-        raise ConfigError(
-            f"vocab_size={vocab_size} is too large: a vocabulary has at most {_native.MAX_TOKENS}"
-        )
+        raise ConfigError(f"vocab_size must be ≤ {_native.MAX_TOKENS}, got {vocab_size}")
 
 
 def _check_least(name: str, value: int | None, least: int) -> None:
     if value is not None and value < least:
-        raise ConfigError(f"{name}={value} cannot be", f"use {least} or more")
+        raise ConfigError(f"{name} must be ≥ {least}, got {value}")
 
 
 def _warn_if_short(got: int, vocab_size: int) -> None:
     if got < vocab_size:
         warnings.warn(
-            f"no pair is left to merge: the vocabulary has {got} of the {vocab_size} ids asked "
-            "for (a larger corpus, or a lower min_frequency, gives more)",
+            f"no pairs left to merge: the vocabulary has {got} of the {vocab_size} ids requested "
+            "(a larger corpus or a lower min_frequency gives more)",
             UserWarning,
             stacklevel=4,
         )

@@ -237,7 +237,7 @@ class Tokenizer:
     def cache_size(self, size: int | str) -> None:
         n_bytes = parse_size(size) if isinstance(size, str) else operator.index(size)
         if n_bytes < 0:
-            raise ConfigError(f"cache_size={size} cannot be", "use 0 or more")
+            raise ConfigError(f"cache_size must be ≥ 0, got {size}")
         self._core.set_cache_limit(n_bytes)
 
     def encode(self, text: str | bytes, *, special: Special = "all") -> list[int]:

@@ -220,7 +220,7 @@ def _memory(found: Account, batch: str) -> Iterator[str]:
 
 
 def _time(found: Account) -> Iterator[str]:
-    yield f"\noptimal {found.optimal_tokens:,} tokens: about 20 a parameter\n"
+    yield f"\noptimal {found.optimal_tokens:,} tokens: about 20 per parameter\n"
     yield f"train   {found.tokens:,} tokens: {found.total_flops:.4g} FLOPs\n"
     if found.hardware is not None and found.seconds is not None:
         rate = found.hardware.flops[found.dtype]

@@ -55,7 +55,7 @@ def _text(one: Preview) -> list[str]:
     parts.append(f"\ntotal: {n:,} file{'' if n == 1 else 's'}, about {total}\n")
     if one.seconds is not None:
         parts.append(
-            f"estimate, from {_numbers.size(one.sample_bytes)} read here and now: "
+            f"estimate, from a sample of {_numbers.size(one.sample_bytes)}: "
             f"{_numbers.duration(one.seconds)}, {_numbers.size(one.memory)} of memory\n"
         )
     return parts

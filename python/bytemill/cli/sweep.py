@@ -73,7 +73,7 @@ def sweep(
     values = {name: parse(name, text) for name, text in given.items() if text is not None}
     if find_lr:
         if resume or random is not None:
-            raise click.UsageError("--find-lr is a single run: leave out --random and --resume")
+            raise click.UsageError("--find-lr is a single run: omit --random and --resume")
         _rates(ctx, tokens, output, values, overwrite, common)
         return
     fixed = {n: v[0] for n, v in values.items() if not isinstance(v, Range) and len(v) == 1}
@@ -159,7 +159,7 @@ def _rates(
         try:
             plot_rates(found, output / "lr.png")
         except MissingPackageError as error:
-            streams.note(ctx, f"no picture: {error.hint}")
+            streams.note(ctx, f"no plot: {error.hint}")
     rows = [
         ["suggestion", f"{found.suggestion:g}"],
         ["steepest", f"{found.steepest:.2g}"],

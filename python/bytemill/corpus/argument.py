@@ -83,21 +83,21 @@ class Corpus:
 
     def __post_init__(self) -> None:
         if isinstance(self.places, Corpus):
-            raise TypeError("a corpus of a corpus: give its places")
+            raise TypeError("the places of a corpus cannot be another corpus: pass its places")
         if not isinstance(self.text_field, str) or not self.text_field:
-            raise ConfigError("text_field is the name of a field", 'the usual one is "text"')
+            raise ConfigError("text_field must be the name of a field", 'the usual one is "text"')
         if self.on_error not in ("stop", "skip"):
-            raise ConfigError(f"on_error={self.on_error!r} is not known", 'use "stop" or "skip"')
+            raise ConfigError(f"on_error must be 'stop' or 'skip', got {self.on_error!r}")
         for name in ("max_document", "max_ratio", "max_window"):
             if self._bytes(name) <= 0:
-                raise ConfigError(f"{name}={getattr(self, name)!r} cannot be", "use 1 or more")
+                raise ConfigError(f"{name} must be ≥ 1, got {getattr(self, name)!r}")
         if self.input_format is not None:
             _native.input_format("", self.input_format)  # refuses what is not known
         for name in ("include", "exclude"):
             globs = getattr(self, name)
             globs = (globs,) if isinstance(globs, str) else tuple(globs)
             if not all(isinstance(glob, str) and glob for glob in globs):
-                raise ConfigError(f"{name}={globs!r} is not a list of globs", 'such as "*.txt"')
+                raise ConfigError(f"{name} must be a list of globs such as '*.txt', got {globs!r}")
             object.__setattr__(self, name, globs)
 
     def __repr__(self) -> str:
@@ -119,15 +119,17 @@ class Corpus:
         if isinstance(places, (str, os.PathLike, list, tuple)) or is_dataset(places):
             return None
         if isinstance(places, bytes):
-            raise TypeError("a corpus is a path or an iterator, not bytes: pass iter([data])")
+            raise TypeError("a corpus must be a path or an iterator, not bytes: pass iter([data])")
         if isinstance(places, Mapping):
             raise TypeError(
-                "a corpus is one dataset, not a dictionary of them: choose a split, as in "
+                "a corpus must be one dataset, not a dictionary of them: choose a split, as in "
                 'dataset["train"]'
             )
         if isinstance(places, Iterable):
             return cast("Iterable[str | bytes]", places)
-        raise TypeError(f"a corpus is a path, paths, or an iterator, not {type(places).__name__}")
+        raise TypeError(
+            f"a corpus must be a path, paths or an iterator, not {type(places).__name__}"
+        )
 
     def entries(self) -> list[Entry]:
         """The sources, in order; a warning names the files that are skipped."""
@@ -220,19 +222,21 @@ def refuse_no_text(
             shown = ", ".join(map(repr, names)) + (", …" if len(places) > 3 else "")
         shown = redacted(shown)
         if skipped:
-            raise CorpusError(f"{shown} holds no text that can be read: {skips(skipped)}")
-        raise CorpusError(f"{shown} holds no text", "check the path, or that the iterator is fresh")
+            raise CorpusError(f"{shown} contains no readable text: {skips(skipped)}")
+        raise CorpusError(
+            f"{shown} contains no text", "check the path, or that the iterator is not exhausted"
+        )
 
 
 # What is wrong with records that were skipped, for people.
 KINDS = {
     "invalid_json": "not JSON",
-    "missing_field": "without the text",
-    "wrong_type": "with something else for text",
+    "missing_field": "without the text field",
+    "wrong_type": "whose text is not a string",
     "invalid_utf8": "not UTF-8",
-    "invalid_csv": "never closed",
+    "invalid_csv": "with an unclosed quote",
     "damaged": "damaged",
-    "too_packed": "packed too tightly",
+    "too_packed": "compressed too much",
     "too_long": "too long",
     "not_text": "not text",
     "stray_file": "stray files in archives",

@@ -99,7 +99,7 @@ def chosen(
         elif told or named[number] is not None:
             continue
         elif has_records:
-            reasons[number] = "format not known"
+            reasons[number] = "unknown format"
         elif file.head is not None:
             reasons[number] = _native.not_text(file.head(HEAD))
     return reasons
@@ -126,7 +126,7 @@ def warn_of_skipped_files(skipped: Sequence[SkippedFile]) -> None:
     told = [file for file in skipped if file.reason not in (EXCLUDED, NOT_INCLUDED)]
     if told:
         warnings.warn(
-            f"{describe(told)}; include= and exclude= choose by name",
+            f"{describe(told)}; include= and exclude= select by name",
             UserWarning,
             stacklevel=4,
         )

@@ -94,8 +94,8 @@ class Columns:
 
     def _damaged(self, error: Exception) -> CorpusError:
         return CorpusError(
-            f"{self._entry.name}: not a whole {self._entry.format} file: {error}",
-            'fetch or make it again; on_error="skip" leaves it out',
+            f"{self._entry.name}: damaged or incomplete {self._entry.format} file: {error}",
+            'download or create it again; on_error="skip" skips it',
         )
 
     def _check(self) -> None:
@@ -107,8 +107,8 @@ class Columns:
         status = os.stat(entry.path or entry.name)
         if (status.st_size, status.st_mtime_ns) != (entry.size, entry.mtime_ns):
             raise CorpusError(
-                f"{entry.name}: changed since the work on it began",
-                "begin anew: overwrite=True",
+                f"{entry.name}: changed since the run started",
+                "start over: overwrite=True",
             )
 
 

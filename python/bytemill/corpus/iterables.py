@@ -88,8 +88,8 @@ class Dataset:
                 texts = strings(arrow, chunk)
                 if texts is None:
                     raise CorpusError(
-                        f"the column {self._field!r} of the dataset is of type {column.type}, "
-                        "not of strings"
+                        f"the column {self._field!r} of the dataset has type {column.type}, "
+                        "not string"
                     )
                 yield texts, number, before, before + len(chunk) == len(column), 0
                 before += len(chunk)

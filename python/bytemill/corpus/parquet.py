@@ -58,7 +58,7 @@ class Table:
                 return "damaged", 1
             raise CorpusError(
                 f"{self._entry.name}: row group {number}: {error}",
-                'it is damaged: fetch or make it again; on_error="skip" leaves it out',
+                'it is damaged: download or create it again; on_error="skip" skips it',
             ) from None
         if column is None:
             if self._on_error == "skip":
@@ -73,8 +73,8 @@ class Table:
             if self._on_error == "skip":
                 return "wrong_type", len(column)
             raise CorpusError(
-                f"{self._entry.name}: the column {self._field!r} is of type {column.type}, "
-                "not of strings",
+                f"{self._entry.name}: the column {self._field!r} has type {column.type}, "
+                "not string",
                 "name the column that holds the text: text_field=",
             )
         return chunks

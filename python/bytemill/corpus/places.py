@@ -152,7 +152,7 @@ def listing(corpus: Corpus) -> Listing:
     for place in given:
         if not isinstance(place, (str, os.PathLike, Entry)):
             raise TypeError(
-                f"a list as corpus holds paths, not {type(place).__name__}; "
+                f"a corpus list must contain paths, not {type(place).__name__}; "
                 "for texts, pass an iterator: iter(texts)"
             )
     for place in given:
@@ -174,7 +174,7 @@ def _of_item(name: str, corpus: Corpus, skipped: list[SkippedFile]) -> Iterator[
         )
         if not unheard_of or isinstance(corpus.places, tuple):
             raise
-        what = f"{os.strerror(errno.ENOENT)} (a list holds paths; for texts, pass iter(texts))"
+        what = f"{os.strerror(errno.ENOENT)} (a list contains paths; for texts, pass iter(texts))"
         name = redacted(name)
         raise FileNotFoundError(
             errno.ENOENT, what, name if len(name) <= 100 else name[:100] + "…"
@@ -213,7 +213,7 @@ def _of_stdin(corpus: Corpus) -> Entry:
         format += packing(reader.head)
     if format in FROM_THE_END:
         raise CorpusError(
-            f"stdin: {format} is read from its end, which a pipe does not let one do",
+            f"stdin: {format} must be read from its end, which a pipe does not allow",
             "write it to a file first",
         )
     return Entry("stdin", format, 0, reader=reader)
@@ -249,9 +249,7 @@ def _entry(name: str, corpus: Corpus, reader: Reader | None) -> Entry:
         status = os.stat(name)
         if not stat.S_ISREG(status.st_mode):
             # It has no size, and opening it may wait for ever.
-            raise CorpusError(
-                f"{shown(name)}: not a regular file", "a pipe is given as - and by stdin"
-            )
+            raise CorpusError(f"{shown(name)}: not a regular file", "pass a pipe as stdin: -")
         format, size, mtime_ns = _format(name, corpus, None), status.st_size, status.st_mtime_ns
         entry = Entry(shown(name), format, size, mtime_ns, path=name)
     else:
@@ -269,15 +267,13 @@ def expand(name: str) -> list[str]:
     if os.path.isdir(name):
         inside = sorted(_below(name))
         if not inside:
-            raise CorpusError(f"{shown(name)}: the directory holds no file")
+            raise CorpusError(f"{shown(name)}: the directory contains no files")
         return inside
     if os.path.exists(name) or not glob.has_magic(name):
         return [name]
     matches = sorted(m for m in glob.glob(name, recursive=True) if os.path.isfile(m))
     if not matches:
-        raise CorpusError(
-            f"{shown(name)}: no file matches", "quote the glob only if you mean it as such"
-        )
+        raise CorpusError(f"{shown(name)}: no file matches", "check the path and the glob")
     return matches
 
 
@@ -321,8 +317,8 @@ def _chosen(
     here = [SkippedFile(name, reason) for name, reason in zip(names, reasons) if reason is not None]
     if len(here) == len(files):
         raise CorpusError(
-            f"{place}: none of its files is read: {describe(here)}",
-            "include= and exclude= choose files by name",
+            f"{place}: all of its files are skipped: {describe(here)}",
+            "include= and exclude= select files by name",
         )
     skipped += here
     return [number for number, reason in enumerate(reasons) if reason is None]

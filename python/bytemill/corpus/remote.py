@@ -71,7 +71,7 @@ def find(
         found = _asked(name, lambda: system.find(path, detail=True))
         paths = [p for p in sorted(found) if "/." not in p[start:]]
         if not paths:
-            raise CorpusError(f"{name}: the directory holds no file")
+            raise CorpusError(f"{name}: the directory contains no files")
         files = [Candidate(one[start:].lstrip("/"), found[one].get("size")) for one in paths]
     urls = [str(system.unstrip_protocol(one)) for one in paths]
     numbers = range(len(urls))
@@ -96,11 +96,11 @@ def _file_system(url: str) -> tuple[Any, str]:
         system, path = fsspec.url_to_fs(url)
     except ImportError as error:
         raise MissingPackageError(
-            f"{name}: its driver is not installed: {redacted(str(error))}"
+            f"{name}: the fsspec driver is not installed: {redacted(str(error))}"
         ) from None
     except ValueError as error:
         raise CorpusError(
-            f"{name}: {redacted(str(error))}", "fsspec does not know this kind of URL"
+            f"{name}: {redacted(str(error))}", "fsspec does not support this kind of URL"
         ) from None
     return system, path
 
@@ -120,7 +120,7 @@ class RemoteFile:
         self.name = redacted(url)
         if info.get("size") is None:
             raise CorpusError(
-                f"{self.name}: its server does not say how large it is", "fetch the file first"
+                f"{self.name}: the server does not report its size", "download the file first"
             )
         self.size = int(info["size"])
         self.mtime_ns = 0
@@ -148,8 +148,8 @@ class RemoteFile:
             # Not every web server knows of ranges.
             if len(data) != self.size or self.size > WHOLE:
                 raise CorpusError(
-                    f"{self.name}: asked for bytes {start} to {end}, its server gave {len(data)}",
-                    "it may not know of ranges: fetch the file first",
+                    f"{self.name}: requested bytes {start} to {end}, the server sent {len(data)}",
+                    "it may not support range requests: download the file first",
                 )
             self._whole = data
         return self._whole[start:end]
@@ -163,8 +163,8 @@ class RemoteFile:
         info = _again(self.name, lambda: self._system.info(self._path))
         if info.get("size") != self.size or _version(info) != self.version:
             raise CorpusError(
-                f"{self.name}: changed since the work on it began",
-                "begin anew: overwrite=True",
+                f"{self.name}: changed since the run started",
+                "start over: overwrite=True",
             )
 
     def key(self, number: int) -> tuple[str, str, int]:
@@ -324,6 +324,6 @@ def _told(name: str, error: Exception) -> Exception:
         if isinstance(error, kind) and status in (None, 404, 410):
             return OSError(number, os.strerror(number), name)
     if status is not None:
-        words = f"its server answered {status} {http.client.responses.get(status, '')}".strip()
+        words = f"the server answered {status} {http.client.responses.get(status, '')}".strip()
     hint = "check the credentials; a signed URL may have expired" if status in (401, 403) else None
     return CorpusError(f"{name}: {words or type(error).__name__}", hint)

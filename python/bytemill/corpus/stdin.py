@@ -59,7 +59,7 @@ class Piped:
         """Begins to read; a second time is an error."""
         if self._begun:
             raise ConfigError(
-                f"{self._name} was read already, and cannot be read again", "write it to a file"
+                f"{self._name} has been read and cannot be read again", "write it to a file"
             )
         self._begun = True
         threading.Thread(target=self._run, name="bytemill-stdin", daemon=True).start()
@@ -89,7 +89,7 @@ def stdin() -> Piped:
     """What comes by stdin."""
     found = Piped(sys.stdin.buffer)
     if not found.head:
-        raise CorpusError("stdin holds no text", "is anything sent to it?")
+        raise CorpusError("stdin contains no text", "is anything piped into it?")
     return found
 
 

@@ -102,7 +102,7 @@ def chosen(engine: str | Engine) -> Engine:
         from .on_ray import Ray
 
         return Ray()
-    raise ConfigError(f"engine={engine!r} is not known", 'use "local" or "ray"')
+    raise ConfigError(f"engine must be 'local' or 'ray', got {engine!r}")
 
 
 def __getattr__(name: str) -> Any:

@@ -46,7 +46,7 @@ class Ray:
         self, address: str | None = None, *, unit_size: int = UNIT_SIZE, cpus: int | None = None
     ) -> None:
         if unit_size < 1:
-            raise ConfigError(f"unit_size={unit_size} cannot be", "use 1 or more")
+            raise ConfigError(f"unit_size must be ≥ 1, got {unit_size}")
         self._address, self.unit_size, self._cpus = address, unit_size, cpus
         self.block_size: int | None = None
 

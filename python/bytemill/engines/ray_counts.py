@@ -52,9 +52,9 @@ class Counting:
             most = max(int(machine.get("memory", 0)) for machine in machines)
             if limit > most:
                 raise ConfigError(
-                    f"memory_limit={size(limit)} is for each task, and no machine of the cluster "
+                    f"memory_limit={size(limit)} applies to each task, and no node of the cluster "
                     f"has more than {size(most)} for tasks",
-                    "use less; without a limit, every task has its share of its machine",
+                    "use less; without a limit, each task gets its share of its node",
                 )
             # Ray puts no more tasks on a machine than it has of what they ask for.
             asked["memory"] = limit

@@ -89,7 +89,7 @@ def tell_of_losses(n_begun_again: int) -> None:
     if n_begun_again:
         times = "once" if n_begun_again == 1 else f"{n_begun_again:,} times"
         warnings.warn(
-            f"workers of the cluster were lost: tasks had to be begun again, {times} in all",
+            f"workers of the cluster were lost: tasks were restarted {times} in total",
             UserWarning,
             stacklevel=2,
         )

@@ -125,7 +125,7 @@ def _pieces(
             what = "stdin" if isinstance(entry.reader, Piped) else "an iterator"
             raise ConfigError(
                 f"{what} cannot be read by other processes",
-                'write it to files and give those, or use engine="local"',
+                'write it to files and pass those, or use engine="local"',
             )
         elif isinstance(entry.reader, Columns):
             yield from _row_groups(entry, entry.reader, unit_size)
@@ -143,9 +143,9 @@ def _files(dataset: Dataset) -> list[str]:
     files = dataset.files()
     if files is None:
         raise ConfigError(
-            "the dataset is not just Arrow files, which other processes could read: it is in "
-            "memory, streamed, or some of its rows were chosen or put into another order",
-            'write it to files and give those: dataset.to_parquet("data.parquet"); or use '
+            "the dataset is not stored as Arrow files that other processes could read: it is in "
+            "memory, streamed, or its rows were selected or reordered",
+            'write it to files and pass those: dataset.to_parquet("data.parquet"); or use '
             'engine="local"',
         )
     return files

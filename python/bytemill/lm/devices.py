@@ -96,8 +96,8 @@ def find_device(name: str | None = None, local_rank: int = 0) -> torch.device:
         there = ["cpu", *(f"cuda:{n}" for n in range(n_gpus)), *["mps"] * has_mps]
         build = "" if kind != "cuda" or torch.version.cuda else " (this build of torch has no CUDA)"
         raise ConfigError(
-            f"device {name!r} was requested, and torch finds no such device{build}",
-            f"available here: {', '.join(there)}",
+            f"device {name!r} is not available to torch{build}",
+            f"available: {', '.join(there)}",
         )
     return torch.device("cuda", index) if kind == "cuda" else torch.device(kind)
 
@@ -105,8 +105,8 @@ def find_device(name: str | None = None, local_rank: int = 0) -> torch.device:
 def _device(train: TrainConfig, local_rank: int) -> tuple[torch.device, str]:
     if local_rank and ":" in train.device:
         raise ConfigError(
-            f"device {train.device!r} is one GPU, and several ranks were started here",
-            "use device='cuda': each rank takes its own GPU",
+            f"device {train.device!r} is one GPU, but several ranks run on this machine",
+            "use device='cuda': each rank uses its own GPU",
         )
     device = find_device(train.device, local_rank)
     if train.device != "auto":
@@ -114,9 +114,9 @@ def _device(train: TrainConfig, local_rank: int) -> tuple[torch.device, str]:
     if device.type == "cuda":
         return device, torch.cuda.get_device_name(device)
     if device.type == "mps":
-        return device, "a GPU of Apple's"
+        return device, "an Apple GPU"
     n = torch.get_num_threads()
-    return device, f"no GPU here; {n} thread{'s' if n > 1 else ''}"
+    return device, f"no GPU; {n} thread{'s' if n > 1 else ''}"
 
 
 def _dtype(model: ModelConfig, train: TrainConfig, device: torch.device) -> tuple[torch.dtype, str]:
@@ -126,7 +126,7 @@ def _dtype(model: ModelConfig, train: TrainConfig, device: torch.device) -> tupl
     if train.dtype == "bfloat16":
         return torch.bfloat16, "as requested" if can else f"as requested, though {why}"
     if can and device.type == "cpu" and not costs.bfloat16_pays_on_cpu(model):
-        return torch.float32, f"{why}, but the products of this model are too small for it to pay"
+        return torch.float32, f"{why}, but the matmuls of this model are too small to benefit"
     return (torch.bfloat16 if can else torch.float32), why
 
 
@@ -140,8 +140,8 @@ def has_bfloat16(device: torch.device) -> tuple[bool, str]:
     flags = _cpu_flags()
     found = sorted(flags & {"avx512_bf16", "amx_bf16", "bf16"})
     if found:
-        return True, f"the processor has {found[0]}"
-    return False, "the processor has no bfloat16 arithmetic; emulated it is several times slower"
+        return True, f"the CPU has {found[0]}"
+    return False, "the CPU has no bfloat16 instructions; emulation is several times slower"
 
 
 def _cpu_flags() -> set[str]:
@@ -164,7 +164,7 @@ def _kernels(
     reason = fast.why_not(model, device, dtype)
     if reason is not None:
         return "torch", reason
-    return "fused", "whole sublayers at a time: less memory, fewer passes over it"
+    return "fused", "fused sublayers use less memory and fewer passes over it"
 
 
 def _compile(
@@ -173,19 +173,19 @@ def _compile(
     if train.compile != "auto":
         return train.compile, "as requested"
     if device.type == "mps" or kernels == "plain":
-        return "off", "nothing to gain"
+        return "off", "no benefit"
     if device.type == "cuda":
         if train.steps < 200:
-            return "off", f"{train.steps} steps are too few to earn it back"
-        return "body", "it pays on a GPU"
+            return "off", f"{train.steps} steps are too few to recover the compile time"
+        return "body", "faster on a GPU"
     if kernels == "fused":
-        return "off", "the fused sublayers are faster than what the compiler makes"
+        return "off", "the fused sublayers are faster than compiled code"
     if not any(shutil.which(name) for name in ("g++", "clang++", "cl")):
-        return "off", "no C++ compiler here"
+        return "off", "no C++ compiler found"
     seconds = train.steps * costs.training_flops(model, train.batch_size) / 150e9
     if seconds < COMPILE_PAYS_AFTER:
-        return "off", "the run is too short to earn it back"
-    return "body", "the run is long enough to earn it back"
+        return "off", "the run is too short to recover the compile time"
+    return "body", "the run is long enough to recover the compile time"
 
 
 # --- measures ----------------------------------------------------------------------------------

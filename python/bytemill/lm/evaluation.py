@@ -209,10 +209,10 @@ def evaluate(
     stride = max(1, config.context_length // 2) if stride is None else stride
     if not 1 <= stride <= config.context_length:
         raise ConfigError(
-            f"stride={stride} cannot be", f"use 1 to {config.context_length}, the model's context"
+            f"stride must be from 1 to the context length, {config.context_length}, got {stride}"
         )
     if batch_size < 1:
-        raise ConfigError(f"batch_size={batch_size} cannot be", "use 1 or more")
+        raise ConfigError(f"batch_size must be ≥ 1, got {batch_size}")
     facts = read_config(Path(run))
     ids, name = _chosen(facts, Path(tokens), split, token_dtype)
     evaluation_checks.check_tokenizer(facts, tokenizer, ids, str(tokens))
@@ -230,7 +230,7 @@ def evaluate(
         overlap = evaluation_checks.overlap(facts, ids, end, tokenizer, report) if check else None
     total = sum(parts, _Sums())
     if total.n_tokens == 0:
-        raise TokensError(f"{tokens}: too few tokens to predict any", "at least two are needed")
+        raise TokensError(f"{tokens}: at least two tokens are needed to predict one")
     found = total.evaluation(lengths is not None)
     return Scores(
         evaluation=found,

@@ -39,7 +39,7 @@ def check_tokenizer(
     own = tokenizer.fingerprint if tokenizer is not None else trained.get("fingerprint")
     if own not in (None, inner.fingerprint):
         raise TokensError(
-            f"{name}: made with the tokenizer {inner.fingerprint[:12]}…, "
+            f"{name}: encoded with the tokenizer {inner.fingerprint[:12]}…, "
             f"but the model was trained with {own[:12]}…",
             "encode the text again with the tokenizer.json of the run",
         )
@@ -49,22 +49,19 @@ def of_loss(loss: float, vocab_size: int) -> list[str]:
     """What a loss tells of the set-up."""
     guessing = math.log(vocab_size)
     if not math.isfinite(loss):
-        return [f"the loss is {loss}: the weights are not sound; evaluate an earlier checkpoint"]
+        return [f"the loss is {loss}: the weights are broken; evaluate an earlier checkpoint"]
     if loss > guessing:
         return [
-            f"the loss is above ln({vocab_size:,}) = {guessing:.2f}, that of blind guessing: the "
-            "tokens are likely of another tokenizer or another dtype, or the run has diverged"
+            f"the loss is above ln({vocab_size:,}) = {guessing:.2f}, that of uniform guessing: the "
+            "tokens are likely from another tokenizer or of another dtype, or the run has diverged"
         ]
     if loss > 0.97 * guessing:
         return [
-            f"the loss is nearly ln({vocab_size:,}) = {guessing:.2f}, that of blind guessing: the "
-            "model has hardly been trained, or the tokens are of another tokenizer"
+            f"the loss is close to ln({vocab_size:,}) = {guessing:.2f}, that of uniform guessing: "
+            "the model has hardly been trained, or the tokens are from another tokenizer"
         ]
     if loss < TOO_GOOD:
-        return [
-            f"the loss is below {TOO_GOOD}: text that was trained on, or that repeats itself, "
-            "gives such losses"
-        ]
+        return [f"the loss is below {TOO_GOOD}: training text or repetitive text gives such losses"]
     return []
 
 
@@ -103,24 +100,26 @@ def overlap(
     space before and behind it do not count.
     """
     if "imported" in facts:
-        return ["whether the model was trained on these documents is not known: it was imported"]
+        return ["cannot check whether the model was trained on these documents: it was imported"]
     trained = facts.get("tokens", {})
     place = Path(trained.get("path") or "")
     if not trained.get("path") or not place.exists():
-        return ["whether the run was trained on these documents is not known: its tokens are gone"]
+        return [
+            "cannot check whether the run was trained on these documents: its tokens are missing"
+        ]
     try:
         names = splits_of(place) if place.is_dir() else []
         train: Any = open_tokens(place, "train" if "train" in names else None, trained["dtype"])
     except (BytemillError, OSError, KeyError):
         return [
-            "whether the run was trained on these documents is not known: its tokens are damaged"
+            "cannot check whether the run was trained on these documents: its tokens are damaged"
         ]
     if isinstance(ids, TokenSlice) and _same(ids.tokens, train):
         train = TokenSlice(train, 0, ids.start)
     elif _same(ids, train):
         held_out = trained.get("val") is None and trained.get("held_out")
-        most = "most of them are" if held_out else "they are"
-        return [f"these are the tokens that the run was trained on ({most}): not an evaluation"]
+        most = "on most of them" if held_out else "on all of them"
+        return [f"the run was trained on these tokens ({most}): this is not an evaluation"]
     ends = document_ends(ids, end_id)
     around = _around(tokenizer, end_id)
     own = _hashes(ids, ends, None, around, report)
@@ -134,7 +133,7 @@ def overlap(
     n_tokens = int(np.diff(ends, prepend=0)[both].sum())
     return [
         f"{len(both):,} of {len(own):,} documents ({n_tokens / len(ids):.1%} of the tokens) are "
-        f"also in what the run was trained on, such as document {both[0]}: its loss is too good"
+        f"also in the training tokens, such as document {both[0]}: the loss is too optimistic"
     ]
 
 

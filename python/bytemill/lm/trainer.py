@@ -141,7 +141,7 @@ class Trainer:
             self.plan = dataclasses.replace(self.plan, compile="off")
             if self.shared is self.model or self.config.parallel != "fsdp":
                 self.plan.attach(self.model)
-            report.say(f"note: compiling failed ({type(error).__name__}); training without it")
+            report.say(f"note: compiling failed ({type(error).__name__}); training uncompiled")
         self.optimizers.zero_grad()
 
     def trial(self, step: int) -> float:
@@ -196,8 +196,8 @@ def rows_of(config: TrainConfig, world: World) -> range:
     """The rows of every batch that this rank computes."""
     if config.batch_size % world.size:
         raise ConfigError(
-            f"batch_size={config.batch_size} does not divide among {world.size} ranks",
-            f"use a multiple of {world.size}; it counts the sequences of all ranks together",
+            f"batch_size must be a multiple of the {world.size} ranks, got {config.batch_size}",
+            "it counts the sequences of all ranks together",
         )
     share = config.batch_size // world.size
     return range(world.rank * share, (world.rank + 1) * share)
@@ -233,8 +233,8 @@ class Watch:
         if self.above < self.patience:
             return None
         return (
-            f"the loss diverges: about {self.mean:.2f} for {self.above} steps, "
-            f"after {self.lowest:.2f}"
+            f"the loss diverged: about {self.mean:.2f} for {self.above} steps, "
+            f"after a minimum of {self.lowest:.2f}"
         )
 
 

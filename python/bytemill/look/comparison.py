@@ -95,7 +95,7 @@ def compare(
         progress: as in `train_tokenizer`.
     """
     if not tokenizers:
-        raise ConfigError("a comparison needs a tokenizer")
+        raise ConfigError("tokenizers must not be empty")
     measures = [Measure(name, tokenizer) for name, tokenizer in tokenizers.items()]
     differences = Differences()
     worst: list[list[Passage]] = [[] for _ in measures]
@@ -224,9 +224,9 @@ def report(
     {'a': 1.75, 'b': 1.0}
     """
     if not corpora:
-        raise ConfigError("a report needs a corpus")
+        raise ConfigError("corpora must not be empty")
     if extrapolate <= 0:
-        raise ConfigError(f"extrapolate={extrapolate} cannot be", "use 1 or more")
+        raise ConfigError(f"extrapolate must be ≥ 1, got {extrapolate}")
     found = {
         name: compare(
             tokenizers,

@@ -159,13 +159,13 @@ def comparison_text(found: Comparison, extrapolated: int) -> Iterator[str]:
         ],
     )
     yield (
-        "\nunused: tokens that never came, single bytes left out. "
-        f"{much}: the time for so much at this speed.\n"
+        "\nunused: tokens that never occurred, single bytes excluded. "
+        f"{much}: the time to encode that much at this speed.\n"
     )
     if several:
         yield (
             f"shared: tokens that {names[0]} has at the same place. Of all boundaries between "
-            f"tokens, {found.agreement:.1%} are in all.\n"
+            f"tokens, {found.agreement:.1%} are common to all.\n"
         )
         yield from _differences(found, names)
     yield from _worst(found, names)
@@ -174,9 +174,9 @@ def comparison_text(found: Comparison, extrapolated: int) -> Iterator[str]:
 
 def _differences(found: Comparison, names: Sequence[str]) -> Iterator[str]:
     if not found.differences:
-        yield "\nno difference found\n"
+        yield "\nno differences found\n"
         return
-    yield f"\nmost frequent differences, in {_numbers.size(found.n_examined)} of it\n"
+    yield f"\nmost frequent differences, in a sample of {_numbers.size(found.n_examined)}\n"
     yield streams.table(
         "r" + "l" * len(names),
         ("count", *(streams.shorten(name, TEXT_WIDTH) for name in names)),
@@ -202,7 +202,7 @@ def _worst(found: Comparison, names: Sequence[str]) -> Iterator[str]:
 
 
 def _by_size(found: Comparison, names: Sequence[str]) -> Iterator[str]:
-    yield "\nbytes per token with the first merges alone\n"
+    yield "\nbytes per token by vocabulary size (first merges only)\n"
     rows = []
     for size in sizes_to_show(found):
         rates = (row.bytes_per_token_at(size) for row in found.rows)
@@ -228,7 +228,7 @@ def _of_vocabulary(name: str, found: Vocabulary) -> Iterator[str]:
     if found.statistics.longest:
         yield f"\nlongest tokens of {name}\n"
         yield longest_tokens(found.statistics.longest)
-    yield f"\n{len(found.unused):,} tokens of {name} never came ({found.unused_share:.1%})"
+    yield f"\n{len(found.unused):,} tokens of {name} never occurred ({found.unused_share:.1%})"
     examples = [streams.shorten(visible(token), 20) for _, token in found.unused[:EXAMPLES]]
     yield f", such as {'  '.join(examples)}\n" if examples else "\n"
 

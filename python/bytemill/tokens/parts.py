@@ -73,7 +73,7 @@ class Workshop:
     def check(self) -> None:
         """Raises an error if the work was given up: then other work may be done there."""
         if not self.folder.is_dir():
-            raise TokensError(f"{self.partial}: this work was given up")
+            raise TokensError(f"{self.partial}: this job was cancelled")
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -192,8 +192,8 @@ def check_unit(record: dict[str, Any], unit: Unit, path: Path) -> None:
     """Refuses a record of another unit."""
     if record["unit"] != unit.name():
         raise ConfigError(
-            f"{path}: the tokens of another part of the corpus, or made otherwise",
-            "resume with the same unit_size, or begin anew: overwrite=True",
+            f"{path}: belongs to another part of the corpus, or was written with other options",
+            "resume with the same unit_size, or start over: overwrite=True",
         )
 
 
@@ -251,7 +251,7 @@ def deal_part(
 
     found = _once(workshop, record, make)
     if {name: found[name] for name in asked} != asked:
-        raise TokensError(f"{record}: of other work", "begin anew: overwrite=True")
+        raise TokensError(f"{record}: belongs to another job", "start over: overwrite=True")
     if workshop.plan.shuffle:
         remove_part(workshop, key)
     return key, found["shares"]

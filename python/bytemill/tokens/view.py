@@ -88,8 +88,8 @@ class Tokens:
         if split is None and len(entries) == 1:
             return entries[0]
         if split not in names:
-            what = "no split was named" if split is None else f"there is no split {split!r}"
-            raise ConfigError(f"{self.path}: {what}", f"use split= with one of {', '.join(names)}")
+            what = "several splits" if split is None else f"no split {split!r}"
+            raise ConfigError(f"{self.path}: {what}", f"choose one with split=: {', '.join(names)}")
         return entries[names.index(split)]
 
     @property
@@ -125,8 +125,8 @@ class Tokens:
         if "tokenizer_file" not in self.manifest:
             return None  # somebody's own, put there by hand
         raise TokensError(
-            f"{path}: not the tokenizer that the tokens were made with",
-            "bytemill verify tells all that is wrong",
+            f"{path}: not the tokenizer that the tokens were encoded with",
+            "run bytemill verify to list all problems",
         )
 
     # --- ids ----------------------------------------------------------------------------------
@@ -239,8 +239,8 @@ class Tokens:
         tokenizer = self.tokenizer if tokenizer is None else tokenizer
         if tokenizer is None:
             raise ConfigError(
-                f"{self.path}: these tokens do not carry their tokenizer",
-                "give it as well: tokenizer= (-t)",
+                f"{self.path}: contains no tokenizer",
+                "give the one the tokens were encoded with: tokenizer= (-t)",
             )
         self.check_tokenizer(tokenizer)
         left_out = self._appended_places()
@@ -254,7 +254,7 @@ class Tokens:
             except TokenizerError as error:
                 raise TokensError(
                     f"{self.path}: after id number {start}: {error.message}",
-                    "the files are damaged: bytemill verify tells where",
+                    "the files are damaged: run bytemill verify to see where",
                 ) from None
 
     def _appended_places(self) -> npt.NDArray[np.int64]:
@@ -286,7 +286,7 @@ class Tokens:
         if problems:
             raise TokensError(
                 f"{self.path}: {len(problems)} problems:\n" + "\n".join(problems),
-                "encode again; overwrite=True replaces what is there",
+                "encode again with overwrite=True",
             )
 
 
@@ -359,12 +359,12 @@ def _mapped(path: Path, dtype: np.dtype[Any], size: int) -> npt.NDArray[Any]:
         if file.read(len(header)) != header:
             raise TokensError(
                 f"{path}: the header does not match the manifest",
-                "bytemill verify tells all that is wrong",
+                "run bytemill verify to list all problems",
             )
         try:
             array = np.memmap(file, dtype, "r", len(header), (size,))
         except ValueError as error:
-            raise TokensError(f"{path}: {error}", "it was cut short; encode again") from None
+            raise TokensError(f"{path}: {error}", "it is truncated: encode again") from None
     return array.view(np.ndarray)
 
 
@@ -417,8 +417,8 @@ class _Verification:
         carried = manifest.get("tokenizer_file")
         if source is not None and self._tokenizer is None and carried is None:
             raise ConfigError(
-                "to compare with the source, the tokenizer is needed",
-                "give it as well: these tokens do not carry it",
+                "comparing with the source requires the tokenizer",
+                "the token directory contains none: give the one it was encoded with",
             )
         self._total = sum(size for _, size in files(manifest))
         if source is not None:
@@ -463,7 +463,7 @@ class _Verification:
             self._problems.append(f"{name}: {error.message.splitlines()[0]}")
             return
         if carried.fingerprint != self._plan.tokenizer["fingerprint"]:
-            self._problems.append(f"{name}: not the tokenizer that the manifest names")
+            self._problems.append(f"{name}: not the tokenizer named in the manifest")
         elif self._tokenizer is None:
             self._tokenizer = carried
 
@@ -484,7 +484,7 @@ class _Verification:
         if plan.end_of_text is not None and unended > allowed and len(self._problems) == before:
             self._problems.append(
                 f"{split['name']}: {unended} documents do not end in an end-of-text, "
-                f"where {allowed} may"
+                f"at most {allowed} may"
             )
 
     def _compare(self, tokenizer: Tokenizer, corpus: Corpus, entries: list[Entry]) -> None:
@@ -492,7 +492,8 @@ class _Verification:
         manifest, sources = self._manifest, self._plan.sources
         if len(entries) != len(sources):
             self._problems.append(
-                f"{len(entries)} sources were given, but the tokens are of {len(sources)}"
+                f"{len(entries)} sources were given, but the tokens were encoded from "
+                f"{len(sources)}"
             )
             return
         as_then = [

@@ -73,13 +73,13 @@ def pre_tokenizer(tokenizer: Tokenizer) -> str:
         shown = " then ".join(stages)
         raise ConfigError(
             f"llama.cpp has no name for the split pattern {shown[:60]}",
-            f"known are {', '.join(' then '.join(known) for known in PRE_TOKENIZERS)}; "
-            "pre_tokenizer= names another of llama.cpp's at your own risk",
+            f"supported: {', '.join(' then '.join(known) for known in PRE_TOKENIZERS)}; "
+            "pre_tokenizer= sets llama.cpp's name for another pattern, unchecked",
         )
     if name == "gpt-4o":
         warnings.warn(
-            "llama.cpp cuts only nearly as o200k does: words with combining marks, or with "
-            "capitals beyond ASCII, may get other ids there",
+            "llama.cpp's o200k pattern differs slightly: words with combining marks, or with "
+            "capitals beyond ASCII, may get different ids there",
             stacklevel=2,
         )
     # A name also says whether a piece that is a token is taken as it is, whatever the merges say.
@@ -90,9 +90,9 @@ def pre_tokenizer(tokenizer: Tokenizer) -> str:
     if takes_whole:
         return "smaug-bpe"  # the same pattern, with merges as they are
     raise ConfigError(
-        f"llama.cpp goes by merges alone with the pattern {name}, and this tokenizer has tokens "
-        "that merges do not lead to (ignore_merges)",
-        "only with the pattern llama3 can such a tokenizer be exported",
+        f"llama.cpp applies merges only with the pattern {name}, but this tokenizer has tokens "
+        "that merges do not produce (ignore_merges)",
+        "such a tokenizer can be exported only with the pattern llama3",
     )
 
 
@@ -115,8 +115,9 @@ def _tokens(tokenizer: Tokenizer, vocab_size: int) -> tuple[list[str], list[int]
             texts[id] = f"[PAD{id}]"
     if len(set(texts)) < vocab_size:
         raise ConfigError(
-            "a token reads like [PAD…], which stands for ids that the tokenizer does not use",
-            "rename the special token: llama.cpp knows tokens by their text",
+            "a token has the text [PAD…], which is reserved for ids that the tokenizer does not "
+            "use",
+            "rename the special token: llama.cpp identifies tokens by their text",
         )
     merges = [m if isinstance(m, str) else " ".join(m) for m in said["model"]["merges"]]
     return texts, kinds, merges

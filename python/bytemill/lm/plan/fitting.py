@@ -134,7 +134,7 @@ def check_memory(
         return found
     most = largest_that(lambda n: predicted(n).peak <= available, found.micro)
     if most:
-        remedy = f"micro_batch_size={most} fits, and leaves the batch size as it is"
+        remedy = f"micro_batch_size={most} fits and does not change the batch size"
     else:
         held = found.base + found.training.weights + found.training.gradients
         alone = held + found.training.moments > available
@@ -147,7 +147,7 @@ def check_memory(
     where = "" if cpu else f" on {plan.device}"
     raise ConfigError(
         f"training on {sequences} of {model.context_length:,} tokens at a time needs about "
-        f"{size(found.peak)} of memory, and {size(available)} are available{where} "
+        f"{size(found.peak)} of memory, but {size(available)} are available{where} "
         f"({found.parts()})",
         f"{remedy}; force=True trains anyway",
     )

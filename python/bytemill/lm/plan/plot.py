@@ -53,7 +53,7 @@ def plot_runs(
     """
     target = picture_path(out)
     if x not in ("step", "seconds"):
-        raise ConfigError(f"x={x!r} is unknown", "known are step and seconds")
+        raise ConfigError(f"x must be step or seconds, got {x!r}")
     found = [(Path(run), *curves(Path(run), x)) for run in runs]
     drawn = figure()
     axes = drawn.add_subplot()
@@ -77,7 +77,7 @@ def picture_path(out: str | os.PathLike[str]) -> Path:
     """The path, if its ending is that of a picture."""
     target = Path(out)
     if target.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise ConfigError(f"{out}: not a picture", "end the name in .png, .svg or .pdf")
+        raise ConfigError(f"{out}: the name must end in .png, .svg or .pdf")
     return target
 
 
@@ -105,7 +105,7 @@ Curve = tuple[list[float], list[float]]
 def curves(run: Path, x: str) -> tuple[Curve, Curve]:
     """The smoothed loss of steps, and the loss of evaluations."""
     if not (run / METRICS).exists():
-        raise CheckpointError(f"{run}: no {METRICS} here", "a run is what bytemill train -o makes")
+        raise CheckpointError(f"{run}: has no {METRICS}", "bytemill train -o creates runs")
     rows = list(read_metrics(run))
     training: Curve = ([], [])
     held_out: Curve = ([], [])
@@ -121,7 +121,7 @@ def curves(run: Path, x: str) -> tuple[Curve, Curve]:
             held_out[0].append(row["step"] if x == "step" else seconds)
             held_out[1].append(row["val_loss"])
     if not training[0]:
-        raise CheckpointError(f"{run}: no step was finished yet", "wait a moment")
+        raise CheckpointError(f"{run}: no step has finished yet", "wait for the first step")
     return training, held_out
 
 

@@ -154,7 +154,7 @@ def sweep(
         fixed: fields that are the same for all.
     """
     if resume and overwrite:
-        raise ConfigError("resume contradicts overwrite", "give one of them")
+        raise ConfigError("resume=True contradicts overwrite=True", "give one of them")
     place, preset = Path(out), model if isinstance(model, str) else None
     fixed = presets.given(model, train) | fixed
     found = trials_of(space, random, check_seed(fixed.get("seed", 0)))
@@ -181,7 +181,7 @@ def sweep(
     with writing(place):
         if _planned(place, resume, overwrite) != names:
             raise CheckpointError(
-                f"{place}: another process wrote there since this one was started", "start again"
+                f"{place}: another process wrote to it after this one started", "start again"
             )
         for name in names:
             tidy(place / name)
@@ -254,15 +254,16 @@ def _planned(place: Path, resume: bool, overwrite: bool) -> list[str]:
     path = place / SUMMARY
     if not path.exists():
         raise ConfigError(
-            f"{place}: the directory is not empty, and not a sweep", "give it one of its own"
+            f"{place}: the directory is not empty and not a sweep",
+            "choose a new or empty directory",
         )
     found = read_object(path, CheckpointError)
     names = found.get("runs")
     if found.get("kind") != KIND or not isinstance(names, list) or not all(map(_is_name, names)):
-        raise CheckpointError(f"{path}: not the table of a sweep of bytemill's")
+        raise CheckpointError(f"{path}: not the table of a bytemill sweep")
     if not (resume or overwrite):
         raise ConfigError(
-            f"{place}: there is a sweep already",
+            f"{place}: already contains a sweep",
             "resume=True resumes it, overwrite=True replaces it",
         )
     for name in names if overwrite else []:
@@ -271,8 +272,8 @@ def _planned(place: Path, resume: bool, overwrite: bool) -> list[str]:
         foreign = foreign_in_run(place / name)
         if foreign is not None:
             raise ConfigError(
-                f"{foreign}: not a part of a run, and its directory would be replaced",
-                "move it elsewhere, or name another directory",
+                f"{foreign}: not part of a run, but its directory would be replaced",
+                "move it elsewhere, or choose another directory",
             )
     return names
 
@@ -370,17 +371,17 @@ def _outcome(run: Path, keys: dict[str, Any], varied: dict[str, Any]) -> Trial |
         return None
     before, trial = found.get("keys"), found.get("trial")
     if not (isinstance(before, dict) and isinstance(before.get("options"), dict)):
-        raise CheckpointError(f"{path}: damaged: it has no keys", "delete it: the run is resumed")
+        raise CheckpointError(f"{path}: damaged: it has no keys", "delete it to resume the run")
     now = json.loads(json.dumps(keys))
     if before != now:
         old, new = before.pop("options") | before, now.pop("options") | now
         differ = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
         raise ConfigError(
-            f"{run}: it was trained with another {', '.join(differ)}",
-            "overwrite=True begins anew; or name another directory",
+            f"{run}: was trained with a different {', '.join(differ)}",
+            "start over with overwrite=True, or choose another directory",
         )
     if not isinstance(trial, dict) or not _is_trial(trial):
-        raise CheckpointError(f"{path}: damaged", "delete it: the run is resumed")
+        raise CheckpointError(f"{path}: damaged", "delete it to resume the run")
     return Trial(**trial | {"run": run, "settings": varied})
 
 
@@ -423,12 +424,12 @@ def _finished(place: Path, fields: list[str], trials: list[Trial], facts: dict[s
         plot_settings(ordered, fields, place / PICTURES[0])
         plot_curves(ordered, place / PICTURES[1])
     except MissingPackageError as error:
-        notes.append(f"no pictures: {error.hint}")
+        notes.append(f"no plots: {error.hint}")
     result = Sweep(place, fields, ordered, notes)
     if result.best is not None:
         write_atomically(place / BEST, _toml(result.best).encode())
     else:
-        notes.append("no run was finished: try lower learning rates")
+        notes.append("no run finished: try lower learning rates")
     _write_summary(place, facts, trials)
     return result
 
