@@ -1,7 +1,7 @@
 """The corpus argument: what to read, and how.
 
-Every function that reads text takes the same: a path, a glob, a directory, a URL, a list of these,
-a dataset, an iterator of texts, or a [`Corpus`][bytemill.Corpus] that says more about any of them.
+Every function that reads text takes the same argument: a path, a glob, a directory, a URL, a list
+of these, a dataset, an iterator of texts, or a [`Corpus`][bytemill.Corpus] with further options.
 """
 
 from __future__ import annotations
@@ -27,44 +27,44 @@ Path: TypeAlias = "str | os.PathLike[str]"
 
 
 class Dataset(Protocol):
-    """A `datasets.Dataset` or `IterableDataset`, told by what it has."""
+    """A `datasets.Dataset` or `IterableDataset`, recognised by its attributes."""
 
     @property
     def column_names(self) -> list[str] | None: ...
     def with_format(self, type: str | None = None, /) -> object: ...
 
 
-# What `Corpus.places` may be, and what may stand for a corpus.
+# The types of `Corpus.places` and of a corpus argument.
 Places: TypeAlias = "Path | Sequence[Path | Entry] | Iterable[str | bytes] | Dataset"
 CorpusLike: TypeAlias = "Corpus | Places"
 
 
 @dataclass(frozen=True, repr=False)
 class Corpus:
-    """What to read, and how: for all that a path alone does not say.
+    """What to read, and how.
 
-    Plain text is cut into documents by special tokens. In the other formats every record is a
+    Plain text is split into documents by special tokens. In the other formats every record is a
     document: a line of JSONL, a row of CSV, Parquet, Arrow or a dataset, an item of an iterator.
 
     Args:
         places: a path, a glob (`**` for any depth), a directory (the files below it whose format
-            is known, or all text if there are none such), a URL that `fsspec` knows, `"-"` for
-            stdin, a list of these; a Hugging Face `datasets` object; an iterator of `str` or
-            `bytes`, which is streamed, never held.
-        text_field: the field or column that holds the text of a record; dotted for one inside
-            another, as in `"meta.text"`.
-        input_format: what files hold, if not what their names say: `"text"`, `"jsonl"`, `"csv"`,
-            `"tsv"`, `"tar"`, `"zip"`, `"parquet"`, `"arrow"`; packed, `"jsonl.gz"` and so on with
-            `gz`, `zst`, `xz` and `bz2`.
-        on_error: a record that cannot be read is an error (`"stop"`), or left out and counted
+            is known, or all text files if there are none), a URL that `fsspec` supports, `"-"`
+            for stdin, a list of these; a Hugging Face `datasets` object; an iterator of `str` or
+            `bytes`, which is streamed, not held in memory.
+        text_field: the field or column with the text of a record; dotted if nested, as in
+            `"meta.text"`.
+        input_format: the file format, instead of detecting it by name: `"text"`, `"jsonl"`,
+            `"csv"`, `"tsv"`, `"tar"`, `"zip"`, `"parquet"`, `"arrow"`; compressed, `"jsonl.gz"`
+            and so on with `gz`, `zst`, `xz` and `bz2`.
+        on_error: an unreadable record raises an error (`"stop"`), or is skipped and counted
             (`"skip"`).
-        max_document: a record larger than this, in bytes or as in `"128MB"`, cannot be read.
-        max_ratio: a packed file that unpacks to more than so many times its size is stopped.
-        max_window: how much memory unpacking a file may ask for.
-        include: globs such as `"*.py"`: of directories, globs and archives, read only files that
-            match one, whatever their format. Compared with the name of a file and with its path
-            below the directory; `*` matches `/` too.
-        exclude: globs of files to skip, also of those that `include` names.
+        max_document: maximum size of a record, in bytes or as in `"128MB"`.
+        max_ratio: maximum ratio of decompressed to compressed size.
+        max_window: maximum memory for decompressing a file.
+        include: globs such as `"*.py"`: in directories, globs and archives, read only files that
+            match one, whatever their format. Matched against the name of a file and its path
+            below the directory; `*` also matches `/`.
+        exclude: globs of files to skip, even if `include` matches them.
 
     >>> Corpus("data/*.jsonl.zst", text_field="content", on_error="skip").text_field
     'content'
@@ -92,7 +92,7 @@ class Corpus:
             if self._bytes(name) <= 0:
                 raise ConfigError(f"{name} must be ≥ 1, got {getattr(self, name)!r}")
         if self.input_format is not None:
-            _native.input_format("", self.input_format)  # refuses what is not known
+            _native.input_format("", self.input_format)  # raises if unknown
         for name in ("include", "exclude"):
             globs = getattr(self, name)
             globs = (globs,) if isinstance(globs, str) else tuple(globs)
@@ -132,13 +132,13 @@ class Corpus:
         )
 
     def entries(self) -> list[Entry]:
-        """The sources, in order; a warning names the files that are skipped."""
+        """The sources, in order; warns about skipped files."""
         from . import places
 
         return places.entries(self)
 
     def listing(self) -> Listing:
-        """The sources, in order, and the files that are skipped."""
+        """The sources, in order, and the skipped files."""
         from . import places
 
         return places.listing(self)
@@ -162,7 +162,7 @@ class Corpus:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How it is read, as plain data."""
+        """The reading options as plain data."""
         return {
             "text_field": self.text_field,
             "input_format": self.input_format,
@@ -176,7 +176,7 @@ class Corpus:
 
 
 def has_stdin(corpus: Corpus) -> bool:
-    """Whether some of it comes by stdin, which can be read once."""
+    """Whether the corpus includes stdin, which can be read only once."""
     places = corpus.places if isinstance(corpus.places, (list, tuple)) else (corpus.places,)
     return any(
         isinstance(getattr(place, "reader", None), Piped)
@@ -186,7 +186,7 @@ def has_stdin(corpus: Corpus) -> bool:
 
 
 def resolve(corpus: CorpusLike) -> Corpus:
-    """Whatever was given, as a corpus."""
+    """The corpus argument as a `Corpus`."""
     return corpus if isinstance(corpus, Corpus) else Corpus(corpus)
 
 
@@ -201,7 +201,7 @@ def batches(texts: Iterable[str | bytes], size: int) -> Iterator[list[str | byte
                 f"{type(text).__name__}"
             )
         batch.append(text)
-        # A text has a cost beyond its characters, so many empty ones fill a batch too.
+        # Each text has a fixed cost, so a batch of many empty texts must end too.
         held += len(text) + 64
         if held >= size:
             yield batch
@@ -213,7 +213,7 @@ def batches(texts: Iterable[str | bytes], size: int) -> Iterator[list[str | byte
 def refuse_no_text(
     n_bytes: int, corpus: CorpusLike, skipped: Mapping[str, int] | None = None
 ) -> None:
-    """An empty corpus is an error: a tokenizer learnt from nothing is never what was meant."""
+    """Raises if the corpus was empty."""
     if n_bytes == 0:
         places = resolve(corpus).places
         shown = repr(places) if isinstance(places, str) else "the corpus"
@@ -228,7 +228,7 @@ def refuse_no_text(
         )
 
 
-# What is wrong with records that were skipped, for people.
+# Reasons for skipping records, as words for messages.
 KINDS = {
     "invalid_json": "not JSON",
     "missing_field": "without the text field",
@@ -244,7 +244,7 @@ KINDS = {
 
 
 def skips(skipped: Mapping[str, int]) -> str:
-    """Records that were skipped, in a phrase.
+    """A phrase about skipped records.
 
     >>> skips({"invalid_json": 2, "damaged": 1})
     'skipped 3 records: 2 not JSON, 1 damaged'
