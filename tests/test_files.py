@@ -140,7 +140,7 @@ def test_a_lock_of_another_program_stays(tmp_path: Path, content: str) -> None:
     lock = tmp_path / ".lock"
     lock.write_text(content)
     with (
-        pytest.raises(TokensError, match="not a lock of bytemill's"),
+        pytest.raises(TokensError, match="not a bytemill lock file"),
         _files.writer_lock(lock, tmp_path, TokensError),
     ):
         pass

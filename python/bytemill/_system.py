@@ -16,6 +16,7 @@ __all__ = [
     "address_space",
     "allowed_memory",
     "available_memory",
+    "cpu_flags",
     "memory_limit",
     "resident_memory",
 ]
@@ -253,3 +254,19 @@ else:
         if not query(process(), ctypes.byref(counters), counters.size):
             return 0
         return int(counters.fields[0 if peak else 1])
+
+
+# --- the CPU ----------------------------------------------------------------------------------
+
+
+def cpu_flags() -> set[str]:
+    """CPU feature flags from `/proc/cpuinfo`; empty on other systems."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return set(value.split())
+    return set()

@@ -14,7 +14,7 @@ from ._system import memory_limit as resolve_limit
 from .corpus.argument import CorpusLike, has_stdin, refuse_no_text, resolve
 from .engines import Engine, EngineLike, Local, chosen
 from .errors import ConfigError
-from .progress import ProgressOption, Report, reporter
+from .progress import ProgressCallback, ProgressOption, reporter
 
 if TYPE_CHECKING:
     from .corpus.places import Entry
@@ -195,7 +195,7 @@ def count_corpus(
 def count_into(
     native: _native.Counts,
     corpus: CorpusLike,
-    report: Report,
+    report: ProgressCallback,
     engine: EngineLike = "local",
     memory_limit: int | str | None = None,
     spill_dir: str | os.PathLike[str] | None = None,

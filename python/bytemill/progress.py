@@ -124,7 +124,7 @@ class StepReport(ProgressEvent):
 # --- reporting --------------------------------------------------------------------------------
 
 
-Report: TypeAlias = "Callable[[str, int, int | None], None]"
+ProgressCallback: TypeAlias = "Callable[[str, int, int | None], None]"
 ProgressOption: TypeAlias = (
     "bool | Literal['terminal', 'plain', 'json'] | Callable[[ProgressEvent], None] | None"
 )

@@ -21,7 +21,7 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 KEYWORD = re.compile(r"(?<![\w/.])[a-z][a-z_0-9]*=(?:True|False|None|[\"'\[]|\d|(?=[\s,;:.)]|$))")
 # Help texts of the command line, style sheets, and a command to copy: none is an error.
 OTHER_TEXTS = {
-    "lm/settings.py",
+    "lm/config.py",
     "look/result.py",
     "look/charts.py",
     "demo.py",

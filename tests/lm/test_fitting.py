@@ -28,9 +28,9 @@ def ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def plan(device: str = "cpu", **changes: Any) -> devices.Plan:
+def plan(device: str = "cpu", **changes: Any) -> devices.ComputePlan:
     fields = {"dtype": torch.float32, "kernels": "fused", "compile": "off"} | changes
-    return devices.Plan(torch.device(device), **fields)
+    return devices.ComputePlan(torch.device(device), **fields)
 
 
 def resolved(preset: str, **changes: Any) -> tuple[lm.ModelConfig, lm.TrainConfig]:

@@ -186,7 +186,7 @@ def test_rotate_keeps_lengths() -> None:
 @pytest.mark.parametrize(
     ("changes", "message", "hint"),
     [
-        ({"num_heads": 5}, "does not divide into num_heads=5", "4, 6"),
+        ({"num_heads": 5}, "must be a multiple of num_heads", "4, 6"),
         ({"num_heads": 16}, "heads of 3", "even"),
         ({"num_kv_heads": 3}, "num_kv_heads=3 does not divide", "share"),
         ({"d_model": 0}, "d_model must be ≥ 1, got 0", ""),

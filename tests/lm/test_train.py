@@ -325,13 +325,13 @@ def test_what_cannot_be_resumed_or_replaced(ids: Path, tmp_path: Path) -> None:
         lm.train(ids, run, **SMALL)
     with pytest.raises(bytemill.ConfigError, match="contradicts"):
         lm.train(ids, run, resume=True, overwrite=True)
-    with pytest.raises(bytemill.ConfigError, match="begun with d_model=32, and d_model=64"):
+    with pytest.raises(bytemill.ConfigError, match="started with d_model=32, not d_model=64"):
         lm.train(ids, run, resume=True, d_model=64, **quiet)
     with pytest.raises(bytemill.ConfigError, match="did you mean steps"):
         lm.train(ids, run, resume=True, stesp=64, **quiet)
     other = tmp_path / "other.bin"
     small_lm.tokens(9000).tofile(other)
-    with pytest.raises(bytemill.TokensError, match="begun on other tokens"):
+    with pytest.raises(bytemill.TokensError, match="started with other tokens"):
         lm.train(other, run, resume=True, **quiet)
     # More steps are another schedule, but the same run.
     assert lm.train(ids, run, resume=True, steps=25, **quiet).step == 25
@@ -386,7 +386,7 @@ def test_tokens_and_tokenizers_must_match(
     tokenizer.encode_files(text, tmp_path / "tokens")
     other.encode_files(text, tmp_path / "others")
     options = {key: value for key, value in SMALL.items() if key != "vocab_size"} | {"steps": 2}
-    with pytest.raises(bytemill.TokensError, match="made with the tokenizer"):
+    with pytest.raises(bytemill.TokensError, match="encoded with the tokenizer"):
         lm.train(tmp_path / "tokens", tmp_path / "run", tokenizer=other, **options)
     with pytest.raises(bytemill.TokensError, match="made with another tokenizer"):
         lm.train(tmp_path / "tokens", tmp_path / "run", val=tmp_path / "others", **options)
@@ -477,7 +477,7 @@ def test_the_plan_gives_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "n_gpus", "found"),
     [
         ("cpu", 0, "cpu"), (None, 0, "cpu"), ("auto", 2, "cuda:0"), ("cuda", 2, "cuda:0"),
-        ("cuda:1", 2, "cuda:1"), ("cuda", 0, "finds no such device"), ("mps", 0, "no such device"),
+        ("cuda:1", 2, "cuda:1"), ("cuda", 0, "not available to torch"), ("mps", 0, "not available to torch"),
         ("cuda:7", 2, "available here: cpu, cuda:0, cuda:1"), ("gpu", 2, "got 'gpu'"),
         ("cuda:", 2, "got 'cuda:'"), ("cuda:x", 2, "got 'cuda:x'"), ("cpu:3", 2, "got 'cpu:3'"),
     ],
@@ -565,7 +565,7 @@ def test_pictures(ids: Path, tmp_path: Path) -> None:
         assert (tmp_path / name).read_bytes().startswith(head)
     with pytest.raises(bytemill.ConfigError, match="not a picture"):
         plot_runs([tmp_path / "run"], tmp_path / "a.txt")
-    with pytest.raises(bytemill.CheckpointError, match=r"no metrics.jsonl here"):
+    with pytest.raises(bytemill.CheckpointError, match=r"has no metrics.jsonl"):
         plot_runs([tmp_path], tmp_path / "a.png")
 
 

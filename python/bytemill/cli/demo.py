@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .. import _numbers
+from .. import _numbers, _tables
 from . import options, streams
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def demo(out: Path, vocab_size: int, seconds: float) -> None:
         f"{result.n_bytes / result.n_tokens:.2f} bytes per token"
     )
     click.echo("decoded   identical to the original")
-    longest = "  ".join(streams.shorten(visible(token), 40) for token in result.longest)
+    longest = "  ".join(_tables.shorten(visible(token), 40) for token in result.longest)
     click.echo(f"longest   {longest}")
     click.echo("\na few lines, token by token:\n")
     streams.put(to_terminal(result.sample, color=color), color=color)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .. import _numbers
+from .. import _numbers, _tables
 from ..corpus.argument import Corpus
 from ..preview import Preview, Work, preview
 from . import options, streams
@@ -46,10 +46,10 @@ def _facts(one: Preview) -> dict[str, Any]:
 def _text(one: Preview) -> list[str]:
     entries, skipped = one.listing.entries, one.listing.skipped
     rows = [(entry.name, entry.format, _numbers.size(entry.size)) for entry in entries]
-    parts = [streams.table("llr", ("file", "format", "size"), rows)]
+    parts = [_tables.table("llr", ("file", "format", "size"), rows)]
     if skipped:
         named = [(file.name, file.reason) for file in skipped]
-        parts.append("\n" + streams.table("ll", ("skipped", "reason"), named))
+        parts.append("\n" + _tables.table("ll", ("skipped", "reason"), named))
     n = len(entries)
     total = _numbers.text_size(one.text_bytes, one.listing.file_bytes)
     parts.append(f"\ntotal: {n:,} file{'' if n == 1 else 's'}, about {total}\n")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import _numbers, lm
+from .. import _numbers, _tables, lm
 from .._files import write_atomically
 from ..errors import MissingPackageError
 from ..lm.plan.space import Range, parse
@@ -120,7 +120,7 @@ def _table(found: Sweep) -> str:
         ]
         for trial in found.trials
     ]
-    return streams.table("r" * (len(head) - 1) + "l", head, rows)
+    return _tables.table("r" * (len(head) - 1) + "l", head, rows)
 
 
 def _number(value: float | None) -> str:
@@ -166,5 +166,5 @@ def _rates(
         ["lowest loss", f"{min(found.smoothed):.3f} at {found.lowest:.2g}"],
         ["last", f"{found.smoothed[-1]:.3f} at {found.rates[-1]:.2g}"],
     ]
-    table = streams.table("ll", rows[0], rows[1:])
+    table = _tables.table("ll", rows[0], rows[1:])
     streams.emit(found.to_json(), text=[table], summary=f"saved   {output}")

@@ -26,7 +26,7 @@ __all__ = ["Corpus", "CorpusLike", "batches", "has_stdin", "refuse_no_text", "re
 Path: TypeAlias = "str | os.PathLike[str]"
 
 
-class Dataset(Protocol):
+class DatasetLike(Protocol):
     """A `datasets.Dataset` or `IterableDataset`, recognised by its attributes."""
 
     @property
@@ -35,7 +35,7 @@ class Dataset(Protocol):
 
 
 # The types of `Corpus.places` and of a corpus argument.
-Places: TypeAlias = "Path | Sequence[Path | Entry] | Iterable[str | bytes] | Dataset"
+Places: TypeAlias = "Path | Sequence[Path | Entry] | Iterable[str | bytes] | DatasetLike"
 CorpusLike: TypeAlias = "Corpus | Places"
 
 

@@ -8,14 +8,14 @@ from typing import NamedTuple
 from .. import _native
 from .argument import CorpusLike, resolve
 
-__all__ = ["Part", "parts"]
+__all__ = ["TextChunk", "parts"]
 
 PART_SIZE = 1 << 20
 # Means "no limit" to Rust.
 ENDLESS = 2**63
 
 
-class Part(NamedTuple):
+class TextChunk(NamedTuple):
     """A chunk of text: its source (a file, or the number of a text), its offset, and the bytes."""
 
     source: str
@@ -25,7 +25,7 @@ class Part(NamedTuple):
 
 def parts(
     corpus: CorpusLike, limit: int | None, special_tokens: Sequence[str] = ()
-) -> tuple[int | None, Iterator[Part], Callable[[], dict[str, int]]]:
+) -> tuple[int | None, Iterator[TextChunk], Callable[[], dict[str, int]]]:
     """The total number of bytes (None: unknown), the chunks, and a function that returns the number
     of skipped records by reason.
 
@@ -52,7 +52,7 @@ def parts(
     return sum(shares) if plain else None, _of_blocks(names, blocks), lambda: blocks.skipped
 
 
-def _of_texts(texts: Iterable[str | bytes], limit: int | None) -> Iterator[Part]:
+def _of_texts(texts: Iterable[str | bytes], limit: int | None) -> Iterator[TextChunk]:
     taken = 0
     for number, text in enumerate(texts):
         if limit is not None and taken >= limit:
@@ -60,12 +60,12 @@ def _of_texts(texts: Iterable[str | bytes], limit: int | None) -> Iterator[Part]
         data = text.encode() if isinstance(text, str) else text
         taken += len(data)
         if data:
-            yield Part(f"text {number}", 0, data)
+            yield TextChunk(f"text {number}", 0, data)
 
 
-def _of_blocks(names: list[str], blocks: _native.Texts) -> Iterator[Part]:
+def _of_blocks(names: list[str], blocks: _native.Texts) -> Iterator[TextChunk]:
     for number, offset, texts in blocks:
         for data in texts:
             if data:
-                yield Part(names[number], offset, data)
+                yield TextChunk(names[number], offset, data)
             offset += len(data)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .. import _native
     from ..corpus.argument import Corpus
     from ..corpus.places import Entry
-    from ..progress import Report
+    from ..progress import ProgressCallback
     from .on_ray import Ray
 
 __all__ = ["Engine", "EngineLike", "Local", "Ray", "chosen"]
@@ -38,7 +38,7 @@ class Engine(Protocol):
         corpus: Corpus,
         memory_limit: int | str | None,
         spill_dir: str | os.PathLike[str] | None,
-        report: Report,
+        report: ProgressCallback,
     ) -> object:
         """Adds the counts of a corpus to `counts`, which keep to the limit themselves; what is
         given back must live as long as they."""
@@ -51,7 +51,7 @@ class Engine(Protocol):
         directory: Path,
         threads: int | None,
         memory_limit: int | str | None,
-        report: Report,
+        report: ProgressCallback,
     ) -> Path:
         """Counts a corpus into a file in a directory, going on with what is there; gives it."""
 

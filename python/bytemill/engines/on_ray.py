@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from .. import _native
 from ..errors import ConfigError, require
 from . import tasks
-from .ray_counts import Counting
+from .ray_counts import RayCounting
 from .running import RETRIES, complete, got, tell_of_losses
 from .units import UNIT_SIZE, units
 
 if TYPE_CHECKING:
     from ..corpus.argument import Corpus
     from ..corpus.places import Entry
-    from ..progress import Report
+    from ..progress import ProgressCallback
 
 __all__ = ["Ray"]
 
@@ -76,11 +76,11 @@ class Ray:
         corpus: Corpus,
         memory_limit: int | str | None,
         spill_dir: str | os.PathLike[str] | None,
-        report: Report,
+        report: ProgressCallback,
     ) -> object:
         work = units(corpus, corpus.entries(), self.unit_size)
         ray = self._connected()
-        counting = Counting(ray, counts, memory_limit, spill_dir, None)
+        counting = RayCounting(ray, counts, memory_limit, spill_dir, None)
         total = counting.run(work, report)
         folder = _Folder(spill_dir)
         path = Path(folder.path, "all.counts")
@@ -97,7 +97,7 @@ class Ray:
         directory: Path,
         threads: int | None,
         memory_limit: int | str | None,
-        report: Report,
+        report: ProgressCallback,
     ) -> Path:
         """Counts a corpus into a file in a directory, going on with what is there; gives it.
 
@@ -111,7 +111,7 @@ class Ray:
             report: who hears how far it is.
         """
         work = units(corpus, entries, self.unit_size)
-        counting = Counting(self._connected(), counts, memory_limit, None, directory)
+        counting = RayCounting(self._connected(), counts, memory_limit, None, directory)
         return Path(counting.run(work, report))
 
     # --- anything -----------------------------------------------------------------------------

@@ -20,13 +20,13 @@ from .tree import Node, Tree
 
 if TYPE_CHECKING:
     from .. import _native
-    from ..progress import Report
+    from ..progress import ProgressCallback
     from .units import Unit
 
-__all__ = ["Counting"]
+__all__ = ["RayCounting"]
 
 
-class Counting:
+class RayCounting:
     """Counts units, and adds the counts up in a tree.
 
     Args:
@@ -72,7 +72,7 @@ class Counting:
         means = tasks.Means(counts.pattern, counts.special_tokens, limit, n_tasks, place)
         self._means = ray.put(means)
 
-    def run(self, work: list[Unit], report: Report) -> Any:
+    def run(self, work: list[Unit], report: ProgressCallback) -> Any:
         """Gives the sum: a path, or a reference to a counts file."""
         tree = Tree(self._names(work))
         # What is known of every node that is there and not yet in a sum.

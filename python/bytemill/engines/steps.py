@@ -25,7 +25,7 @@ from ..errors import ConfigError, CorpusError
 if TYPE_CHECKING:
     from ..corpus.argument import Corpus
     from ..corpus.places import Entry
-    from ..progress import Report
+    from ..progress import ProgressCallback
 
 __all__ = ["BATCH_BYTES", "count_in_steps"]
 
@@ -44,7 +44,7 @@ def count_in_steps(
     directory: Path,
     threads: int | None,
     memory_limit: int | str | None,
-    report: Report,
+    report: ProgressCallback,
     batch_size: int,
 ) -> Path:
     """Counts what the directory has no counts of yet; gives the file with the sum."""

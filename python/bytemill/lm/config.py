@@ -108,7 +108,7 @@ class ModelConfig:
                 raise ConfigError(f"{name} must be > 0, got {getattr(self, name)}")
         if self.d_model % self.num_heads:
             raise ConfigError(
-                f"d_model={self.d_model} must be a multiple of num_heads={self.num_heads}",
+                f"d_model must be a multiple of num_heads ({self.num_heads}), got {self.d_model}",
                 f"use {_listed(_divisors(self.d_model), self.num_heads)} heads, or another d_model",
             )
         if self.positions == "rope" and self.d_head % 2:
@@ -119,8 +119,8 @@ class ModelConfig:
             )
         if self.num_heads % self.n_kv:
             raise ConfigError(
-                f"num_heads={self.num_heads} must be a multiple of "
-                f"num_kv_heads={self.num_kv_heads}",
+                f"num_heads must be a multiple of num_kv_heads ({self.num_kv_heads}), "
+                f"got {self.num_heads}",
                 "each key and value head serves the same number of query heads",
             )
         self._check_size()

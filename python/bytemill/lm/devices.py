@@ -6,26 +6,25 @@ import contextlib
 import shutil
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from .._system import resident_memory
+from .. import _system
 from ..errors import ConfigError
 from . import fast, naive
 from .config import Kernels, ModelConfig, TrainConfig, check_device_name
 from .model import TransformerLM
 from .plan import costs
 
-__all__ = ["Plan", "choose", "find_device", "free_memory", "matmul_rate", "peak_memory"]
+__all__ = ["ComputePlan", "choose", "find_device", "free_memory", "matmul_rate", "peak_memory"]
 
 # Compiling takes some twenty seconds on a CPU; a run must be long enough to earn them back.
 COMPILE_PAYS_AFTER = 400.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComputePlan:
     """How a run computes.
 
     Attributes:
@@ -63,7 +62,7 @@ class Plan:
         return torch.autocast(self.device.type, self.dtype)
 
 
-def choose(model: ModelConfig, train: TrainConfig, local_rank: int = 0) -> Plan:
+def choose(model: ModelConfig, train: TrainConfig, local_rank: int = 0) -> ComputePlan:
     """The plan for this model on this machine; what was requested is refused if it cannot be."""
     device, why_device = _device(train, local_rank)
     dtype, why_dtype = _dtype(model, train, device)
@@ -75,7 +74,7 @@ def choose(model: ModelConfig, train: TrainConfig, local_rank: int = 0) -> Plan:
         f"kernels {kernels}: {why_kernels}",
         f"compile {compiled}: {why_compile}",
     ]
-    return Plan(device, dtype, kernels, compiled, reasons)
+    return ComputePlan(device, dtype, kernels, compiled, reasons)
 
 
 def find_device(name: str | None = None, local_rank: int = 0) -> torch.device:
@@ -137,23 +136,11 @@ def has_bfloat16(device: torch.device) -> tuple[bool, str]:
         return can, "the GPU has bfloat16" if can else "the GPU has no bfloat16"
     if device.type == "mps":
         return False, "float32 is the safe choice on this GPU"
-    flags = _cpu_flags()
+    flags = _system.cpu_flags()
     found = sorted(flags & {"avx512_bf16", "amx_bf16", "bf16"})
     if found:
         return True, f"the CPU has {found[0]}"
     return False, "the CPU has no bfloat16 instructions; emulation is several times slower"
-
-
-def _cpu_flags() -> set[str]:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return set()
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return set(value.split())
-    return set()
 
 
 def _kernels(
@@ -223,7 +210,7 @@ def peak_memory(device: torch.device) -> int:
     if device.type == "mps":
         # Not a peak, but what was allocated once is kept.
         return torch.mps.driver_allocated_memory()
-    return resident_memory(peak=True)
+    return _system.resident_memory(peak=True)
 
 
 def free_memory(device: torch.device) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BytemillError, TokensError
-from ..progress import Report
+from ..progress import ProgressCallback
 from ..tokenizer import Tokenizer
 from ..tokens.view import Tokens
 from .data import TokenArray, TokenSlice, open_tokens, splits_of
@@ -92,7 +92,7 @@ def overlap(
     ids: TokenArray,
     end_id: int | None,
     tokenizer: Tokenizer | None,
-    report: Report,
+    report: ProgressCallback,
 ) -> list[str]:
     """Tells of documents of `ids` that the run was trained on, word for word.
 
@@ -166,7 +166,7 @@ def _hashes(
     ends: npt.NDArray[np.int64],
     lengths: npt.NDArray[np.int64] | None,
     around: set[int],
-    report: Report,
+    report: ProgressCallback,
 ) -> dict[int, bytes]:
     """A hash of each document that is long enough and, if some are given, of such a length."""
     found = np.diff(ends, prepend=0)

@@ -24,7 +24,7 @@ from ..progress import Progress
 from . import devices
 from .config import ModelConfig, TrainConfig
 from .data import TokenArray, Windows
-from .devices import Plan
+from .devices import ComputePlan
 from .model import TransformerLM
 from .optim import clip_gradients, make_optimizers
 from .parallel import World, local_rank
@@ -46,7 +46,7 @@ class Setup:
 
     model: ModelConfig
     train: TrainConfig
-    plan: Plan
+    plan: ComputePlan
     memory: Prediction
 
     def trainer(self, tokens: TokenArray, world: World | None = None) -> Trainer:
@@ -81,7 +81,7 @@ def prepare(
     return Setup(model, train, plan, check_memory(model, train, plan, n_ranks=n_ranks, force=force))
 
 
-def _warm_up(train: TrainConfig, plan: Plan) -> None:
+def _warm_up(train: TrainConfig, plan: ComputePlan) -> None:
     """Trains a tiny model for a step."""
     small = dataclasses.replace(train, batch_size=1, micro_batch_size=None, parallel="ddp")
     windows = Windows(np.zeros(20, np.uint16), 8)
@@ -106,7 +106,7 @@ class Trainer:
         model_config: ModelConfig,
         config: TrainConfig,
         windows: Windows,
-        plan: Plan,
+        plan: ComputePlan,
         world: World,
     ) -> None:
         self.config, self.windows, self.plan, self.world = config, windows, plan, world

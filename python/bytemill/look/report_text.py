@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from .. import _numbers
-from ..cli import streams
+from .. import _numbers, _tables
 from .comparison import Comparison, Report, Vocabulary, sizes_to_show
 from .measures import Row
 from .result import token_json, visible
@@ -131,7 +130,7 @@ def _matrix(report: Report) -> Iterator[str]:
         rows.append((name, f"{one.statistics.vocab_size:,}", *(f"{rate:.3f}" for rate in found)))
     yield "bytes per token\n"
     head = ("tokenizer", "vocabulary", *report.corpora)
-    yield streams.table("lr" + "r" * len(report.corpora), head, rows)
+    yield _tables.table("lr" + "r" * len(report.corpora), head, rows)
 
 
 def comparison_text(found: Comparison, extrapolated: int) -> Iterator[str]:
@@ -141,7 +140,7 @@ def comparison_text(found: Comparison, extrapolated: int) -> Iterator[str]:
     several = len(names) > 1
     columns = ("tokenizer", "vocabulary", "tokens", "bytes/token", "unused", "MB/s", much, "shared")
     shown = slice(None) if several else slice(-1)
-    yield streams.table(
+    yield _tables.table(
         "lrrrrrrr"[shown],
         columns[shown],
         [
@@ -177,9 +176,9 @@ def _differences(found: Comparison, names: Sequence[str]) -> Iterator[str]:
         yield "\nno differences found\n"
         return
     yield f"\nmost frequent differences, in a sample of {_numbers.size(found.n_examined)}\n"
-    yield streams.table(
+    yield _tables.table(
         "r" + "l" * len(names),
-        ("count", *(streams.shorten(name, TEXT_WIDTH) for name in names)),
+        ("count", *(_tables.shorten(name, TEXT_WIDTH) for name in names)),
         [(f"{one.count:,}", *map(_tokens, one.cuts)) for one in found.differences],
     )
 
@@ -187,14 +186,14 @@ def _differences(found: Comparison, names: Sequence[str]) -> Iterator[str]:
 def _worst(found: Comparison, names: Sequence[str]) -> Iterator[str]:
     for which, passages in enumerate(found.worst):
         yield f"\nleast compressed by {names[which]}\n"
-        yield streams.table(
+        yield _tables.table(
             "rll",
             ("bytes/token", "place", "text"),
             [
                 (
                     f"{passage.n_bytes / max(passage.tokens[which], 1):.2f}",
                     f"{passage.source}:{passage.offset}",
-                    streams.shorten(visible(passage.text), TEXT_WIDTH),
+                    _tables.shorten(visible(passage.text), TEXT_WIDTH),
                 )
                 for passage in passages
             ],
@@ -207,7 +206,7 @@ def _by_size(found: Comparison, names: Sequence[str]) -> Iterator[str]:
     for size in sizes_to_show(found):
         rates = (row.bytes_per_token_at(size) for row in found.rows)
         rows.append((f"{size:,}", *("–" if rate is None else f"{rate:.3f}" for rate in rates)))
-    yield streams.table("r" * (len(names) + 1), ("vocabulary", *names), rows)
+    yield _tables.table("r" * (len(names) + 1), ("vocabulary", *names), rows)
 
 
 def _lengths(vocabularies: Mapping[str, Vocabulary]) -> Iterator[str]:
@@ -221,7 +220,7 @@ def _lengths(vocabularies: Mapping[str, Vocabulary]) -> Iterator[str]:
         sums = [sum(n for k, n in lengths.items() if a <= k <= (b or k)) for a, b in bounds]
         shares = (f"{n / one.n_tokens:.1%}" for n in sums)
         rows.append((name, f"{one.statistics.mean_length:.2f}", *shares))
-    yield streams.table("lr" + "r" * len(bounds), ("tokenizer", "mean", *labels), rows)
+    yield _tables.table("lr" + "r" * len(bounds), ("tokenizer", "mean", *labels), rows)
 
 
 def _of_vocabulary(name: str, found: Vocabulary) -> Iterator[str]:
@@ -229,9 +228,9 @@ def _of_vocabulary(name: str, found: Vocabulary) -> Iterator[str]:
         yield f"\nlongest tokens of {name}\n"
         yield longest_tokens(found.statistics.longest)
     yield f"\n{len(found.unused):,} tokens of {name} never occurred ({found.unused_share:.1%})"
-    examples = [streams.shorten(visible(token), 20) for _, token in found.unused[:EXAMPLES]]
+    examples = [_tables.shorten(visible(token), 20) for _, token in found.unused[:EXAMPLES]]
     yield f", such as {'  '.join(examples)}\n" if examples else "\n"
 
 
 def _tokens(cut: Sequence[bytes]) -> str:
-    return streams.shorten(BAR.join(map(visible, cut)), TEXT_WIDTH)
+    return _tables.shorten(BAR.join(map(visible, cut)), TEXT_WIDTH)

@@ -33,7 +33,7 @@ from ..engines import Engine, EngineLike, chosen
 from ..engines.recipes import Recipe, bucket_bits, recipes
 from ..engines.units import Unit, units
 from ..errors import ConfigError, TokenizerError, TokensError
-from ..progress import ProgressOption, Report, reporter
+from ..progress import ProgressCallback, ProgressOption, reporter
 from . import manifest as manifests
 from . import parts
 from .directory import Existing, TokenDirectory, read_record, write_record, writing
@@ -134,7 +134,7 @@ class _Job:
         engine: Engine,
         threads: int | None,
         known: bool,
-        report: Report,
+        report: ProgressCallback,
     ) -> None:
         self._tokenizer, self._plan, self._directory = tokenizer, plan, directory
         self._units, self._engine, self._report = work, engine, report
@@ -337,7 +337,9 @@ class _ByteCount:
         watch: reports progress within a call in this process; None if calls are elsewhere.
     """
 
-    def __init__(self, report: Report, phase: str, width: int, tokens: int, here: bool) -> None:
+    def __init__(
+        self, report: ProgressCallback, phase: str, width: int, tokens: int, here: bool
+    ) -> None:
         self._report, self._phase, self._width = report, phase, width
         self._done, self._total = 0, tokens * width
         self.watch = self._within if here else None

@@ -33,7 +33,7 @@ from .plan import Plan
 if TYPE_CHECKING:
     from ..engines.recipes import Recipe
     from ..engines.units import Unit
-    from ..progress import Report
+    from ..progress import ProgressCallback
     from ..tokenizer import Tokenizer
 
 __all__ = [
@@ -148,7 +148,7 @@ def _once(workshop: Workshop, record: Path, make: Callable[[], Any]) -> Any:
 
 
 def encode_part(
-    workshop: Workshop, tokenizer: Tokenizer, progress: Report | None, unit: Unit
+    workshop: Workshop, tokenizer: Tokenizer, progress: ProgressCallback | None, unit: Unit
 ) -> tuple[int, dict[str, Any]]:
     """Encodes a unit into parts; gives its number, and ids and documents of each part, bytes of
     text, and skipped records."""
@@ -230,7 +230,7 @@ def remove_part(workshop: Workshop, key: PartKey) -> None:
 
 
 def deal_part(
-    workshop: Workshop, bits: int, progress: Report | None, key: PartKey
+    workshop: Workshop, bits: int, progress: ProgressCallback | None, key: PartKey
 ) -> tuple[PartKey, list[list[tuple[int, int]]]]:
     """Ids and documents of each split in each bucket of a part, which is dealt if documents are
     shuffled."""
@@ -261,7 +261,7 @@ def assemble_shard(
     workshop: Workshop,
     keys: list[PartKey],
     bits: int | None,
-    progress: Report | None,
+    progress: ProgressCallback | None,
     recipe: Recipe,
 ) -> tuple[Recipe, dict[str, Any]]:
     """Makes a shard of parts; gives the record of its files."""

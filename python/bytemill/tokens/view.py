@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 from .. import _files, _native
 from ..corpus.argument import Corpus, CorpusLike, resolve
 from ..errors import ConfigError, TokenizerError, TokensError
-from ..progress import ProgressOption, Report, reporter
+from ..progress import ProgressCallback, ProgressOption, reporter
 from .manifest import files, open_manifest, whole_manifest
 from .plan import Plan, check_fingerprint
 
@@ -402,7 +402,7 @@ def verify_tokens(
 class _Verification:
     """Checks a directory of tokens; the loops over ids are in Rust."""
 
-    def __init__(self, path: Path, tokenizer: Tokenizer | None, report: Report) -> None:
+    def __init__(self, path: Path, tokenizer: Tokenizer | None, report: ProgressCallback) -> None:
         self._path, self._tokenizer, self._report = path, tokenizer, report
         self._manifest = whole_manifest(path)
         self._plan = Plan.of(self._manifest)

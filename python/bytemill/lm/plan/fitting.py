@@ -14,7 +14,7 @@ from ..._numbers import size
 from ..._system import available_memory, resident_memory
 from ...errors import ConfigError
 from ..config import ModelConfig, TrainConfig
-from ..devices import Plan, free_memory
+from ..devices import ComputePlan, free_memory
 from ..parallel import local_size
 from . import costs
 from .accounting import largest_that
@@ -62,7 +62,7 @@ class Prediction:
 def predict_memory(
     model: ModelConfig,
     config: TrainConfig,
-    plan: Plan,
+    plan: ComputePlan,
     *,
     base: int,
     n_ranks: int = 1,
@@ -108,7 +108,7 @@ def predict_memory(
 def check_memory(
     model: ModelConfig,
     config: TrainConfig,
-    plan: Plan,
+    plan: ComputePlan,
     *,
     base: int | None = None,
     n_ranks: int = 1,

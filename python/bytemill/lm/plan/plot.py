@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..._files import replacing
-from ...errors import CheckpointError, ConfigError, MissingPackageError
+from ...errors import CheckpointError, ConfigError, require
 from ..config import ModelConfig
 from ..presets import MODEL_KEYS, PRESETS
 from ..run.metrics import METRICS, read_metrics
@@ -89,12 +88,7 @@ def save(drawn: Any, target: Path) -> None:
 
 def figure(width: float = 9, height: float = 5.5) -> Any:
     """An empty picture."""
-    try:
-        module = importlib.import_module("matplotlib.figure")
-    except ModuleNotFoundError:
-        raise MissingPackageError(
-            "drawing needs matplotlib, which is not installed", "pip install 'bytemill[plot]'"
-        ) from None
+    module = require("matplotlib.figure", "drawing", extra="plot")
     # Without pyplot there is no window and no state that others could have changed.
     return module.Figure(figsize=(width, height), dpi=120, layout="constrained")
 
