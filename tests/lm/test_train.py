@@ -477,8 +477,8 @@ def test_the_plan_gives_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "n_gpus", "found"),
     [
         ("cpu", 0, "cpu"), (None, 0, "cpu"), ("auto", 2, "cuda:0"), ("cuda", 2, "cuda:0"),
-        ("cuda:1", 2, "cuda:1"), ("cuda", 0, "not available to torch"), ("mps", 0, "not available to torch"),
-        ("cuda:7", 2, "available here: cpu, cuda:0, cuda:1"), ("gpu", 2, "got 'gpu'"),
+        ("cuda:1", 2, "cuda:1"), ("cuda", 0, "not available"), ("mps", 0, "not available"),
+        ("cuda:7", 2, "available: cpu, cuda:0, cuda:1"), ("gpu", 2, "got 'gpu'"),
         ("cuda:", 2, "got 'cuda:'"), ("cuda:x", 2, "got 'cuda:x'"), ("cpu:3", 2, "got 'cpu:3'"),
     ],
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .. import _tables
 from . import options, streams
 
 if TYPE_CHECKING:
