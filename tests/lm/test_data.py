@@ -114,7 +114,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     np.save(tmp_path / "float.npy", np.zeros(3))
     (tmp_path / "text.npy").write_text("text")
     for name, message in {
-        "odd.bin": "3 bytes are not whole ids of 2 bytes each",
+        "odd.bin": "3 bytes is not a multiple of the id size, 2",
         "float.npy": "an array of float64",
         "text.npy": "not an array of numpy",
     }.items():
@@ -150,7 +150,7 @@ def test_raw_ids_are_whole_numbers_of_the_type_that_a_manifest_names(
         tmp_path / "text.txt", tmp_path / "tokens", format="bin", dtype="uint32"
     )
     path = tmp_path / "tokens" / "tokens.bin"
-    with pytest.raises(bytemill.ConfigError, match="whole numbers, got float32"):
+    with pytest.raises(bytemill.ConfigError, match="an integer type, got float32"):
         lm.open_tokens(path, dtype="float32")
     with pytest.raises(bytemill.TokensError, match="ids of uint32, as the manifest"):
         lm.open_tokens(path)

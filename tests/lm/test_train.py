@@ -210,12 +210,12 @@ def test_a_loss_that_is_no_number_stops_the_run(ids: Path, tmp_path: Path) -> No
                                  "schedule": "constant", "norm": "none", "weight_decay": 0.0}
         )  # fmt: skip
     assert "nan" in caught.value.message or "inf" in caught.value.message
-    assert "smaller lr than 1e+30" in str(caught.value.hint)
+    assert "an lr below 1e+30" in str(caught.value.hint)
 
 
 def test_a_loss_that_diverges_stops_the_run(ids: Path, tmp_path: Path) -> None:
     changes = {"optimizer": "sgd", "lr": 60.0, "steps": 400, "warmup": 300, "eval_every": 0}
-    with pytest.raises(bytemill.TrainingError, match="the loss diverges") as caught:
+    with pytest.raises(bytemill.TrainingError, match="the loss diverged") as caught:
         lm.train(ids, tmp_path / "run", **SMALL | changes)
     assert "the last good checkpoint is" in caught.value.message
 
@@ -321,7 +321,7 @@ def test_what_cannot_be_resumed_or_replaced(ids: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     lm.train(ids, run, **SMALL)
     quiet = {"progress": False, "tensorboard": False}
-    with pytest.raises(bytemill.ConfigError, match="there is a run already"):
+    with pytest.raises(bytemill.ConfigError, match="already contains a run"):
         lm.train(ids, run, **SMALL)
     with pytest.raises(bytemill.ConfigError, match="contradicts"):
         lm.train(ids, run, resume=True, overwrite=True)
@@ -388,7 +388,7 @@ def test_tokens_and_tokenizers_must_match(
     options = {key: value for key, value in SMALL.items() if key != "vocab_size"} | {"steps": 2}
     with pytest.raises(bytemill.TokensError, match="encoded with the tokenizer"):
         lm.train(tmp_path / "tokens", tmp_path / "run", tokenizer=other, **options)
-    with pytest.raises(bytemill.TokensError, match="made with another tokenizer"):
+    with pytest.raises(bytemill.TokensError, match="encoded with another tokenizer"):
         lm.train(tmp_path / "tokens", tmp_path / "run", val=tmp_path / "others", **options)
     # Without the one in their directory, a tokenizer beside the tokens is taken if it is theirs.
     (tmp_path / "tokens" / "tokenizer.json").unlink()
@@ -465,7 +465,7 @@ def test_the_plan_gives_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "too small" in small.reasons[1]
     assert devices.choose(model, lm.TrainConfig(dtype="bfloat16")).dtype == torch.bfloat16
     assert devices.choose(small_lm.config(qk_norm=True), lm.TrainConfig()).kernels == "torch"
-    with pytest.raises(bytemill.ConfigError, match="device 'cuda' was requested"):
+    with pytest.raises(bytemill.ConfigError, match="device 'cuda' is not available"):
         devices.choose(model, lm.TrainConfig(device="cuda"))
     asked = devices.choose(model, lm.TrainConfig(dtype="float32", kernels="plain", compile="body"))
     assert (asked.kernels, asked.compile) == ("plain", "body")
@@ -500,7 +500,7 @@ def test_every_rank_has_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert str(devices.find_device("cuda", local_rank=1)) == "cuda:1"
-    with pytest.raises(bytemill.ConfigError, match="one GPU, and several ranks"):
+    with pytest.raises(bytemill.ConfigError, match="one GPU, but several ranks"):
         devices.choose(small_lm.config(), lm.TrainConfig(device="cuda:0"), local_rank=1)
 
 
@@ -563,7 +563,7 @@ def test_pictures(ids: Path, tmp_path: Path) -> None:
     for name, head in (("a.png", b"\x89PNG"), ("a.svg", b"<?xml")):
         plot_runs([tmp_path / "run", tmp_path / "other"], tmp_path / name, x="seconds", title="t")
         assert (tmp_path / name).read_bytes().startswith(head)
-    with pytest.raises(bytemill.ConfigError, match="not a picture"):
+    with pytest.raises(bytemill.ConfigError, match="must end in .png"):
         plot_runs([tmp_path / "run"], tmp_path / "a.txt")
     with pytest.raises(bytemill.CheckpointError, match=r"has no metrics.jsonl"):
         plot_runs([tmp_path], tmp_path / "a.png")

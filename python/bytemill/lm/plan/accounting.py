@@ -289,5 +289,5 @@ def _hardware(hardware: str | Hardware | None) -> Hardware | None:
 
         return lm.this_machine()
     if hardware not in HARDWARE:
-        raise ConfigError(f"hardware must be one of {', '.join(HARDWARE)}, this, got {hardware!r}")
+        raise ConfigError(f"hardware must be {', '.join(HARDWARE)} or this, got {hardware!r}")
     return HARDWARE[hardware]
