@@ -280,7 +280,7 @@ def test_the_file_goes_over_the_preset_and_options_over_the_file(tmp_path: Path)
         ("warmup = 5000", "longer than the run"),
         ('preset = "labtop"', "did you mean laptop"),
         ('optimizer = "adam"', "'adamw', 'muon', 'sgd'"),
-        ("vocab_size = 100", "there are ids up to 299"),
+        ("vocab_size = 100", "vocab_size must be ≥ 300"),
     ],
 )
 def test_configs_that_are_refused(text: str, message: str, tmp_path: Path) -> None:
@@ -563,7 +563,7 @@ def test_pictures(ids: Path, tmp_path: Path) -> None:
     for name, head in (("a.png", b"\x89PNG"), ("a.svg", b"<?xml")):
         plot_runs([tmp_path / "run", tmp_path / "other"], tmp_path / name, x="seconds", title="t")
         assert (tmp_path / name).read_bytes().startswith(head)
-    with pytest.raises(bytemill.ConfigError, match="must end in .png"):
+    with pytest.raises(bytemill.ConfigError, match="must end in"):
         plot_runs([tmp_path / "run"], tmp_path / "a.txt")
     with pytest.raises(bytemill.CheckpointError, match=r"has no metrics.jsonl"):
         plot_runs([tmp_path], tmp_path / "a.png")
