@@ -222,7 +222,7 @@ def _check_vocab_size(
     if vocab_size < least:
         raise ConfigError(
             f"vocab_size must be ≥ {least} ({reason}), got {vocab_size}",
-            "each id above that is one merge",
+            f"use {least} or more; each further id is one merge",
         )
 
     if vocab_size > _native.MAX_TOKENS:

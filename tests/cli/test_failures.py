@@ -253,7 +253,7 @@ def test_failures_as_json(here: Path) -> None:
     result = run("train-tokenizer", "corpus.txt", "-o", "a", "--json", "--vocab-size", "9")
     assert (result.code, result.data) == (1, b"")
     (event,) = result.events
-    assert (event["event"], "--vocab-size 9" in event["message"]) == ("error", True)
+    assert (event["event"], "--vocab-size must be" in event["message"]) == ("error", True)
     assert event["hint"]
 
 

@@ -221,7 +221,7 @@ def test_a_tokenizer_that_has_no_file_is_noted(data: Path, tmp_path: Path) -> No
     assert not (tmp_path / "tokens/tokenizer.json").exists()
     assert b"".join(tokens.decode(tokenizer)) == TEXTS[0]
     tokens.verify(tokenizer, source=data / "0.txt")
-    with pytest.raises(bytemill.ConfigError, match="the tokenizer is needed"):
+    with pytest.raises(bytemill.ConfigError, match="requires the tokenizer"):
         tokens.verify(source=data / "0.txt")
 
 

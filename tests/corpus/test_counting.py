@@ -164,7 +164,7 @@ def test_resuming_finished_work_leaves_it_as_it_is(parts: Path, tmp_path: Path) 
     first = min(parts.iterdir())
     for words, said in (
         ([parts, "--pattern", "cl100k"], "a different pattern"),
-        ([first], "bytes of text, not of"),
+        ([first], "bytes of text, not"),
     ):
         result = run("count", *words, "-o", output, "--resume")
         assert (result.code, said in result.said) == (1, True), result.said

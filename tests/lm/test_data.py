@@ -152,7 +152,7 @@ def test_raw_ids_are_whole_numbers_of_the_type_that_a_manifest_names(
     path = tmp_path / "tokens" / "tokens.bin"
     with pytest.raises(bytemill.ConfigError, match="an integer type, got float32"):
         lm.open_tokens(path, dtype="float32")
-    with pytest.raises(bytemill.TokensError, match="ids of uint32, as the manifest"):
+    with pytest.raises(bytemill.TokensError, match="the ids are uint32 according to the manifest"):
         lm.open_tokens(path)
     assert np.array_equal(lm.open_tokens(path, dtype="uint32"), made[:])
 

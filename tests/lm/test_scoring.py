@@ -211,11 +211,11 @@ def test_the_command(here: Path) -> None:
     assert "are also in the training tokens" in text.said
     for arguments, message in (
         (["run", "wrong"], "but the model was trained with"),
-        (["run", "val", "--stride", "17"], "use 1 to 16"),
+        (["run", "val", "--stride", "17"], "from 1 to the context length, 16"),
         (["run", "nothing"], "no such file"),
         (["val", "val"], "not a run"),
         (["run", "val", "--step", "first"], "best, last or a number"),
-        (["run", "val", "--split", "test"], "there is no split"),
+        (["run", "val", "--split", "test"], "no split"),
     ):
         failed = run("evaluate", here / arguments[0], here / arguments[1], *arguments[2:])
         assert failed.code in (1, 2)

@@ -286,7 +286,7 @@ def test_the_tokenizer_goes_with_the_tokens(paths: list[Path], tmp_path: Path) -
     (out / "tokenizer.json").unlink()
     del manifest["tokenizer_file"]
     (out / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(bytemill.ConfigError, match="the tokenizer is needed"):
+    with pytest.raises(bytemill.ConfigError, match="requires the tokenizer"):
         problems()
     assert bytemill.verify_tokens(out, TOKENIZER, source=paths, progress=False) == []
 

@@ -1,4 +1,4 @@
-"""`--dry-run`: what a command would read, and what that would take."""
+"""`--dry-run`: list the files a command would read, and estimate time and memory."""
 
 from __future__ import annotations
 

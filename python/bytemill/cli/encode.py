@@ -225,7 +225,7 @@ def _read_words(source: BinaryIO, name: str) -> Iterator[list[int]]:
     offset, rest = 0, b""
     for block in streams.blocks(source):
         data = rest + block
-        # The last word may go on in the next block.
+        # The last word may continue in the next block.
         end = max(data.rfind(bytes([space])) for space in b" \n\t\r\v\f") + 1
         if len(data) - end > LONGEST_WORD:
             raise _not_an_id(data[end:], name, offset + end)

@@ -59,7 +59,7 @@ def prepare() -> None:
 
 
 class _Stdout(io.FileIO):
-    """Stdout with its name in errors: "no space left on device" alone does not tell where."""
+    """Stdout with its name in errors: "no space left on device" alone does not say where."""
 
     def write(self, data: Any) -> int:
         with naming("stdout"):

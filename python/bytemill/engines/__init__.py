@@ -1,4 +1,4 @@
-"""Who does the work: the threads of this process, or the processes of a cluster.
+"""Engines run the work: on the threads of this process, or on a cluster.
 
 Counts add up and tokens are those of sources in order, so a cluster needs no algorithm of its own:
 workers get (path, byte range or row groups), never text, and give counts or write shards. Both
@@ -53,19 +53,19 @@ class Engine(Protocol):
         memory_limit: int | str | None,
         report: ProgressCallback,
     ) -> Path:
-        """Counts a corpus into a file in a directory, going on with what is there; gives it."""
+        """Counts a corpus into a file in a directory, resuming work there; returns its path."""
 
     @property
     def is_local(self) -> bool:
-        """Whether all is done in this process, one call after another."""
+        """Whether all calls run in this process, one after another."""
 
     @property
     def unit_size(self) -> int:
-        """Bytes of the corpus that are encoded by one call, about."""
+        """Approximate bytes of the corpus encoded per call."""
 
     @property
     def block_size(self) -> int | None:
-        """Bytes of text that a thread encodes at a time; None for the usual."""
+        """Bytes of text that a thread encodes at a time; None for the default."""
 
     def each(
         self,
@@ -77,7 +77,7 @@ class Engine(Protocol):
         cpus: int = 1,
         gpus: int = 0,
     ) -> None:
-        """Calls a function for each item, in any order; `done` gets what it returns.
+        """Calls a function for each item, in any order, and passes the results to `done`.
 
         Args:
             function: called with the values of `shared` and an item.
@@ -93,7 +93,7 @@ EngineLike: TypeAlias = "Literal['local', 'ray'] | Engine"
 
 
 def chosen(engine: str | Engine) -> Engine:
-    """The engine that an argument means."""
+    """The engine for an `engine=` argument."""
     if not isinstance(engine, str):
         return engine
     if engine == "local":
@@ -106,7 +106,7 @@ def chosen(engine: str | Engine) -> Engine:
 
 
 def __getattr__(name: str) -> Any:
-    # Ray takes a second to import, and is not always there.
+    # Ray takes a second to import, and is optional.
     if name == "Ray":
         from .on_ray import Ray
 

@@ -57,7 +57,7 @@ class Ray:
             if self._address is not None:
                 options["address"] = self._address
             elif "RAY_ADDRESS" not in os.environ:
-                # Without "local", Ray would look for a cluster that somebody started here.
+                # Without "local", Ray would connect to a cluster already running on this machine.
                 options |= {"address": "local", "include_dashboard": False, "num_cpus": self._cpus}
             try:
                 ray.init(**options)
@@ -99,16 +99,16 @@ class Ray:
         memory_limit: int | str | None,
         report: ProgressCallback,
     ) -> Path:
-        """Counts a corpus into a file in a directory, going on with what is there; gives it.
+        """Counts a corpus into a file in a directory, resuming work there; returns its path.
 
         Args:
             counts: empty ones, of the right pattern and special tokens.
             corpus: how the sources are read.
             entries: the sources.
-            directory: where counts of parts are meanwhile; all machines must see it.
-            threads: of no account here: a task has one.
+            directory: for unfinished counts; all nodes must share it.
+            threads: ignored: a task has one thread.
             memory_limit: how much memory each task may use.
-            report: who hears how far it is.
+            report: receives progress.
         """
         work = units(corpus, entries, self.unit_size)
         counting = RayCounting(self._connected(), counts, memory_limit, None, directory)
@@ -143,7 +143,7 @@ class Ray:
 
 
 class _Folder:
-    """A temporary directory that goes with the counts that read from it."""
+    """A temporary directory that is deleted with the counts that read from it."""
 
     def __init__(self, place: str | os.PathLike[str] | None) -> None:
         self.path = tempfile.mkdtemp(prefix="bytemill-counts-", dir=place)

@@ -1,4 +1,4 @@
-"""What a model is and how it is trained, as plain data, which needs no torch."""
+"""Model and training configs, as plain data that does not need torch."""
 
 # `_field` is dataclasses.field with a description.
 # ruff: noqa: RUF009
@@ -58,12 +58,12 @@ class ModelConfig:
         d_ff: inner width of the feed-forward layers; None for `default_d_ff`.
         rope_theta: base of the rotary frequencies.
         num_kv_heads: heads of keys and values (grouped-query attention); None for `num_heads`.
-        norm: where RMSNorm stands: before each sublayer, behind it, or nowhere.
+        norm: RMSNorm before each sublayer, after it, or none.
         positions: rotary embedding, or none at all.
         feed_forward: SwiGLU with three matrices, or SiLU with two.
         tie_embeddings: the output head is the embedding matrix.
         qk_norm: RMSNorm on queries and keys, per head.
-        norm_eps: what keeps RMSNorm from dividing by zero.
+        norm_eps: epsilon of RMSNorm.
 
     >>> ModelConfig(vocab_size=1000, context_length=64, d_model=96, num_layers=2, num_heads=3).d_ff
     256
@@ -98,7 +98,7 @@ class ModelConfig:
                 "d_ff": (1, MAX_SIZE),
             },
         )
-        # Frozen for others; what was left open is settled here, once.
+        # Fill in defaults that depend on other fields, before the instance is used.
         if self.d_ff is None:
             object.__setattr__(self, "d_ff", default_d_ff(self.d_model, self.feed_forward))
         if self.num_kv_heads is None:
@@ -115,7 +115,7 @@ class ModelConfig:
             raise ConfigError(
                 f"d_model / num_heads must be even, got {self.d_head}: "
                 "rotary embedding rotates pairs",
-                "change d_model or num_heads, or use positions='none'",
+                "use an even width per head, or positions='none'",
             )
         if self.num_heads % self.n_kv:
             raise ConfigError(
@@ -126,7 +126,7 @@ class ModelConfig:
         self._check_size()
 
     def _check_size(self) -> None:
-        """Raises if the sizes, each possible, are too much together."""
+        """Raises if the sizes, each valid, give too large a model together."""
         from .plan.costs import n_parameters
 
         parameters = n_parameters(self)

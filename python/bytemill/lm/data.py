@@ -2,7 +2,7 @@
 
 The tokens are cut into windows of one context and a token. An epoch goes through all windows in
 an order given by a keyed permutation that is computed, not stored: any place in it is found at
-once, so a run goes on at any step, on any number of ranks, and memory does not grow with the
+once, so a run resumes at any step, on any number of ranks, and memory does not grow with the
 corpus. Each epoch has an order of its own, and cuts at other places.
 """
 
@@ -66,7 +66,7 @@ def open_tokens(
     Args:
         path: where they are.
         split: of a directory with several, which.
-        dtype: of raw ids, which do not tell.
+        dtype: type of raw ids, which have no header.
     """
     place = Path(path)
     if place.is_dir():
@@ -344,7 +344,7 @@ def open_sources(
         val: tokens to evaluate on; None for the directory's split `val`, nanoGPT's `val.bin`
             beside `train.bin`, or the last share of the tokens.
         val_fraction: that share; 0 for none.
-        vocab_size: where neither tokens nor tokenizer tell.
+        vocab_size: vocabulary size, if neither tokens nor tokenizer define it.
         token_dtype: of raw ids.
     """
     place = Path(tokens)
@@ -420,7 +420,7 @@ def _tokenizer(
                 "use the tokenizer that the tokens were encoded with, or encode again",
             )
         return found
-    # Without a fingerprint a file that lies about may be any tokenizer's.
+    # Without a fingerprint, a tokenizer file nearby could be any tokenizer.
     if fingerprint is None:
         return None
     for path in (place / "tokenizer.json", place.absolute().parent / "tokenizer.json"):

@@ -1,4 +1,4 @@
-"""Where and how to compute: asked of the machine, with the reason for each answer."""
+"""Choosing device, dtype, kernels and compilation for this machine, with the reason for each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ComputePlan:
 
     Attributes:
         device: where.
-        dtype: arithmetic of matrix products.
+        dtype: matmul dtype.
         kernels: which way.
         compile: `"off"` or `"body"`.
         reasons: why, a line each.
@@ -63,7 +63,7 @@ class ComputePlan:
 
 
 def choose(model: ModelConfig, train: TrainConfig, local_rank: int = 0) -> ComputePlan:
-    """The plan for this model on this machine; what was requested is refused if it cannot be."""
+    """The plan for this model on this machine; raises if a requested choice is not possible."""
     device, why_device = _device(train, local_rank)
     dtype, why_dtype = _dtype(model, train, device)
     kernels, why_kernels = _kernels(model, train, device, dtype)
@@ -196,7 +196,7 @@ def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.15)
 
 
 def synchronize(device: torch.device) -> None:
-    """Waits until the device has done what it was told."""
+    """Waits until the device has finished all queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":

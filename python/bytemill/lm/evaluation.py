@@ -201,7 +201,7 @@ def evaluate(
         step: which checkpoint: `"best"`, `"last"`, or a number.
         stride: tokens that a window scores; the fewer, the more context each has, and the longer
             it takes. None for half the context.
-        per_document: each document by itself, behind nothing but an end-of-text.
+        per_document: score each document separately, after an end-of-text token only.
         batch_size: windows at a time.
         token_dtype: of raw ids.
         device: where to compute: `cpu`, `cuda`, `cuda:1`, `mps`; None for a GPU, or the CPU.
@@ -382,7 +382,7 @@ class _Scorer:
 
     def _score(self, batch: list[_Window], sums: list[_Sums]) -> int:
         """Adds the scores of a batch to those of its owners; how many tokens it scored."""
-        # Shorter windows are filled up behind: nothing before looks there.
+        # Shorter windows are padded at the end, which causal attention never sees.
         width = max(len(window.ids) for window in batch)
         ids = np.zeros((len(batch), width), np.int64)
         scored = np.zeros((len(batch), width - 1), bool)

@@ -22,7 +22,7 @@ __all__ = ["check_tokenizer", "document_ends", "of_loss", "overlap"]
 
 # Shorter documents are alike by chance.
 LEAST_TOKENS = 16
-# Copies of a document may differ by so many tokens in what is around them.
+# Copies of a document may differ in length by this many surrounding tokens.
 AROUND = 4
 # Losses below this are of text known by heart, or of a target that the input gives away.
 TOO_GOOD = 0.1
@@ -34,7 +34,7 @@ def check_tokenizer(
     """Raises if the tokens are of another tokenizer than the run's."""
     inner = ids.tokens if isinstance(ids, TokenSlice) else ids
     if not isinstance(inner, Tokens):
-        return  # raw ids do not tell
+        return  # raw ids have no fingerprint
     trained = facts.get("tokens", {})
     own = tokenizer.fingerprint if tokenizer is not None else trained.get("fingerprint")
     if own not in (None, inner.fingerprint):
@@ -71,7 +71,7 @@ def of_loss(loss: float, vocab_size: int) -> list[str]:
 def document_ends(ids: TokenArray, end_id: int | None) -> npt.NDArray[np.int64]:
     """Where documents end, the last at the end of the tokens.
 
-    Raw ids are cut behind each end-of-text, if it is known.
+    Raw ids are split after each end-of-text token, if it is known.
     """
     if isinstance(ids, TokenSlice):
         ends = document_ends(ids.tokens, end_id)
@@ -96,8 +96,8 @@ def overlap(
 ) -> list[str]:
     """Tells of documents of `ids` that the run was trained on, word for word.
 
-    What stands around a document depends on the file that it came from: end-of-text and white
-    space before and behind it do not count.
+    The surroundings of a document depend on the file it came from: end-of-text and white space
+    before and after it are ignored.
     """
     if "imported" in facts:
         return ["cannot check whether the model was trained on these documents: it was imported"]

@@ -64,7 +64,7 @@ class Linear(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws the weight anew: variance 2 / (in + out)."""
+        """Initialises the weight: variance 2 / (in + out)."""
         truncated_normal_(self.weight, math.sqrt(2 / (self.in_features + self.out_features)))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class Embedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws the weight anew."""
+        """Initialises the weight."""
         truncated_normal_(self.weight, self.std)
 
     def forward(self, ids: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""Several processes as one run: who is who, whether they can talk, and how a model is shared.
+"""Several processes as one run: ranks, their connection, and how a model is shared.
 
 `torchrun` sets the environment; a process without it is a world of one. What is said between
 ranks goes by gloo on CPUs and by NCCL on GPUs. A rank that dies closes its connections, on which
-the others' next exchange fails at once; that failure is told as what it is.
+the others' next exchange fails at once, and is reported as a lost rank.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class Trainer:
         )
 
     def compile(self, step: int, report: Progress) -> None:
-        """Compiles as planned; what cannot be compiled runs as it is."""
+        """Compiles the blocks if planned; falls back to uncompiled code on failure."""
         if self.plan.compile == "off":
             return
         try:
@@ -212,7 +212,7 @@ DIVERGED_FOR = 50
 
 
 class Watch:
-    """Tells when a loss has left for good.
+    """Detects a loss that has diverged.
 
     Args:
         patience: steps that it may be far above its best.
@@ -262,7 +262,7 @@ class Stop:
         self._before: Any = None
 
     def __enter__(self) -> Stop:
-        # Only the main thread may, and a caller who ignores Ctrl-C shall go on doing so.
+        # Only the main thread may set handlers, and a caller's SIG_IGN is respected.
         with suppress(ValueError):
             if self.enabled and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 self._before = signal.signal(signal.SIGINT, self._ask)

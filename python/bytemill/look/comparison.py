@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PILE", "Comparison", "Report", "Vocabulary", "compare", "report", "sizes_to_show"]
 
-# The bytes of the Pile, the corpus by whose time people measure tokenizers.
+# Size of the Pile in bytes, a common yardstick for tokenizer speed.
 PILE = 825_000_000_000
 
 
@@ -44,7 +44,7 @@ class Comparison(Result):
         n_examined: how much of the text was searched for differences, spread over all of it.
         differences: the most frequent of these, the most frequent first.
         worst: for each tokenizer, the passages with the fewest bytes per token.
-        skipped: records that were left out, by what was wrong with them.
+        skipped: number of skipped records by reason.
     """
 
     n_bytes: int
@@ -143,7 +143,7 @@ class Vocabulary:
 
     Attributes:
         statistics: what it holds: lengths, the longest tokens and more.
-        n_tokens: how many tokens it has, special ones left out.
+        n_tokens: number of tokens without special tokens.
         n_learnt: how many of these are longer than a byte.
         unused: (id, token) of those longer than a byte that came in no corpus, in the order of
             ids: of a tokenizer that was learnt, the earliest merges first.

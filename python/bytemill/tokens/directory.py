@@ -44,7 +44,7 @@ LOCK = ".lock"
 PLAN = "plan.json"
 REPLACED = "replaced.json"
 HINT_RESTART = "start over: overwrite=True"
-# A task of a cluster may still write for a moment after it was told to stop.
+# A cluster task may still write for a moment after it was cancelled.
 REMOVE_ATTEMPTS = 40
 REMOVE_WAIT = 0.05
 
@@ -63,7 +63,7 @@ def writing(out: Path) -> Iterator[None]:
         with _files.writer_lock(out / LOCK, out, TokensError):
             yield
     finally:
-        # If nothing was written, nothing is left.
+        # Remove the directory again if nothing was written.
         if made:
             with contextlib.suppress(OSError):
                 out.rmdir()
@@ -78,7 +78,7 @@ def write_record(path: Path, value: Any) -> None:
 
 
 def _checksum(path: Path, text: bytes) -> int:
-    """Of the name too: a record in another's place is damage."""
+    """Includes the file name, so that a record under another name is detected as damage."""
     return zlib.crc32(path.name.encode() + text)
 
 
@@ -109,7 +109,7 @@ class TokenDirectory:
         self.path, self.partial = path, path / manifests.PARTIAL
 
     def begin(self, plan: Plan, existing: Existing) -> bool:
-        """Starts, resumes or refuses the work; False if its result is there already."""
+        """Starts, resumes or refuses the job; False if its result exists already."""
         complete = (self.partial / manifests.NAME).exists()
         begun = None if complete else read_record(self.partial / PLAN)
         if not complete and begun is None:

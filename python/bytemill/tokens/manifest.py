@@ -43,7 +43,7 @@ TOKENIZER = "tokenizer.json"
 PARTIAL = ".partial"
 KIND = "bytemill tokens"
 VERSION = 1
-# Far more than any manifest has: other files must not fill the memory.
+# Far more than any manifest has; protects memory from other files.
 MAX_BYTES = 2 << 30
 # Bytes of the header of an .npy file of ours.
 NPY_HEADER = 128
@@ -235,7 +235,7 @@ def named_files(path: Path) -> set[str]:
 
 
 class _Damage(Exception):
-    """What in a manifest cannot be."""
+    """An inconsistency in a manifest."""
 
 
 def _require(condition: object, what: str) -> None:

@@ -1,6 +1,6 @@
 """The plan of a directory of tokens: all that decides which bytes are written.
 
-The manifest begins with it, so what was written can be told from what is asked for.
+The manifest starts with it, so existing tokens can be compared with a request.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Plan:
 
     @property
     def id(self) -> str:
-        """What tells the plan from others."""
+        """An identifier of the plan."""
         return hashlib.sha256(json.dumps(self.fields()).encode()).hexdigest()[:16]
 
     @property
@@ -148,7 +148,7 @@ def make_plan(
 
 
 def source(entry: Entry) -> dict[str, Any]:
-    """A source as the manifest has it: what tells whether it is still the same."""
+    """A source as stored in the manifest, to detect changes."""
     told: Any = entry if entry.reader is None else entry.reader
     found: dict[str, Any] = {"path": entry.name, "size": told.size, "mtime_ns": told.mtime_ns}
     further = {
@@ -185,7 +185,7 @@ def _dtype(format: str, asked: str | None, max_id: int) -> str:
 
 
 def check_fingerprint(place: Path, made_with: str, given: str) -> None:
-    """Refuses a tokenizer other than the one that the ids are of."""
+    """Rejects a tokenizer other than the one the tokens were encoded with."""
     if made_with != given:
         raise TokensError(
             f"{place}: encoded with the tokenizer {made_with[:12]}…, not {given[:12]}…",

@@ -26,7 +26,7 @@ from .manifest import files, open_manifest, whole_manifest
 from .plan import Plan, check_fingerprint
 
 if TYPE_CHECKING:
-    # Where it is used it is imported there: whoever imports bytemill may need none of this.
+    # Imported where it is used, to keep `import bytemill` fast.
     import numpy as np
     import numpy.typing as npt
 
@@ -42,7 +42,7 @@ Ids: TypeAlias = "npt.NDArray[np.unsignedinteger[Any]]"
 
 
 class Tokens:
-    """The tokens in a directory that [`Tokenizer.encode_files`][bytemill.Tokenizer] has made.
+    """The tokens in a directory written by [`Tokenizer.encode_files`][bytemill.Tokenizer].
 
     A sequence of ids: `len`, indexing, slicing (arrays; a slice within one file is a view of its
     memory map), iteration. `documents` is the same by document. May be pickled, and used from many
@@ -54,10 +54,10 @@ class Tokens:
 
     Attributes:
         path: the directory.
-        split: the name of the split; `"all"` if there is but one.
+        split: the name of the split; `"all"` if there is only one.
         manifest: the whole manifest.
         dtype: numpy's type of the ids.
-        fingerprint: that of the tokenizer that the ids are of.
+        fingerprint: fingerprint of the tokenizer.
         documents: the documents.
     """
 
@@ -94,23 +94,23 @@ class Tokens:
 
     @property
     def skipped(self) -> dict[str, int]:
-        """Records that were left out when the tokens were made, by what was wrong with them."""
+        """Number of records skipped during encoding, by reason."""
         skipped: dict[str, int] = self.manifest.get("skipped", {})
         return skipped
 
     @property
     def text_bytes(self) -> int | None:
-        """Bytes of text that the tokens are of; None if the manifest does not say so."""
+        """Bytes of text that were encoded; None if the manifest does not contain it."""
         return self.manifest.get("text_bytes")
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of the files that they were made from, compressed as they were."""
+        """Bytes of the source files, compressed as they were."""
         return sum(source["size"] for source in self.manifest["sources"])
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """The tokenizer that lies in the directory; None if there is none.
+        """The tokenizer in the directory; None if there is none.
 
         It is loaded whenever it is asked for.
         """
@@ -123,7 +123,7 @@ class Tokens:
         if found.fingerprint == self.fingerprint:
             return found
         if "tokenizer_file" not in self.manifest:
-            return None  # somebody's own, put there by hand
+            return None  # not written by bytemill
         raise TokensError(
             f"{path}: not the tokenizer that the tokens were encoded with",
             "run bytemill verify to list all problems",
@@ -197,7 +197,7 @@ class Tokens:
         return self._maps[name]
 
     def close(self) -> None:
-        """Lets go of all files; arrays that were handed out stay valid."""
+        """Closes all files; arrays obtained before stay valid."""
         self._maps = None
 
     def __enter__(self) -> Tokens:
@@ -225,7 +225,7 @@ class Tokens:
     # --- what they mean -----------------------------------------------------------------------
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Raises a `TokensError` unless the ids are of this tokenizer."""
+        """Raises a `TokensError` unless the tokens were encoded with this tokenizer."""
         check_fingerprint(self.path, self.fingerprint, tokenizer.fingerprint)
 
     def decode(self, tokenizer: Tokenizer | None = None) -> Iterator[bytes]:
@@ -278,7 +278,7 @@ class Tokens:
         source: CorpusLike | None = None,
         progress: ProgressOption = False,
     ) -> None:
-        """Raises a `TokensError` with all that is wrong with the directory, all splits of it.
+        """Raises a `TokensError` that lists all problems of the directory, in all splits.
 
         The arguments are those of [`verify_tokens`][bytemill.verify_tokens].
         """
@@ -381,7 +381,7 @@ def verify_tokens(
     source: CorpusLike | None = None,
     progress: ProgressOption = None,
 ) -> list[str]:
-    """All that is wrong with a directory of tokens; an empty list if nothing is.
+    """Lists all problems of a token directory; empty if there are none.
 
     Checked are sizes, headers and checksums of all files, the range of ids, the ends of documents
     and the totals.

@@ -2,8 +2,8 @@
 
     magic, version, counts │ key-value pairs │ names, shapes, places of tensors │ tensors
 
-The architecture `llama` turns neighbours by rotary angles, as ours does: the weights are ours as
-they are. `qwen3`, which has the norm on queries and keys, turns halves.
+The architecture `llama` rotates neighbouring pairs, as bytemill does: the weights are unchanged.
+`qwen3`, which has a norm on queries and keys, rotates halves.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ALIGNMENT = 32
 NORMAL, CONTROL, UNUSED = 1, 3, 5
 
 # What llama.cpp calls patterns, stage by stage, that cut as ours do. There is none for cl100k:
-# that keeps white space at the end of a text together, where llama-bpe cuts behind line breaks.
+# that keeps white space at the end of a text together, where llama-bpe cuts after line breaks.
 PRE_TOKENIZERS = {
     ("gpt2",): "gpt-2",
     ("llama3",): "llama-bpe",
@@ -142,13 +142,13 @@ def metadata(
         tokenizer: its tokenizer.
         name: of the model, for people.
         pre: llama.cpp's name for the tokenizer's pattern.
-        end: the id that ends a text, and behind which one begins.
+        end: the end-of-text id, which also precedes a text.
         dtype: of the matrices.
     """
     kind = architecture(config)
     texts, kinds, merges = _tokens(tokenizer, config.vocab_size)
     if end is None:
-        # Left out, llama.cpp would end texts at id 11. No text in UTF-8 has the byte FF.
+        # If omitted, llama.cpp would end texts at id 11. No UTF-8 text has the byte FF.
         end = tokenizer.token_id(b"\xff")
     return {
         "general.architecture": kind,

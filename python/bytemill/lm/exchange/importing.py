@@ -66,7 +66,7 @@ def import_run(
     Args:
         directory: with config.json, safetensors (also in shards) and tokenizer.json.
         out: the run's directory; it appears whole or not at all.
-        tokenizer: False to leave the tokenizer behind, of a kind that bytemill does not read.
+        tokenizer: False to import without the tokenizer, if bytemill cannot read it.
         overwrite: replace the run in `out`.
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
     """

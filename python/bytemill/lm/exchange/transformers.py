@@ -1,8 +1,8 @@
 """How a model of ours is written in transformers' terms, and back.
 
-Two of its architectures are ours exactly: Llama, and, with a norm on queries and keys, Qwen3. Both
-turn the two halves of a head by rotary angles where ours turns neighbours, so the rows of queries
-and keys are put into another order; no number changes.
+Two of its architectures match ours exactly: Llama, and, with a norm on queries and keys, Qwen3.
+Both rotate the two halves of a head where ours rotates neighbouring pairs, so the rows of queries
+and keys are permuted; no number changes.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def tensor_names(config: ModelConfig) -> dict[str, str]:
 
 
 def is_turned(name: str) -> bool:
-    """Whether the weight of that name of ours is turned by positions."""
+    """Whether the rows of this weight are rotated by positions."""
     return name.split(".")[-2] in TURNED
 
 
@@ -112,7 +112,7 @@ def config_fields(config: ModelConfig, end: int | None, dtype: str) -> dict[str,
 
     Args:
         config: what the model is.
-        end: the id that ends a text, and behind which one begins.
+        end: the end-of-text id, which also precedes a text.
         dtype: of the weights, in torch's words.
     """
     kind = architecture(config)
@@ -132,7 +132,7 @@ def config_fields(config: ModelConfig, end: int | None, dtype: str) -> dict[str,
         "rope_theta": config.rope_theta,
         "tie_word_embeddings": config.tie_embeddings,
         "attention_bias": False,
-        # Left out, Llama's own ids would be taken.
+        # If omitted, Llama's own ids would be used.
         "bos_token_id": end,
         "eos_token_id": end,
         "torch_dtype": dtype,
@@ -141,7 +141,7 @@ def config_fields(config: ModelConfig, end: int | None, dtype: str) -> dict[str,
 
 
 def read_fields(fields: Mapping[str, Any], name: str) -> ModelConfig:
-    """The model of a config.json; a CheckpointError if ours cannot be it.
+    """The model of a config.json; raises a CheckpointError if bytemill cannot represent it.
 
     Args:
         fields: what the file says.

@@ -261,7 +261,7 @@ def largest_that(fits: Callable[[int], bool], below: int | None = None) -> int:
     """The largest number of sequences that fits, by bisection; 0 if not even one does.
 
     Args:
-        fits: whether so many do; fewer then do too.
+        fits: whether n sequences fit; must be monotonic.
         below: a number that does not; None to look for one.
 
     >>> largest_that(lambda n: n <= 100), largest_that(lambda n: n <= 5, 7)

@@ -205,7 +205,7 @@ def plot_curves(trials: Sequence[Trial], out: Path) -> None:
         style: dict[str, Any] = {"linewidth": 1.2, "zorder": 100 - number}
         if trial.status == "diverged":
             style |= {"linestyle": ":"}
-        # A legend of a hundred names helps nobody.
+        # A legend of a hundred names is useless.
         label = trial.run.name if number < 12 else None
         (line,) = axes.plot(*training, label=label, **style)
         if held_out[0]:

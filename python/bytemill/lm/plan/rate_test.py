@@ -22,9 +22,9 @@ __all__ = ["RateTest", "find_lr"]
 
 # The loss of single steps jumps; so much of the mean stays with each.
 KEPT = 0.8
-# A loss so many nats above the lowest ends the test.
+# The test ends when the loss is this many nats above the lowest.
 RISEN = 1.0
-# At the rate where the loss is lowest, it is about to rise; so many times less is safe.
+# Safety factor: at the rate with the lowest loss, the loss is about to rise.
 BACK_OFF = 10.0
 
 

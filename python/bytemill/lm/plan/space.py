@@ -73,7 +73,7 @@ def parse(field: str, text: str) -> list[Any] | Range:
 def trials_of(
     space: Mapping[str, Sequence[Any] | Range], random: int | None, seed: int
 ) -> list[dict[str, Any]]:
-    """The settings of each run: every combination, or so many draws, none twice."""
+    """The settings of each run: every combination, or `random` distinct draws."""
     for field, values in space.items():
         if field not in MODEL_KEYS and field not in TRAIN_KEYS:
             raise unknown_key(field, (*MODEL_KEYS, *TRAIN_KEYS), "settings")

@@ -6,8 +6,7 @@
       best.toml                 the best config, for `bytemill train --config`
       settings.png curves.png   final loss against each setting; all loss curves
 
-A run that is over is kept, one that was interrupted goes on: everything that must survive is in the
-directory of its run.
+A finished run is kept, an interrupted one is resumed: all state is in the directory of its run.
 """
 
 from __future__ import annotations
@@ -142,7 +141,7 @@ def sweep(
         tokens: as for `train`.
         out: directory for the runs and what came of them.
         space: for each field of the configs that varies, its values, or a `Range` to draw from.
-        random: so many random draws; None for every combination. They depend on `seed`.
+        random: number of random draws, which depend on `seed`; None for every combination.
         tokenizer: as for `train`; so are `val`, `token_dtype`, `model`, `train` and
             `config`.
         engine: `"local"` trains one after another here, `"ray"` on a cluster whose machines
@@ -237,7 +236,7 @@ def _sweep(
 
 
 def _steps(keys: Mapping[str, Any]) -> int:
-    """Updates of a run; of one whose config cannot be, none."""
+    """Updates of a run; 0 if its config is invalid."""
     steps = keys.get("steps", TrainConfig.steps)
     return steps if type(steps) is int and 0 < steps <= MAX_COUNT else 0
 
@@ -313,7 +312,7 @@ def _one_after_another(
 
 
 def _trial(order: dict[str, Any], told: Callable[[int], None] | None = None) -> Trial:
-    """Trains a run, or goes on with it; tells what came of it. On a cluster, this is a task."""
+    """Trains or resumes a run and returns its outcome. On a cluster, this is a task."""
     run = Path(order["run"])
     keys = {k: v for k, v in order.items() if k not in ("run", "settings", "patience", "force")}
     keys["options"] = {k: v for k, v in keys["options"].items() if k != "threads"}

@@ -1,4 +1,4 @@
-"""Whether a run is begun, gone on with, or refused; with which config, and with whose weights."""
+"""Start, resume or refuse a run: which config it has, and which weights it starts from."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def own_tokenizer(run: Path) -> Path | None:
 
 
 def check_same_tokens(stored: Mapping[str, Any], sources: Sources) -> None:
-    """Raises unless the tokens are those that the run was begun on."""
+    """Raises unless the tokens are those that the run was started with."""
     before = stored.get("tokens", {})
     if before.get("tokenizer") is not None and sources.tokenizer is None:
         raise TokensError(
