@@ -189,7 +189,7 @@ def test_a_run_without_a_tokenizer(tmp_path: Path) -> None:
         "config.json", "generation_config.json", "model.safetensors",
     ]  # fmt: skip
     result = run("export", tmp_path / "run", "--to", "gguf", "-o", tmp_path / "model.gguf")
-    assert (result.code, "must have one" in result.said) == (1, True)
+    assert (result.code, "needs one" in result.said) == (1, True)
 
 
 def test_the_command(small: Tokenizer, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_the_command(small: Tokenizer, tmp_path: Path) -> None:
     assert run("export", tmp_path / "run", "-o", tmp_path / "x", "--step", "first").code == 2
     assert run("export", tmp_path / "none", "-o", tmp_path / "x").code == 1
     nothing = run("export", tmp_path / "run", "--to", "gguf", "-o", tmp_path / "dir")
-    assert (nothing.code, "ends in .gguf" in nothing.said) == (1, True)
+    assert (nothing.code, "must end in .gguf" in nothing.said) == (1, True)
     with pytest.raises(ConfigError, match="to='onnx'"):
         lm.export_run(tmp_path / "run", tmp_path / "x", to="onnx")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="gguf only"):

@@ -277,7 +277,7 @@ def test_the_file_goes_over_the_preset_and_options_over_the_file(tmp_path: Path)
         ("steps = true", "steps must be a whole number, got true"),
         ("beta2 = 1.0", "beta2 must be ≥ 0 and < 1, got 1.0"),
         ("lr = 0", "lr must be > 0, got 0.0"),
-        ("warmup = 5000", "longer than the run"),
+        ("warmup = 5000", "warmup must be ≤ steps"),
         ('preset = "labtop"', "did you mean laptop"),
         ('optimizer = "adam"', "'adamw', 'muon', 'sgd'"),
         ("vocab_size = 100", "vocab_size must be ≥ 300"),
@@ -449,14 +449,14 @@ def test_the_tokenizer_in_the_tokens_is_the_runs(
 def test_the_plan_gives_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    monkeypatch.setattr(devices, "_cpu_flags", lambda: {"avx2"})
+    monkeypatch.setattr(devices._system, "cpu_flags", lambda: {"avx2"})
     model = small_lm.config()
     plan = devices.choose(model, lm.TrainConfig(steps=10))
     assert (plan.device.type, plan.dtype, plan.kernels, plan.compile) == (
         "cpu", torch.float32, "fused", "off",
     )  # fmt: skip
     assert "no bfloat16 arithmetic" in plan.reasons[1]
-    monkeypatch.setattr(devices, "_cpu_flags", lambda: {"amx_bf16"})
+    monkeypatch.setattr(devices._system, "cpu_flags", lambda: {"amx_bf16"})
     wide = lm.ModelConfig(300, 16, 512, 1, 8)
     plan = devices.choose(wide, lm.TrainConfig())
     assert (plan.dtype, plan.kernels) == (torch.bfloat16, "torch")
@@ -526,7 +526,7 @@ def test_what_cannot_be_compiled_runs_as_it_is(
     monkeypatch.setattr(torch, "compile", broken)
     monkeypatch.setattr(torch.nn.Module, "compile", broken)
     lm.train(ids, tmp_path / "a", **SMALL | {"compile": "body", "progress": "plain"})
-    assert "compiling failed (RuntimeError); training without it" in capfd.readouterr().err
+    assert "compiling failed (RuntimeError); training uncompiled" in capfd.readouterr().err
     lm.train(ids, tmp_path / "b", **SMALL)
     assert weights(tmp_path / "a", 20) == weights(tmp_path / "b", 20)
 
