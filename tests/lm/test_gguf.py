@@ -112,7 +112,7 @@ def test_names_of_patterns(tokenizer: Tokenizer, small: Tokenizer, tmp_path: Pat
     )
     assert pre_tokenizer(Tokenizer(odd, merges, pattern="llama3")) == "smaug-bpe"
     assert pre_tokenizer(Tokenizer(odd, merges)) == "gpt-2"
-    with pytest.raises(ConfigError, match="goes by merges alone"):
+    with pytest.raises(ConfigError, match="uses merges alone"):
         pre_tokenizer(Tokenizer(odd, merges, ignore_merges=True))
     small_lm.run(tmp_path / "run", with_pattern(small, "cl100k"))
     out = tmp_path / "m.gguf"

@@ -455,7 +455,7 @@ def test_the_plan_gives_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (plan.device.type, plan.dtype, plan.kernels, plan.compile) == (
         "cpu", torch.float32, "fused", "off",
     )  # fmt: skip
-    assert "no bfloat16 arithmetic" in plan.reasons[1]
+    assert "no bfloat16 instructions" in plan.reasons[1]
     monkeypatch.setattr(devices._system, "cpu_flags", lambda: {"amx_bf16"})
     wide = lm.ModelConfig(300, 16, 512, 1, 8)
     plan = devices.choose(wide, lm.TrainConfig())

@@ -90,7 +90,7 @@ def pre_tokenizer(tokenizer: Tokenizer) -> str:
     if takes_whole:
         return "smaug-bpe"  # the same pattern, with merges as they are
     raise ConfigError(
-        f"llama.cpp applies merges only with the pattern {name}, but this tokenizer has tokens "
+        f"llama.cpp uses merges alone with the pattern {name}, but this tokenizer has tokens "
         "that merges do not produce (ignore_merges)",
         "such a tokenizer can be exported only with the pattern llama3",
     )
