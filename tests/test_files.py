@@ -140,7 +140,7 @@ def test_a_lock_of_another_program_stays(tmp_path: Path, content: str) -> None:
     lock = tmp_path / ".lock"
     lock.write_text(content)
     with (
-        pytest.raises(TokensError, match="not a lock of bytemill's"),
+        pytest.raises(TokensError, match="not a bytemill lock file"),
         _files.writer_lock(lock, tmp_path, TokensError),
     ):
         pass
@@ -155,7 +155,7 @@ def test_a_lock_of_another_program_stays(tmp_path: Path, content: str) -> None:
 def test_a_pipe_in_place_of_a_lock_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".lock")
     with (
-        pytest.raises(TokensError, match="not a lock"),
+        pytest.raises(TokensError, match="not a bytemill lock"),
         _files.writer_lock(tmp_path / ".lock", tmp_path, TokensError),
     ):
         pass

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .tokenizer import Batch, Decoder, Offsets, Tokenizer
     from .tokens.view import Documents, Tokens, verify_tokens
 
-# In the order of the work: text, tokenizer, counts, tokens; then what goes wrong.
+# In pipeline order: text, tokenizer, counts, tokens; then the errors.
 __all__ = [  # noqa: RUF022
     "train_tokenizer",
     "train_bpe",
@@ -58,7 +58,7 @@ __all__ = [  # noqa: RUF022
 ]
 
 # Modules are imported when one of their names is first used: a program that only parses its
-# arguments starts at once, and Ctrl-C during the slow imports meets the command line's handler.
+# arguments starts at once, and Ctrl-C during slow imports reaches the command line's handler.
 _MODULES = {
     "_native": ("UNICODE_VERSION", "__version__"),
     "corpus.argument": ("Corpus",),

@@ -5,14 +5,14 @@ import sys
 
 
 def main() -> int:
-    """Runs the command line; Ctrl-C during its imports is an interruption like any other."""
+    """Runs the command line; Ctrl-C during its imports exits like any other interruption."""
     try:
         from .cli import main as run
 
         code = run()
     except KeyboardInterrupt:
         code = 130
-    # The work is over. Python prints a traceback if Ctrl-C comes while it shuts down.
+    # The work is done; Python would print a traceback for Ctrl-C during shutdown.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code
 

@@ -1,12 +1,12 @@
-"""Files and directories that appear whole or not at all, and the lock that keeps writers apart.
+"""Atomic files and directories, and the lock that allows one writer at a time.
 
-Everything unfinished is a *temporary*: `.NAME.xxxxxxxx.bytemill` beside the NAME that it becomes.
-The process that writes a temporary holds a lock on it, so the next writer of NAME can tell the
+Unfinished files are *temporaries*: `.NAME.xxxxxxxx.bytemill`, renamed to NAME when complete. The
+process that writes a temporary holds a lock on it, so the next writer of NAME can distinguish the
 temporaries of killed processes from those still being written, and removes only the former.
 
-Several files that belong together are renamed one after another. Their new names are written down
-first, in a *commit*; a process killed between two renames leaves the commit, and the next reader or
-writer that calls `settle` completes the renames.
+Files that belong together are renamed one after another. The renames are recorded first, in a
+*commit*; if a process is killed between two renames, the next reader or writer that calls `settle`
+completes them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 
 SUFFIX = ".bytemill"
 COMMIT = ".commit" + SUFFIX
-# Where Windows locks a file: past all content, since it keeps others from reading what is locked.
+# Offset of the lock on Windows: past all content, because locked bytes cannot be read by others.
 LOCKED_BYTE = 1 << 30
 
 
@@ -55,9 +55,9 @@ LOCKED_BYTE = 1 << 30
 
 
 def regular(path: Path, error: type[BytemillError]) -> Path:
-    """The path, if it is a regular file's; else raises `error`.
+    """The path, if it is a regular file; else raises `error`.
 
-    Opening a pipe waits for its writer, and a device may never end.
+    Opening a pipe blocks until it has a writer, and a device may never end.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise error(f"{path}: not a regular file")
@@ -65,12 +65,12 @@ def regular(path: Path, error: type[BytemillError]) -> Path:
 
 
 def refuse_input(output: Path, inputs: Iterable[str | os.PathLike[str]]) -> None:
-    """Raises a ConfigError if `output` is one of the files that are read, under whatever name."""
+    """Raises a ConfigError if `output` is one of the inputs, under whatever name."""
     for path in inputs if output.exists() else ():
         with contextlib.suppress(OSError):
             if os.path.samefile(output, path):
                 raise ConfigError(
-                    f"{output}: is read, and would be overwritten", "choose another output"
+                    f"{output}: is an input and would be overwritten", "choose another output"
                 )
 
 
@@ -81,11 +81,11 @@ def refuse_input(output: Path, inputs: Iterable[str | os.PathLike[str]]) -> None
 def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[None]:
     """Holds the lock file `path` while `what` is written, or raises `error` if a process has it.
 
-    The operating system releases the lock when the process ends, however it ends. On a file system
-    without locks, keeping writers apart is up to the user.
+    The operating system releases the lock when the process ends, however it ends. File systems
+    without locks give no protection.
     """
     while True:
-        # A pipe in its place opens at once, and is refused, instead of waiting for its other end.
+        # Non-blocking: a pipe of that name is rejected instead of waiting for its other end.
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
         handle = os.open(path, flags, 0o666)
         try:
@@ -102,7 +102,7 @@ def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[
             os.lseek(handle, 0, os.SEEK_SET)
             # The previous holder may have removed the file between our open and our lock.
             if _is_at(handle, path):
-                # For the message above only: the lock holds without it, on a full disk too.
+                # For the message above only; the lock works without it, even on a full disk.
                 with contextlib.suppress(OSError):
                     os.ftruncate(handle, 0)
                     os.write(handle, str(os.getpid()).encode())
@@ -114,8 +114,8 @@ def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[
     try:
         yield
     finally:
-        # Removed before it is released, so that no other process locks a file that is about to go.
-        # If the directory was exchanged, the file of that name is another writer's.
+        # Removed before it is released, so that no other process locks a file about to be removed.
+        # If the directory was exchanged, the file of that name belongs to another writer.
         with contextlib.suppress(OSError):
             if _is_at(handle, path):
                 os.unlink(path)
@@ -123,11 +123,11 @@ def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[
 
 
 def _not_a_lock(path: Path, error: type[BytemillError]) -> BytemillError:
-    return error(f"{path}: not a lock of bytemill's", "move it, or choose another output")
+    return error(f"{path}: not a bytemill lock file", "move it, or choose another output")
 
 
 def _try_lock(handle: int) -> bool:
-    """Whether the lock on an open file could be had. True on file systems without locks."""
+    """Whether the lock on an open file was acquired. True on file systems without locks."""
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -157,14 +157,14 @@ def _is_at(handle: int, path: Path) -> bool:
 
 
 def write_atomically(target: Path, data: bytes) -> None:
-    """Puts `data` at `target`: a reader sees all of it, or what was there before."""
+    """Writes `data` to `target` atomically: readers see all of it, or the previous content."""
     with replacing(target) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `target` on success and is removed on failure."""
+    """A new file that replaces `target` on success and is removed on failure."""
     sweep(target)
     with naming(target), _temporary(target) as (temporary, file):
         yield file
@@ -183,7 +183,7 @@ def _temporary(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
             file = open(path, "xb")  # noqa: SIM115
         except FileExistsError:
             continue
-        # A sweep may have come between the creation and the lock.
+        # A concurrent sweep may have removed it between creation and lock.
         if _try_lock(file.fileno()) and _is_at(file.fileno(), path):
             break
         file.close()
@@ -191,7 +191,7 @@ def _temporary(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
         yield path, file
         file.close()
     except BaseException:
-        # On a full disk, closing fails again: that of the first failure is the error to report.
+        # On a full disk, closing fails again: report the first error.
         for clean_up in (file.close, path.unlink):
             with contextlib.suppress(OSError):
                 clean_up()
@@ -204,7 +204,7 @@ def _temporary_path(target: Path) -> Path:
 
 @contextlib.contextmanager
 def naming(name: str | Path) -> Iterator[None]:
-    """Gives an `OSError` that names no file, such as a full disk's, this name."""
+    """Adds this name to an `OSError` without a file name, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -219,7 +219,7 @@ def sweep(target: Path) -> None:
 
 
 def sweep_directory(directory: Path) -> None:
-    """Removes the temporaries in `directory`, of whatever name, whose writers are dead."""
+    """Removes all temporaries in `directory` whose writers are dead."""
     _sweep(directory, None)
 
 
@@ -231,14 +231,14 @@ def _sweep(directory: Path, of: str | None) -> None:
 
 
 def is_temporary(name: str, of: str | None = None) -> bool:
-    """Whether that is the name of a temporary: of the file `of`, or of any."""
+    """Whether this is the name of a temporary: of the file `of`, or of any file."""
     target = ".+" if of is None else re.escape(of)
     return re.fullmatch(rf"\.{target}\.[0-9a-f]{{8}}{re.escape(SUFFIX)}", name) is not None
 
 
 def _remove_if_dead(path: Path) -> None:
     with contextlib.suppress(OSError):
-        # Windows refuses to open a directory and to remove an open file, which protects both.
+        # Windows cannot open directories or remove open files, which protects both.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         try:
             if _try_lock(handle):
@@ -248,7 +248,7 @@ def _remove_if_dead(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a directory; an error names it, where `rmtree` names a file without its place."""
+    """Removes a directory tree; errors name the directory, unlike those of `rmtree`."""
     try:
         shutil.rmtree(path)
     except OSError as error:
@@ -271,7 +271,7 @@ def remove_if_empty(directory: Path) -> None:
 
 
 def write_together(directory: Path, contents: Mapping[str, bytes]) -> None:
-    """Writes several files of a directory so that, once settled, all are new or none is."""
+    """Writes several files of a directory; once settled, all are new or none is."""
     settle(directory)
     with naming(directory), contextlib.ExitStack() as temporaries:
         renames: dict[str, str] = {}
@@ -284,7 +284,7 @@ def write_together(directory: Path, contents: Mapping[str, bytes]) -> None:
                 os.fsync(file.fileno())
             renames[temporary.name] = name
         write_atomically(directory / COMMIT, json.dumps(renames).encode())
-    # From here on the new files count: an interrupted rename is completed by the next `settle`.
+    # From here on the new files are committed: the next `settle` completes the renames.
     settle(directory)
 
 
@@ -298,10 +298,11 @@ def settle(directory: Path) -> None:
         renames = None
     if not isinstance(renames, dict) or not all(map(_is_rename, renames, renames.values())):
         raise BytemillError(
-            f"{directory / COMMIT}: damaged", "delete it, and write the files beside it again"
+            f"{directory / COMMIT}: damaged",
+            "delete it, and write the files in its directory again",
         )
     for temporary, name in renames.items():
-        # Missing: renamed by the interrupted process, or by another that settles now.
+        # Missing: already renamed, by the interrupted process or a concurrent `settle`.
         with contextlib.suppress(FileNotFoundError):
             os.replace(directory / temporary, directory / name)
     sync(directory)
@@ -310,7 +311,7 @@ def settle(directory: Path) -> None:
 
 
 def _is_rename(temporary: object, name: object) -> bool:
-    """Whether an entry of a commit stays within its directory and moves a temporary of ours."""
+    """Whether an entry of a commit stays within its directory and renames a temporary."""
     return (
         isinstance(temporary, str)
         and isinstance(name, str)
@@ -324,9 +325,9 @@ def _is_rename(temporary: object, name: object) -> bool:
 
 @contextlib.contextmanager
 def replacing_directory(target: Path) -> Iterator[Path]:
-    """A new directory that takes the place of `target` on success and is removed on failure.
+    """A new directory that replaces `target` on success and is removed on failure.
 
-    All of an existing `target` is replaced: the caller has checked that every file in it is ours.
+    All of an existing `target` is replaced: the caller must check that bytemill wrote every file.
     """
     parent = target.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
@@ -346,12 +347,12 @@ def replacing_directory(target: Path) -> Iterator[Path]:
                     temporary.rename(target)
                 sync(parent)
         finally:
-            # What is left under the temporary name: an unfinished directory, or the old one.
+            # The temporary name now holds an unfinished directory, or the old one.
             shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove(directory: Path) -> None:
-    """Removes a directory and all in it; killed half-way, it leaves only a temporary."""
+    """Removes a directory tree; if killed half-way, only a temporary remains."""
     if directory.is_symlink():
         directory.unlink()
         return
@@ -362,7 +363,7 @@ def remove(directory: Path) -> None:
 
 @contextlib.contextmanager
 def _held(directory: Path) -> Iterator[None]:
-    """Locks a directory, where the system can."""
+    """Locks a directory, if the system supports it."""
     handle = None if os.name == "nt" else os.open(directory, os.O_RDONLY)
     try:
         if handle is not None:
@@ -374,9 +375,9 @@ def _held(directory: Path) -> Iterator[None]:
 
 
 def _exchange(new: Path, old: Path) -> None:
-    """Swaps two directories, in one step where the system has one.
+    """Swaps two directories, atomically if the system supports it.
 
-    Elsewhere there is a moment without `old`; a process killed in it leaves both under temporary
+    Otherwise `old` is missing for a moment; a process killed then leaves both under temporary
     names.
     """
     swap = _system_swap()
@@ -404,7 +405,7 @@ def _system_swap() -> Callable[[bytes, bytes], int] | None:
 
 def sync(path: Path) -> None:
     """Flushes a file or directory to disk."""
-    # Windows cannot open directories; there the rename itself must do.
+    # Windows cannot open directories; there the rename alone must suffice.
     with contextlib.suppress(PermissionError), naming(path):
         handle = os.open(path, os.O_RDONLY)
         try:

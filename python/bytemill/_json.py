@@ -1,7 +1,7 @@
-"""JSON files that may be damaged or hostile: read into an object, or refused with one error.
+"""Reading JSON files that may be damaged or hostile: every problem raises one kind of error.
 
 Cost is proportional to the size of the file, which is limited. Numbers are finite and of bounded
-length, so that what reads the fields need only check their types and ranges.
+length, so callers need to check only types and ranges.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .errors import BytemillError
 __all__ = ["parse_object", "read_object"]
 
 MAX_BYTES = 16 << 20
-# More than any number of ours has, and too few to take time.
+# More digits than any valid number has, and few enough to parse quickly.
 MAX_DIGITS = 64
 
 
@@ -28,17 +28,17 @@ def read_object(
     """The object in a JSON file.
 
     Args:
-        path: the file; if it is missing, that is Python's own `FileNotFoundError`.
-        error: raised for everything else that is wrong with it.
+        path: the file; if it is missing, Python's `FileNotFoundError` is raised.
+        error: raised for all other problems.
         hint: the remedy to report with it.
-        max_bytes: larger files are refused unread.
+        max_bytes: larger files are refused without reading them.
     """
     found = os.stat(path)
-    # Opening a FIFO waits for its writer; a device may never end.
+    # Opening a FIFO blocks until it has a writer; a device may never end.
     if not stat.S_ISREG(found.st_mode):
         raise error(f"{path}: not a regular file", hint)
     if found.st_size > max_bytes:
-        raise error(f"{path}: {found.st_size:,} bytes; at most {max_bytes:,} are read", hint)
+        raise error(f"{path}: must be ≤ {max_bytes:,} bytes, is {found.st_size:,}", hint)
     with open(path, "rb") as file:
         return parse_object(file.read(max_bytes), str(path), error, hint)
 
@@ -46,7 +46,7 @@ def read_object(
 def parse_object(
     data: bytes | str, name: str, error: type[BytemillError], hint: str | None = None
 ) -> dict[str, Any]:
-    """The object that JSON text stands for; `name` says in errors where it is from."""
+    """Parses a JSON object; `name` identifies its origin in errors."""
     try:
         text = data if isinstance(data, str) else data.decode()
         found = json.loads(

@@ -1,4 +1,4 @@
-"""Sizes and durations, written for people; sizes also read from them."""
+"""Human-readable sizes and durations, and parsing of sizes and counts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
 def size(n: float) -> str:
-    """A number of bytes with three digits or so: powers of 1000, as disks and networks count.
+    """A number of bytes with about three digits, in powers of 1000.
 
     >>> size(999), size(1234), size(56_789_000)
     ('999 bytes', '1.23 kB', '56.8 MB')
     """
     value, unit = float(n), 0
-    # 999.5 would be written as 1000 of its unit.
+    # 999.5 would be rounded to 1000 of its unit.
     while value >= 999.5 and unit < len(UNITS) - 1:
         value, unit = value / 1000, unit + 1
     if unit == 0:
@@ -36,7 +36,7 @@ def size(n: float) -> str:
 
 
 def text_size(text: int, files: int) -> str:
-    """A number of bytes of text, and of the files that it is from where that is another.
+    """A number of bytes of text and, if it differs, of the files they come from.
 
     >>> text_size(5000, 5000), text_size(5000, 1200), text_size(5000, 6100)
     ('5.00 kB', '5.00 kB of text (1.20 kB compressed)', '5.00 kB of text (6.10 kB of files)')
@@ -47,8 +47,8 @@ def text_size(text: int, files: int) -> str:
 
 
 def estimated_text(text: int, read: float, files: int) -> int | None:
-    """The bytes of text in `files` bytes of files, if `read` of these gave `text`; None if nothing
-    was read.
+    """Estimates the bytes of text in `files` bytes of files after `read` bytes gave `text`; None if
+    nothing was read.
 
     >>> estimated_text(300, 100, 1000), estimated_text(0, 0, 1000)
     (3000, None)
@@ -57,7 +57,7 @@ def estimated_text(text: int, read: float, files: int) -> int | None:
 
 
 def duration(seconds: float) -> str:
-    """A time span: tenths of a second below a minute, then a clock.
+    """A duration: seconds below a minute, then h:mm:ss.
 
     >>> duration(0.042), duration(75), duration(7384)
     ('0.04 s', '1:15', '2:03:04')
@@ -72,9 +72,9 @@ def duration(seconds: float) -> str:
 
 
 def parse_size(text: str) -> int:
-    """The bytes that `100MB`, `1.5 GB`, `64k` or `4096` mean.
+    """Parses a size such as `100MB`, `1.5 GB`, `64k` or `4096` into bytes.
 
-    `MiB` and its like are powers of 1024.
+    `MiB` and similar units are powers of 1024.
 
     >>> parse_size("100MB"), parse_size("1.5k"), parse_size("2MiB")
     (100000000, 1500, 2097152)
@@ -89,7 +89,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_count(text: str) -> int:
-    """The number that `32000`, `32_000`, `10k` or `1.5M` means: powers of 1000.
+    """Parses a count such as `32000`, `32_000`, `10k` or `1.5M`; suffixes are powers of 1000.
 
     >>> parse_count("10k"), parse_count("1.5M"), parse_count("32_000")
     (10000, 1500000, 32000)
@@ -97,7 +97,7 @@ def parse_count(text: str) -> int:
     found = re.fullmatch(r"\s*(-?\d+(?:_\d+)*)(\.\d+)?\s*([kmgbt]?)\s*", text, re.IGNORECASE)
     if found is not None:
         whole, part, letter = found.groups()
-        # A thousand million is a billion to people who count tokens, and a giga to others.
+        # 10⁹ is B (billion) when counting tokens, and G (giga) elsewhere.
         power = {"": 0, "k": 1, "m": 2, "g": 3, "b": 3, "t": 4}[letter.lower()]
         number = Decimal(whole.replace("_", "") + (part or "")) * 1000**power
         if number == int(number):

@@ -1,4 +1,4 @@
-"""Memory: what this process holds, what the machine and its container allow, what was asked for."""
+"""The system: memory of the process, limits of machine and container, CPU features."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ __all__ = [
     "address_space",
     "allowed_memory",
     "available_memory",
+    "cpu_flags",
     "memory_limit",
     "resident_memory",
 ]
 
-# Of what is allowed, this share is taken where no limit is given: other programs, the page cache
-# and what Python itself will still need live on the rest.
+# Share of the allowed memory to use if no limit is given: the rest is for other programs, the page
+# cache and Python itself.
 SHARE = 0.7
-# With less than this beyond what is in use already, there is no room for tables and buffers.
+# Minimum beyond the memory already in use, for tables and buffers.
 LEAST = 64_000_000
 
 
@@ -33,7 +34,7 @@ class MemoryLimit:
 
     Attributes:
         total: the limit itself.
-        available: what is left of it.
+        available: the part not yet used.
     """
 
     total: int
@@ -41,44 +42,46 @@ class MemoryLimit:
 
 
 def memory_limit(asked: int | str | None, n_processes: int = 1) -> MemoryLimit:
-    """The limit that `asked` means.
+    """The memory limit for an option.
 
     Args:
         asked: bytes, a size such as `"2GB"`, or None for a safe share of what is allowed.
-        n_processes: that share is for so many of the same kind.
+        n_processes: processes that divide that share among them.
     """
     used = resident_memory()
     if asked is None:
         total = int(SHARE * allowed_memory() / n_processes)
-        # Nobody chose this limit, so nobody is told that it is too small.
+        # The user did not set this limit, so it is raised instead of rejected.
         return MemoryLimit(max(total, used + LEAST), max(total - used, LEAST))
     if isinstance(asked, bool) or not isinstance(asked, (int, str)):
-        raise TypeError(f"memory_limit is a number of bytes or a size such as '2GB', not {asked!r}")
+        raise TypeError(
+            f"memory_limit must be a number of bytes or a size such as '2GB', not {asked!r}"
+        )
     total = parse_size(asked) if isinstance(asked, str) else asked
     if total < used + LEAST:
         raise ConfigError(
-            f"memory_limit={size(max(total, 0))} is too small: this process uses {size(used)} "
-            f"already, and needs at least {size(LEAST)} more",
+            f"memory_limit={size(max(total, 0))} is too small: this process already uses "
+            f"{size(used)} and needs at least {size(LEAST)} more",
             f"use at least {size((used + LEAST) * 1.01)}",
         )
     return MemoryLimit(total, total - used)
 
 
 def allowed_memory(root: Path = Path("/")) -> int:
-    """The bytes that this process may use: the machine's, its container's, its own limit.
+    """The bytes that this process may use: the least of machine, container and process limits.
 
     Args:
-        root: where `/proc` and `/sys` are.
+        root: the directory with `/proc` and `/sys`.
     """
     return min(_limits(root), default=sys.maxsize)
 
 
 def available_memory(n_processes: int = 1, root: Path = Path("/")) -> int:
-    """The bytes that this process may hold in total: what is allowed, less what others hold.
+    """The bytes that this process may hold in total: what is allowed minus what others hold.
 
     Args:
-        n_processes: of this kind share what is left on this machine.
-        root: where `/proc` and `/sys` are.
+        n_processes: processes that divide the available memory among them.
+        root: the directory with `/proc` and `/sys`.
     """
     own = resident_memory()
     left = [limit - _used(file) for file in _control_groups(root) for limit in _limit(file)]
@@ -97,7 +100,7 @@ def _limits(root: Path) -> Iterator[int]:
         yield from _limit(file)
     own = address_space()
     if own:
-        # What is mapped but not in memory counts, too.
+        # This limit also counts memory that is mapped but not resident.
         yield max(own - _mapped_only(root), 0)
 
 
@@ -142,7 +145,7 @@ def _mapped_only(root: Path) -> int:
 
 
 def _control_groups(root: Path) -> Iterator[Path]:
-    """The files with the limits of the control groups of this process, and of those around them."""
+    """The limit files of the control groups of this process and of their ancestors."""
     v1, v2 = "sys/fs/cgroup/memory", "sys/fs/cgroup"
     for line in _read(root / "proc/self/cgroup").splitlines():
         # number:controllers:path, the second empty in version 2
@@ -152,7 +155,7 @@ def _control_groups(root: Path) -> Iterator[Path]:
             yield from _upwards(root / v2, path, "memory.max")
         elif "memory" in controllers.split(","):
             yield from _upwards(root / v1, path, "memory.limit_in_bytes")
-    # In a container the path is often that of the host, and only the top is to be seen.
+    # In a container the path is often that of the host, and only the root group is visible.
     yield root / v2 / "memory.max"
     yield root / v1 / "memory.limit_in_bytes"
 
@@ -164,7 +167,7 @@ def _upwards(top: Path, path: str, name: str) -> Iterator[Path]:
 
 
 def _used(file: Path) -> int:
-    """The bytes that the group of a limit holds, without the page cache, which gives way."""
+    """The bytes that a control group holds, without the reclaimable page cache."""
     v2 = file.name == "memory.max"
     text = _read(file.with_name("memory.current" if v2 else "memory.usage_in_bytes")).strip()
     if not text.isdecimal():
@@ -178,7 +181,7 @@ def _used(file: Path) -> int:
 
 def _limit(file: Path) -> Iterator[int]:
     text = _read(file).strip()
-    # "max" is no limit; version 1 writes a number near 2^63 for that, which does no harm.
+    # "max" is no limit; version 1 writes a number near 2^63 instead, which is harmless.
     if text.isdecimal() and int(text) > 0:
         yield int(text)
 
@@ -196,12 +199,12 @@ def _read(file: Path) -> str:
 def resident_memory(*, peak: bool = False) -> int:
     """The bytes of memory that this process holds, or 0 if the system does not report it.
 
-    On macOS, where the present size needs a foreign library, it is always the peak.
+    On macOS it is always the peak: the current size would need another library.
 
     Args:
-        peak: the most so far, not what it holds now.
+        peak: return the peak instead of the current size.
     """
-    # Progress must never be what fails, whatever a sandbox or a rare system does here.
+    # Progress reports must never fail, whatever a sandbox or a rare system does.
     try:
         return _system_memory(peak)
     except Exception:
@@ -251,3 +254,19 @@ else:
         if not query(process(), ctypes.byref(counters), counters.size):
             return 0
         return int(counters.fields[0 if peak else 1])
+
+
+# --- the CPU ----------------------------------------------------------------------------------
+
+
+def cpu_flags() -> set[str]:
+    """CPU feature flags from `/proc/cpuinfo`; empty on other systems."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return set(value.split())
+    return set()

@@ -1,4 +1,4 @@
-"""A tokenizer into another format, checked before it is put in place."""
+"""Converting a tokenizer to another file format, with a check that its ids stay the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["CARRIES", "Conversion", "Format", "convert"]
 
 Format = TokenizerFormat
 
-# What each format says besides the tokens. What it does not say must be given when it is loaded.
+# What each format stores besides the tokens. The rest must be given when the file is loaded.
 CARRIES: dict[Format, frozenset[str]] = {
     "huggingface": frozenset(("pattern", "special tokens")),
     "gpt2": frozenset(),
@@ -24,8 +24,8 @@ CARRIES: dict[Format, frozenset[str]] = {
     "minbpe": frozenset(("pattern", "special tokens")),
 }
 
-# A little of everything a pattern tells apart: words, contractions, numbers, white space of many
-# kinds, scripts with and without case, marks, emoji, and bytes that are no text.
+# Covers what split patterns distinguish: words, contractions, numbers, many kinds of white space,
+# scripts with and without case, marks, emoji, and invalid UTF-8.
 PROBE = (
     "The quick brown fox doesn't jump; it'll've 1234567 reasons, I'M TOLD.\n\n"
     "\tdef f(x):\r\n        return x**2  # 3.14\u00a0€ \u2028 \f end   \n"
@@ -36,13 +36,13 @@ PROBE = (
 
 @dataclass(frozen=True)
 class Conversion:
-    """What `convert` did.
+    """The result of `convert`.
 
     Attributes:
-        path: what was written; for `gpt2` a directory.
-        format: in which format.
-        n_ids: how many ids were compared and found equal.
-        to_give: what the format does not carry and must be given to `Tokenizer.load`.
+        path: the file written; for `gpt2` a directory.
+        format: its format.
+        n_ids: number of ids compared and found equal.
+        to_give: what the format does not store and must be given to `Tokenizer.load`.
     """
 
     path: Path
@@ -58,11 +58,11 @@ def convert(
     format: Format,
     overwrite: bool = False,
 ) -> Conversion:
-    """Writes `tokenizer` in another format, once its ids are found to survive it.
+    """Writes `tokenizer` in another format after checking that its ids stay the same.
 
-    A copy in a temporary directory is loaded back and both encode a text that holds a little of
-    everything, and every token's own bytes. If the ids differ, TokenizerError is raised and
-    nothing is written.
+    A copy is written to a temporary directory and loaded back; both encode a varied sample text
+    and the bytes of every token. If the ids differ, TokenizerError is raised and nothing is
+    written.
     """
     n_ids = _check(tokenizer, format)
     tokenizer.save(path, format=format, overwrite=overwrite)
@@ -87,8 +87,8 @@ def _check(tokenizer: Tokenizer, format: Format) -> int:
         ids = tokenizer.encode(text)
         if ids != back.encode(text):
             raise TokenizerError(
-                f"in the format {format} this tokenizer would give other ids, for {text[:40]!r}",
-                "choose another format; huggingface carries all that bytemill knows",
+                f"in the format {format} this tokenizer would give different ids for {text[:40]!r}",
+                "choose another format; huggingface stores everything",
             )
         n_ids += len(ids)
     return n_ids
@@ -96,7 +96,7 @@ def _check(tokenizer: Tokenizer, format: Format) -> int:
 
 def _probes(tokenizer: Tokenizer) -> Iterator[bytes]:
     yield "".join(tokenizer.special_tokens).encode() + PROBE
-    # All tokens end to end, in groups that bound the memory.
+    # All tokens concatenated, in groups to bound memory.
     tokens = list(tokenizer.vocab.values())
     for start in range(0, len(tokens), 10_000):
         yield b" ".join(tokens[start : start + 10_000])

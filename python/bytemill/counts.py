@@ -1,4 +1,4 @@
-"""Counts: how often each piece of a corpus occurs, in memory, on disk and in files."""
+"""Piece counts: how often each piece of a corpus occurs, in memory, on disk and in files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._system import memory_limit as resolve_limit
 from .corpus.argument import CorpusLike, has_stdin, refuse_no_text, resolve
 from .engines import Engine, EngineLike, Local, chosen
 from .errors import ConfigError
-from .progress import ProgressOption, Report, reporter
+from .progress import ProgressCallback, ProgressOption, reporter
 
 if TYPE_CHECKING:
     from .corpus.places import Entry
@@ -33,11 +33,11 @@ DEFAULT_SPECIALS = ("<|endoftext|>",)
 
 
 class Counts:
-    """How often each piece occurs: what [`count_corpus`][bytemill.count_corpus] gives.
+    """How often each piece occurs: the result of [`count_corpus`][bytemill.count_corpus].
 
-    Counts of parts of a corpus add up to those of the whole, and a tokenizer can be learnt from
-    them as from the corpus: `train_tokenizer(counts=counts, vocab_size=…)`. What does not fit into
-    memory lies in temporary files, which go with the object.
+    Counts of parts of a corpus add up to those of the whole, and a tokenizer can be trained on
+    counts instead of the corpus: `train_tokenizer(counts=counts, vocab_size=…)`. Counts that do
+    not fit into memory are in temporary files, which are deleted with the object.
 
     >>> counts = count_corpus(iter(["the cat, the hat"]))
     >>> len(counts), counts.total, counts.top(2)
@@ -47,7 +47,7 @@ class Counts:
     """
 
     def __init__(self) -> None:
-        raise TypeError("counts are made by count_corpus or Counts.load")
+        raise TypeError("create counts with count_corpus or Counts.load")
 
     _inner: _native.Counts
     _files: object
@@ -56,9 +56,9 @@ class Counts:
     def _of(cls, native: _native.Counts, files: object = None) -> Counts:
         self = object.__new__(cls)
         self._inner = native
-        # What they read from, if that goes with them.
+        # Keeps the files alive that the counts read from.
         self._files = files
-        # Temporary files must go at the end of the program too.
+        # Also deletes temporary files when the program exits.
         weakref.finalize(self, native.clear)
         return self
 
@@ -71,9 +71,9 @@ class Counts:
         spill_dir: str | os.PathLike[str] | None = None,
         progress: ProgressOption = False,
     ) -> Counts:
-        """Opens a counts file, and reads all of it once to see that it is whole.
+        """Opens a counts file and verifies it by reading it once.
 
-        The counts stay in the file, so it must not be moved or deleted while they are in use.
+        The counts stay in the file: do not move or delete it while they are in use.
 
         Args:
             path: a file that `save` or `bytemill count` wrote.
@@ -93,9 +93,9 @@ class Counts:
         overwrite: bool = False,
         progress: ProgressOption = False,
     ) -> None:
-        """Writes a counts file, which appears whole or not at all.
+        """Writes a counts file atomically.
 
-        Equal counts give equal files, whatever they were counted from and in how many parts.
+        Equal counts give identical files, regardless of how the corpus was divided.
         """
         if not overwrite and os.path.exists(path):
             raise FileExistsError(f"{os.fspath(path)} exists already (overwrite=True replaces it)")
@@ -104,49 +104,49 @@ class Counts:
             self._inner.save(path, report)
 
     def merge(self, other: Counts) -> None:
-        """Adds other counts to these; the others stay as they are.
+        """Adds other counts to these; the others are not changed.
 
-        Both must be of the same pattern and special tokens (`fingerprint`).
+        Both must have the same pattern and special tokens (`fingerprint`).
         """
         self._inner.merge(other._inner)
 
     def top(self, n: int) -> list[tuple[bytes, int]]:
-        """The `n` most common pieces; of equally common ones, the first in byte order."""
+        """The `n` most common pieces; ties are broken by byte order."""
         return self._inner.top(n)
 
     @property
     def total(self) -> int:
-        """How many pieces were counted, the same one every time it occurs."""
+        """The sum of all counts."""
         return self._inner.total
 
     @property
     def bytes_read(self) -> int:
-        """The bytes of text that were counted."""
+        """Bytes of text counted."""
         return self._inner.bytes_read
 
     @property
     def skipped(self) -> dict[str, int]:
-        """Records that were left out, by what was wrong with them."""
+        """Number of skipped records by reason."""
         return self._inner.skipped
 
     @property
     def pattern(self) -> str | list[str]:
-        """What cut the documents into pieces: one stage, or a list of several."""
+        """The split pattern: one stage, or a list of several."""
         stages = self._inner.pattern
         return stages[0] if len(stages) == 1 else stages
 
     @property
     def special_tokens(self) -> list[str]:
-        """What separated documents, in byte order."""
+        """The special tokens that separated documents, in byte order."""
         return self._inner.special_tokens
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of pattern and special tokens: counts of the same fingerprint can be merged."""
+        """SHA-256 of pattern and special tokens: counts with equal fingerprints can be merged."""
         return self._inner.fingerprint
 
     def __len__(self) -> int:
-        """How many different pieces there are."""
+        """The number of distinct pieces."""
         return len(self._inner)
 
     def __iter__(self) -> Iterator[tuple[bytes, int]]:
@@ -175,14 +175,14 @@ def count_corpus(
 
     Args:
         corpus: as in [`train_tokenizer`][bytemill.train_tokenizer].
-        pattern: what cuts documents into pieces.
-        special_tokens: what separates documents.
-        threads: how many threads count; None for every core the process may use.
+        pattern: the split pattern.
+        special_tokens: strings that separate documents.
+        threads: number of threads; None for every core the process may use.
         memory_limit: how much memory this process may use, in bytes or as in `"2GB"`; None for a
-            safe share of what the machine or the container allows. What does not fit goes to
-            disk; the counts are the same. On a cluster, how much each task may use.
-        spill_dir: the directory for that; None for that of temporary files.
-        engine: who counts: `"local"`, `"ray"`, or one of [`bytemill.engines`][bytemill.engines].
+            safe share of what the machine or the container allows. Counts that do not fit are
+            spilled to disk; the result is the same. On a cluster, the limit of each task.
+        spill_dir: directory for spilled counts; None for the system's temporary directory.
+        engine: where to run: `"local"`, `"ray"`, or one of [`bytemill.engines`][bytemill.engines].
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
     """
     native = _native.Counts(formats.stages(pattern), checked_specials(special_tokens), threads)
@@ -195,14 +195,14 @@ def count_corpus(
 def count_into(
     native: _native.Counts,
     corpus: CorpusLike,
-    report: Report,
+    report: ProgressCallback,
     engine: EngineLike = "local",
     memory_limit: int | str | None = None,
     spill_dir: str | os.PathLike[str] | None = None,
 ) -> object:
-    """Counts a corpus into native counts; if that fails, nothing of them is left on disk.
+    """Counts a corpus into native counts; on failure, removes their files.
 
-    What it gives must live as long as the counts.
+    The returned object must live as long as the counts.
     """
     try:
         files = chosen(engine).count(native, resolve(corpus), memory_limit, spill_dir, report)
@@ -218,7 +218,7 @@ def set_limit(
     memory_limit: int | str | None,
     spill_dir: str | os.PathLike[str] | None,
 ) -> None:
-    """Tells native counts how much memory they may use, and where to put the rest."""
+    """Sets the memory limit and the spill directory of native counts."""
     limit = resolve_limit(memory_limit)
     if spill_dir is not None and not Path(spill_dir).is_dir():
         raise ConfigError(f"spill_dir={os.fspath(spill_dir)!r} is not a directory")
@@ -227,7 +227,7 @@ def set_limit(
 
 def checked_specials(special_tokens: Iterable[str]) -> list[str]:
     """Special tokens as a list, or a TypeError."""
-    # A plain string is iterable too, letter by letter, which nobody means.
+    # A plain string is iterable too, by character, which is never intended.
     if isinstance(special_tokens, str):
         raise TypeError(
             f"special_tokens must be a list of strings, not the string {special_tokens!r}"
@@ -235,24 +235,24 @@ def checked_specials(special_tokens: Iterable[str]) -> list[str]:
     specials = list(special_tokens)
     for token in specials:
         if not isinstance(token, str):
-            raise TypeError(f"a special token is a string, not {type(token).__name__}")
+            raise TypeError(f"a special token must be a string, not {type(token).__name__}")
     return specials
 
 
 # --- into a file ------------------------------------------------------------------------------
 #
-# In steps that survive an interruption: the counts of parts go into a directory beside the output,
-# `NAME.partial`; in the end they are merged into the output and the directory is removed. The
-# engine decides how to divide the work and recognises its own parts; the output is the same in any
-# case, to the byte. `.NAME.lock` keeps a second process away.
+# In steps that survive an interruption: the counts of parts are written to a directory beside the
+# output, `NAME.partial`; at the end they are merged into the output and the directory is removed.
+# The engine decides how to divide the work and recognises its own parts; the output is identical
+# either way. `.NAME.lock` keeps other processes out.
 
-# What the engines put into the directory of parts: journal, counts, temporaries.
+# Names that engines use in the directory of parts: journal, counts, temporaries.
 OURS = re.compile(r"journal\.jsonl|.+\.counts|\..+\.bytemill|bytemill-spill-[0-9-]+")
-ANEW = "count the same corpus with the same options, or begin anew: overwrite=True"
+HINT_RESTART = "count the same corpus with the same options, or start over: overwrite=True"
 
 
 def partial_directory(output: Path) -> Path:
-    """Where the parts of an unfinished counts file are."""
+    """The directory with the parts of an unfinished counts file."""
     return output.with_name(output.name + ".partial")
 
 
@@ -270,28 +270,28 @@ def count_to_file(
     progress: ProgressOption = None,
     batch_size: int | None = None,
 ) -> Counts:
-    """Counts the files of a corpus into a counts file, and gives the counts in it.
+    """Counts the files of a corpus into a counts file, and opens it.
 
     Args:
-        corpus: as in [`train_tokenizer`][bytemill.train_tokenizer], but for an iterator.
-        output: the file; meanwhile, a directory with `.partial` behind its name.
-        pattern: what cuts documents into pieces.
-        special_tokens: what separates documents.
-        threads: how many threads count; None for every core the process may use.
+        corpus: as in [`train_tokenizer`][bytemill.train_tokenizer], except an iterator.
+        output: the file; unfinished work is in a directory of this name with `.partial` appended.
+        pattern: the split pattern.
+        special_tokens: strings that separate documents.
+        threads: number of threads; None for every core the process may use.
         memory_limit: as in [`count_corpus`][bytemill.count_corpus].
-        overwrite: replace the file, and drop what an interrupted run left.
-        resume: go on where an interrupted run stopped; what is finished stays as it is.
-        engine: as in [`count_corpus`][bytemill.count_corpus]; on a cluster, all machines must see
+        overwrite: replace the file, and discard the parts of an interrupted run.
+        resume: resume an interrupted run; finished work is kept.
+        engine: as in [`count_corpus`][bytemill.count_corpus]; on a cluster, all nodes must share
             the directory of the output.
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
-        batch_size: the local engine saves counts after so many bytes; None for its own choice.
+        batch_size: bytes after which the local engine saves counts; None for its default.
     """
     output = Path(output)
     resolved = resolve(corpus)
     if resolved.texts is not None:
-        raise TypeError("only files can be counted in steps; for texts there is count_corpus")
+        raise TypeError("count_to_file reads files only; for texts, use count_corpus")
     stages, specials = formats.stages(pattern), checked_specials(special_tokens)
-    empty = _native.Counts(stages, specials, threads)  # refuses what cannot be
+    empty = _native.Counts(stages, specials, threads)  # validates the options
     resolve_limit(memory_limit)
     if resume and has_stdin(resolved):
         raise ConfigError("stdin cannot be read again", "resume with files")
@@ -331,46 +331,49 @@ def _refuse_inputs(output: Path, directory: Path, paths: list[str]) -> None:
     for path in paths:
         if os.path.realpath(path).startswith(inside):
             raise ConfigError(
-                f"{path}: this source lies in the directory of unfinished counts",
+                f"{path}: this source is in the directory of unfinished counts",
                 "choose another output",
             )
 
 
 def _check_parts(directory: Path, allowed: bool) -> None:
-    """Refuses a directory of parts that is not ours, or that may be neither used nor dropped."""
+    """Rejects a directory of parts with foreign files, or that may not be resumed or removed."""
     for entry in sorted(directory.iterdir()):
         if not OURS.fullmatch(entry.name):
             raise ConfigError(
-                f"{directory}: holds other files than counts, such as {entry.name}",
+                f"{directory}: contains files that are not counts, such as {entry.name}",
                 "move it away, or choose another output",
             )
     if not allowed:
         raise ConfigError(
-            f"{directory}: an interrupted run left its parts here",
-            "resume=True continues with them, overwrite=True begins anew",
+            f"{directory}: contains the parts of an interrupted run",
+            "resume=True continues it, overwrite=True starts over",
         )
 
 
 def _finished(
     output: Path, fingerprint: str, sources: list[Entry], memory_limit: int | str | None
 ) -> Counts:
-    """The counts in a finished file, if they are what is asked for as far as can be known.
+    """The counts in a finished file, if they match the request as far as can be checked.
 
-    A counts file does not name its sources: what it tells is the pattern, the special tokens and,
-    with the time of its last change, the bytes of text.
+    A counts file does not store its sources: only the pattern, the special tokens, the bytes of
+    text and the file's modification time can be compared.
     """
     counts = Counts.load(output, memory_limit=memory_limit)
     if counts.fingerprint != fingerprint:
-        raise ConfigError(f"{output}: finished with another pattern or other special tokens", ANEW)
+        raise ConfigError(
+            f"{output}: finished with a different pattern or special tokens", HINT_RESTART
+        )
     n_bytes = sum(source.size for source in sources)
     if all(source.format == "text" and source.size for source in sources) and (
         n_bytes != counts.bytes_read
     ):
         raise ConfigError(
-            f"{output}: finished, of {counts.bytes_read:,} bytes of text, not of {n_bytes:,}", ANEW
+            f"{output}: finished with {counts.bytes_read:,} bytes of text, not {n_bytes:,}",
+            HINT_RESTART,
         )
     made = output.stat().st_mtime_ns
     for source in sources:
         if source.path is not None and source.mtime_ns > made:
-            raise ConfigError(f"{source.name}: changed since {output} was finished", ANEW)
+            raise ConfigError(f"{source.name}: changed since {output} was finished", HINT_RESTART)
     return counts

@@ -1,4 +1,4 @@
-"""The whole path on text that every machine has: the source of Python's own standard library."""
+"""The demo: the whole pipeline on the source of Python's standard library."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ if TYPE_CHECKING:
 
 __all__ = ["Demo", "ModelDemo", "library_files", "run", "run_model"]
 
-# Others' packages live below the library on some systems; they are not part of it. Tests are full
-# of data, and encodings are tables of code pages, to which samples of a small model would be drawn.
+# Third-party packages are inside the library directory on some systems. Tests are full of data, and
+# encodings are tables of code pages, which a small model would learn to imitate.
 SKIPPED = frozenset(
     ("site-packages", "dist-packages", "__pycache__", "encodings", "test", "tests", "idle_test")
 )
-# A well-known file with a bit of everything: prose, code, numbers, deep indentation.
+# A well-known file with prose, code, numbers and deep indentation.
 SAMPLE = "textwrap.py"
 # All of ASCII but the letters.
 SIGNS = bytes(b for b in range(128) if not chr(b).isalpha())
-# The file that makes a directory recognisable as a demo of ours, to be replaced without asking.
+# This file marks a directory as a demo, which may be replaced without asking.
 MARK = "demo.json"
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What `run` made and measured.
+    """The result of `run`.
 
     Attributes:
-        tokenizer: what was learnt.
-        n_files: how many files it was learnt from.
-        n_bytes: how much text they hold.
-        n_tokens: how many tokens that is.
-        learn_seconds: how long learning took.
-        encode_seconds: how long encoding took.
-        longest: the longest tokens that hold a letter.
-        sample: some lines, cut into tokens.
-        written: file → what it is.
-        next_commands: what to type next.
+        tokenizer: the trained tokenizer.
+        n_files: number of files it was trained on.
+        n_bytes: bytes of text in them.
+        n_tokens: number of tokens of that text.
+        learn_seconds: time to train the tokenizer.
+        encode_seconds: time to encode the text.
+        longest: the longest tokens that contain a letter.
+        sample: some tokenized lines.
+        written: file → description.
+        next_commands: commands to try next.
     """
 
     tokenizer: Tokenizer
@@ -70,15 +70,15 @@ class Demo:
 def run(
     out: str | os.PathLike[str], *, vocab_size: int = 4096, progress: ProgressOption = None
 ) -> Demo:
-    """Learns a tokenizer from Python's library, encodes that, checks it, and writes to `out`.
+    """Trains a tokenizer on Python's library, encodes it, checks it, and writes to `out`.
 
-    A directory that holds an earlier demo is replaced; one that holds anything else is refused.
+    A directory with an earlier demo is replaced; one with anything else is refused.
     """
     directory = Path(out)
     if directory.exists() and not (directory / MARK).exists() and any(directory.iterdir()):
         raise ConfigError(
-            f"{directory}: the directory holds something that is not a demo",
-            "give the demo a directory of its own",
+            f"{directory}: the directory contains files that are not from a demo",
+            "choose a new or empty directory",
         )
     directory.mkdir(parents=True, exist_ok=True)
     files = library_files()
@@ -92,8 +92,7 @@ def run(
     batch = tokenizer.encode_batch(texts)
     encoded = time.perf_counter()
     if tokenizer.decode_bytes(batch.ids) != b"".join(texts):
-        # Never seen; a demo that does not look would be worth nothing.
-        raise BytemillError("decoding did not give the text back; please report this")
+        raise BytemillError("the decoded text differs from the original; please report this bug")
     sample = next((text for path, text in zip(files, texts) if path.name == SAMPLE), texts[0])
     shown = _lines(sample, after=b"def wrap", n=6)
     facts = {
@@ -106,7 +105,7 @@ def run(
         "learn_seconds": round(learnt - began, 3),
         "encode_seconds": round(encoded - read, 3),
     }
-    # The mark first: a demo that is interrupted can be run again all the same.
+    # The mark first, so that an interrupted demo can be run again.
     write_atomically(directory / MARK, json.dumps(facts, indent=2).encode() + b"\n")
     written = _write(directory, tokenizer, files, sample)
     return Demo(
@@ -124,12 +123,12 @@ def run(
 
 
 def library_files() -> list[Path]:
-    """The Python files of the standard library that are UTF-8, in order; no tests, no tables."""
+    """The UTF-8 Python files of the standard library, in order, without tests and tables."""
     root = sysconfig.get_path("stdlib")
     found = [path for path in _python_files(root) if _is_utf8(path)]
     if not found:
         raise CorpusError(
-            f"{root}: no source of Python's standard library here",
+            f"{root}: no source files of Python's standard library",
             "use any text of yours: bytemill train-tokenizer corpus.txt -o tokenizer.json",
         )
     return found
@@ -144,7 +143,7 @@ def _python_files(root: str) -> Iterator[Path]:
 
 
 def _is_utf8(path: Path) -> bool:
-    # A few test files are in other encodings on purpose, and some hold bytes that are not text.
+    # A few files are deliberately in other encodings, and some contain bytes that are not text.
     try:
         return "\0" not in path.read_text("utf-8")
     except (OSError, UnicodeDecodeError):
@@ -152,14 +151,14 @@ def _is_utf8(path: Path) -> bool:
 
 
 def _lines(text: bytes, after: bytes, n: int) -> bytes:
-    """`n` lines from the one that holds `after`; without such a line, the first."""
+    """`n` lines starting with the one that contains `after`, or the first `n` lines."""
     lines = text.splitlines(keepends=True)
     start = next((number for number, line in enumerate(lines) if after in line), 0)
     return b"".join(lines[start : start + n])
 
 
 def _longest(tokenizer: Tokenizer, n: int) -> list[bytes]:
-    # The very longest are indentation and rows of dashes, which tell a newcomer little.
+    # Without letters, the longest would be indentation and rows of dashes.
     found = statistics(tokenizer, n_longest=500).longest
     return [token for _, token in found if token.translate(None, SIGNS)][:n]
 
@@ -189,8 +188,8 @@ def _next_commands(written: dict[Path, str]) -> list[str]:
 
 # --- the model ----------------------------------------------------------------------------------
 
-# Small, so that a minute on two cores is enough to see it learn; Muon and a trapezoid learn most
-# in a given time.
+# Small enough to learn visibly in a minute on two cores; Muon with a trapezoidal schedule learns
+# fastest.
 MODEL_SHAPE: dict[str, Any] = {
     "context_length": 128,
     "d_model": 128,
@@ -209,13 +208,13 @@ PROMPT = "def "
 
 @dataclass(frozen=True)
 class ModelDemo:
-    """What `run_model` made.
+    """The result of `run_model`.
 
     Attributes:
-        result: of training.
-        n_parameters: of the model.
-        prompt: what the sample begins with.
-        sample: how the model continues it.
+        result: the result of training.
+        n_parameters: number of parameters of the model.
+        prompt: the prompt of the sample.
+        sample: the model's continuation.
     """
 
     result: TrainResult
@@ -227,7 +226,7 @@ class ModelDemo:
 def run_model(
     tokens: Path, tokenizer: Tokenizer, run: Path, *, seconds: float, progress: ProgressOption
 ) -> ModelDemo:
-    """Trains for about `seconds`, and lets the model continue a prompt."""
+    """Trains for about `seconds`, then continues a prompt."""
     from . import lm
 
     steps = _steps_within(seconds, tokens, len(tokenizer))
@@ -256,7 +255,7 @@ def run_model(
 
 
 def _steps_within(seconds: float, tokens: Path, vocab_size: int) -> int:
-    """How many steps take about `seconds` here, by trying three."""
+    """The number of steps that take about `seconds`, measured with three steps."""
     import torch
 
     from . import lm

@@ -1,13 +1,13 @@
-"""What can go wrong, as one family of exceptions.
+"""All exceptions that bytemill raises.
 
     BytemillError
-    ├── ConfigError(ValueError)      an impossible option
+    ├── ConfigError(ValueError)      an invalid option
     ├── CorpusError                  unreadable, empty, not text, wrong format
     ├── TokenizerError(ValueError)   malformed file, invalid vocabulary, unknown id,
     │                                special token refused
     ├── TokensError                  damaged, incomplete, or made with another tokenizer
     ├── CheckpointError              missing, damaged, or of another model
-    ├── TrainingError                a run that cannot go on
+    ├── TrainingError                a run that cannot continue
     └── MissingPackageError(ImportError)   an extra that is not installed
 
 ``FileNotFoundError``, ``PermissionError`` and ``TypeError`` stay Python's own.
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class BytemillError(Exception):
-    """Any failure that bytemill foresees.
+    """Base class of all expected failures.
 
     ``str(error)`` is the message and, on a line of its own, ``hint: …`` with the remedy where
     there is one; ``error.hint`` is the remedy alone.
@@ -48,7 +48,7 @@ class BytemillError(Exception):
 
 
 class ConfigError(BytemillError, ValueError):
-    """An option, or a combination of options, that cannot be."""
+    """An invalid option or combination of options."""
 
 
 class CorpusError(BytemillError):
@@ -68,27 +68,27 @@ class CheckpointError(BytemillError):
 
 
 class TrainingError(BytemillError):
-    """A training run that cannot go on: the loss is not a number, or a rank is lost."""
+    """A training run that cannot continue: the loss is not finite, or a rank is lost."""
 
 
 class MissingPackageError(BytemillError, ImportError):
-    """A package that an extra of bytemill's would have brought."""
+    """An optional package that is not installed."""
 
 
 def require(module: str, purpose: str, *, extra: str | None = None) -> Any:
-    """Imports a module of a package that bytemill works without, or says what needs it.
+    """Imports a module of an optional package, or raises a `MissingPackageError`.
 
     Args:
         module: such as `"fsspec.core"`; the package is its first part.
         purpose: the subject of the message: `"the engine ray"` gives "the engine ray needs ray,
             which is not installed".
-        extra: the extra of bytemill that brings the package; None if there is none.
+        extra: the extra of bytemill that installs the package; None if there is none.
     """
     package = module.split(".")[0]
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        # A module that the package itself lacks is another failure, with its own traceback.
+        # A module that the package itself fails to import is a bug and keeps its traceback.
         if error.name is None or error.name.split(".")[0] != package:
             raise
     raise MissingPackageError(

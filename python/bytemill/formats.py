@@ -1,7 +1,7 @@
-"""Tokenizer files: which one it is, where its parts lie, and how it is put in place.
+"""Tokenizer files: detecting the format, finding the files, writing them atomically.
 
-Rust parses and prints the formats; this module finds the files, names them in errors and makes
-sure that a file appears whole or not at all.
+Rust parses and serialises the formats; this module finds the files, names them in errors and
+writes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .errors import ConfigError, TokenizerError, require
 
 TokenizerFormat: TypeAlias = Literal["huggingface", "gpt2", "tiktoken", "minbpe"]
 KINDS: tuple[TokenizerFormat, ...] = get_args(TokenizerFormat)
-# In a directory, the first of these that is there is read.
+# In a directory, the first of these that exists is read.
 NAMES = ("tokenizer.json", "vocab.json", "tokenizer.model", "merges.txt")
 
 
@@ -31,7 +31,7 @@ def pattern_names() -> str:
 
 
 def stages(pattern: str | Sequence[str]) -> list[str]:
-    """A pattern as the core wants it."""
+    """A pattern as a list of stages, the core's form."""
     return [pattern] if isinstance(pattern, str) else list(pattern)
 
 
@@ -52,7 +52,7 @@ def special_pairs(
 
 @contextlib.contextmanager
 def blaming(source: str) -> Iterator[None]:
-    """Turns an option that cannot be, though no option was given, into a fault of `source`."""
+    """Turns a `ConfigError` into a `TokenizerError` about `source`, where no option was given."""
     try:
         yield
     except ConfigError as error:
@@ -64,7 +64,7 @@ def read(
     pattern: str | Sequence[str] | None,
     special_tokens: Iterable[str] | Mapping[str, int] | None,
 ) -> Core:
-    """Reads a tokenizer file of any kind."""
+    """Reads a tokenizer file of any format."""
     settle(path if path.is_dir() else path.parent)
     if path.is_dir():
         path = in_directory(path)
@@ -73,8 +73,8 @@ def read(
     files = [(str(path), data)]
     if kind is None:
         raise TokenizerError(
-            f"{path}: not a tokenizer file of a known kind",
-            "known are tokenizer.json, GPT-2's vocab.json and merges.txt, tiktoken ranks, "
+            f"{path}: unknown tokenizer format",
+            "supported: tokenizer.json, GPT-2's vocab.json and merges.txt, tiktoken ranks, "
             "minbpe .model",
         )
     if kind in ("gpt2-vocab", "gpt2-merges"):
@@ -87,11 +87,11 @@ def read(
             if value is not None:
                 raise ConfigError(
                     f"{path}: {name} was given, but this format carries its own",
-                    f"leave {name}= out",
+                    f"omit {name}=",
                 )
     if kind == "tiktoken" and pattern is None:
         raise ConfigError(
-            f"{path}: a tiktoken rank file does not say which pattern goes with it",
+            f"{path}: a tiktoken rank file does not contain its split pattern",
             f"give a pattern: {pattern_names()}, or a regular expression",
         )
     return Core.read(
@@ -145,14 +145,14 @@ def _read_together(paths: list[Path]) -> list[tuple[str, bytes]]:
 
 
 def target_paths(path: Path, kind: str) -> list[Path]:
-    """The files that writing a tokenizer of this kind to `path` makes."""
+    """The files that writing a tokenizer in this format to `path` creates."""
     return [path / "vocab.json", path / "merges.txt"] if kind == "gpt2" else [path]
 
 
 def write(core: Core, path: Path, kind: str, overwrite: bool) -> None:
-    """Writes a tokenizer file of the given kind."""
+    """Writes a tokenizer file in the given format."""
     if kind not in KINDS:
-        raise ConfigError(f"unknown tokenizer format {kind!r}", f"known are {', '.join(KINDS)}")
+        raise ConfigError(f"unknown tokenizer format {kind!r}", f"use one of {', '.join(KINDS)}")
     parts = core.write(kind)
     targets = target_paths(path, kind)
     if not overwrite:
@@ -168,7 +168,7 @@ def write(core: Core, path: Path, kind: str, overwrite: bool) -> None:
 
 def from_tiktoken(encoding: Any) -> Core:
     """The core of a live `tiktoken.Encoding`."""
-    # tiktoken has no public way to its ranks and pattern; its own pickling uses these names.
+    # tiktoken has no public access to its ranks and pattern; its pickling uses these names.
     ranks: dict[bytes, int] = encoding._mergeable_ranks
     with blaming(type(encoding).__name__):
         return Core.build(
@@ -207,14 +207,14 @@ def from_huggingface(tokenizer: Any) -> Core:
 
 # `name` or `owner/name`, as the hub has them.
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-# A name that ends so is a file that is missing.
+# A name with one of these endings is a missing file, not a model.
 FILE_ENDINGS = (".json", ".txt", ".model", ".tiktoken")
-# Seconds for the one request that shows whether the hub can be reached.
+# Timeout in seconds of the request that checks whether the hub can be reached.
 HUB_TIMEOUT = 5
 
 
 def read_pretrained(path_or_name: str | os.PathLike[str]) -> Core:
-    """The tokenizer at a path or, if there is nothing, of a model of that name."""
+    """The tokenizer at a path or, if it does not exist, of the model of that name."""
     path = Path(path_or_name)
     if not path.exists():
         path = _from_hub(str(path_or_name))
@@ -230,7 +230,7 @@ def read_pretrained(path_or_name: str | os.PathLike[str]) -> Core:
 
 
 def _beside_ranks(config: Path) -> tuple[str | None, dict[str, int] | None]:
-    """The pattern and the special tokens that a configuration names for a tiktoken rank file."""
+    """The pattern and special tokens that a tokenizer_config.json sets for a tiktoken rank file."""
     if not config.is_file():
         return None, None
     try:
@@ -243,14 +243,14 @@ def _beside_ranks(config: Path) -> tuple[str | None, dict[str, int] | None]:
 
 
 def _from_hub(name: str) -> Path:
-    """The tokenizer file of a model, in the hub's cache, where it is put if it is not there."""
+    """The tokenizer file of a model in the hub's cache, downloaded if needed."""
     if not HUB_NAME.fullmatch(name) or name.endswith(FILE_ENDINGS):
-        raise FileNotFoundError(f"{name}: there is no such file or directory")
-    purpose = f"{name}: there is no such file or directory; looking up that name on the hub"
+        raise FileNotFoundError(f"{name}: no such file or directory")
+    purpose = f"{name}: no such file or directory; looking up that name on the hub"
     hub = require("huggingface_hub", purpose)
     errors = require("huggingface_hub.errors", purpose)
     unreachable: Exception | None = None
-    # The first is our own format; the others are what older models have.
+    # The first is the default format; the others are for older models.
     for wanted in (("tokenizer.json",), ("vocab.json", "merges.txt")):
         found = [hub.try_to_load_from_cache(name, file) for file in wanted]
         if all(isinstance(file, str) for file in found):
@@ -267,25 +267,25 @@ def _from_hub(name: str) -> Path:
             continue
         except errors.RepositoryNotFoundError as error:
             raise TokenizerError(
-                f"{name}: there is no such file or directory, and no such model on the hub "
+                f"{name}: no such file or directory, and no such model on the hub "
                 "that you may read",
                 "check the spelling; a private or gated model needs a login (hf auth login)",
             ) from error
         except (errors.HfHubHTTPError, errors.HFValidationError) as error:
-            raise TokenizerError(f"{name}: the hub does not give it: {error}") from error
+            raise TokenizerError(f"{name}: cannot be downloaded from the hub: {error}") from error
         except Exception as error:
-            # The HTTP library's own errors: which library that is depends on the hub's version.
+            # Errors of the HTTP library, which depends on the version of huggingface_hub.
             unreachable = error
     if unreachable is not None:
         offline = isinstance(unreachable, errors.OfflineModeIsEnabled)
         why = "HF_HUB_OFFLINE is set" if offline else unreachable
         raise TokenizerError(
-            f"{name}: there is no such file or directory, no such model in the cache of "
-            f"huggingface_hub, and the hub is out of reach: {why}",
+            f"{name}: no such file or directory, no such model in the cache of "
+            f"huggingface_hub, and the hub cannot be reached: {why}",
             "give the path of a tokenizer, or "
             + ("unset HF_HUB_OFFLINE" if offline else "connect to the network"),
         ) from unreachable
     raise TokenizerError(
         f"{name}: the model has no tokenizer.json, nor vocab.json and merges.txt",
-        "bytemill reads byte-level BPE; a SentencePiece model is another kind",
+        "bytemill reads byte-level BPE tokenizers; SentencePiece models are not supported",
     )

@@ -1,4 +1,4 @@
-"""Learning a tokenizer: corpus → counts → merges → tokenizer."""
+"""Training a tokenizer: corpus → counts → merges → tokenizer."""
 
 from __future__ import annotations
 
@@ -46,43 +46,44 @@ def train_tokenizer(
     engine: EngineLike = "local",
     progress: ProgressOption = None,
 ) -> Tokenizer:
-    """Learns a byte-level BPE tokenizer from a corpus.
+    """Trains a byte-level BPE tokenizer on a corpus.
 
     Args:
         corpus: a path, a list of paths, globs, a directory, URLs, a dataset, or an iterator of
-            `str` or `bytes`, each a document; an iterator is streamed, never held. A
-            [`Corpus`][bytemill.Corpus] says more about any of these. Special tokens separate
+            `str` or `bytes`, each a document; an iterator is streamed, not held in memory. Use a
+            [`Corpus`][bytemill.Corpus] to set how any of these is read. Special tokens separate
             documents.
-        vocab_size: how many ids there will be: 256 bytes, the merges, the special tokens.
-        counts: in place of a corpus, what [`count_corpus`][bytemill.count_corpus] made of one, or
-            [`Counts.load`][bytemill.Counts.load] read. Pattern and special tokens are theirs.
-        special_tokens: strings with ids of their own, never split and never merged across; None
+        vocab_size: number of ids: 256 bytes, the merges and the special tokens.
+        counts: instead of a corpus, counts from [`count_corpus`][bytemill.count_corpus] or
+            [`Counts.load`][bytemill.Counts.load], with their pattern and special tokens.
+        special_tokens: strings with their own ids, never split and never merged across; None
             for `<|endoftext|>`, or those of `counts` in byte order.
-        pattern: what cuts documents into pieces: `"gpt2"` (the default), `"cl100k"`, `"o200k"`,
-            `"llama3"`, `"qwen2"`, another name for one of these (`"cl100k_base"`, `"gpt-4"`), a
-            regular expression, or several of these, each cutting the pieces of the one before.
-        tie_break: of pairs with equal counts, `"bytes"` takes the greatest pair of byte strings,
-            `"huggingface"` the one that the `tokenizers` library takes.
+        pattern: the split pattern, which cuts documents into pieces: `"gpt2"` (the default),
+            `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, an alias of one of these
+            (`"cl100k_base"`, `"gpt-4"`), a regular expression, or a list of several stages, each
+            cutting the pieces of the one before.
+        tie_break: among pairs with equal counts, `"bytes"` merges the greatest pair of byte
+            strings first, `"huggingface"` the pair that the `tokenizers` library merges first.
         min_frequency: pairs that occur less often are not merged.
         min_piece_count: pieces that occur less often are dropped before merging.
-        max_token_length: no token grows longer than this many bytes, and in any case not longer
-            than 65,536.
+        max_token_length: maximum length of a token in bytes; at most 65,536.
         extend_from: start from this tokenizer's merges and add to them; its pattern is used, and
             its special tokens come before the new ones.
-        threads: how many threads count; None for every core the process may use.
+        threads: number of threads; None for every core the process may use.
         memory_limit: how much memory this process may use, in bytes or as in `"2GB"`; None for a
-            safe share of what the machine or the container allows. Counts that do not fit go to
-            disk, and the tokenizer is the same; if merging does not fit, an error says so before
-            it begins, and which `min_piece_count` would help.
-        spill_dir: the directory for that; None for that of temporary files.
-        engine: who counts: `"local"`, `"ray"`, or one of [`bytemill.engines`][bytemill.engines].
-        progress: None shows the progress of work that takes more than a moment: a line that is
-            redrawn on a terminal, an output in a notebook, a line now and then in a log. True
+            safe share of what the machine or the container allows. Counts that do not fit are
+            spilled to disk, and the tokenizer is the same; if merging would not fit, an error is
+            raised before it starts, with the `min_piece_count` that would fit.
+        spill_dir: directory for spilled counts; None for the system's temporary directory.
+        engine: where to count: `"local"`, `"ray"`, or one of
+            [`bytemill.engines`][bytemill.engines].
+        progress: None shows progress of work that takes more than a moment: a line that is
+            redrawn on a terminal, an output in a notebook, an occasional line in a log. True
             shows it from the start, False never. `"terminal"`, `"plain"` and `"json"` choose the
-            form; a function gets [`ProgressEvent`][bytemill.ProgressEvent]s.
+            display; a function receives [`ProgressEvent`][bytemill.ProgressEvent]s.
 
-    If no pair is left before `vocab_size` is reached, the tokenizer is smaller and a
-    `UserWarning` says so.
+    If no pairs are left before `vocab_size` is reached, the tokenizer is smaller and a
+    `UserWarning` is issued.
 
     >>> tokenizer = train_tokenizer(iter(["low lower lowest"] * 10), vocab_size=260)
     >>> tokenizer.merges
@@ -93,12 +94,12 @@ def train_tokenizer(
 
 @dataclass(frozen=True)
 class Learnt:
-    """A tokenizer, and what it was learnt from.
+    """A trained tokenizer with facts about its corpus.
 
     Attributes:
         tokenizer: the tokenizer.
-        text_bytes: bytes of text that it was learnt from.
-        skipped: records that were skipped, by what was wrong with them.
+        text_bytes: bytes of text it was trained on.
+        skipped: number of skipped records by reason.
     """
 
     tokenizer: Tokenizer
@@ -124,9 +125,9 @@ def learn(
     engine: EngineLike,
     progress: ProgressOption,
 ) -> Learnt:
-    """Learns a tokenizer as [`train_tokenizer`][bytemill.train_tokenizer] says."""
+    """Trains a tokenizer, with the arguments of [`train_tokenizer`][bytemill.train_tokenizer]."""
     if (corpus is None) == (counts is None):
-        raise TypeError("give a corpus or counts, one of them")
+        raise TypeError("give either a corpus or counts")
     if counts is None:
         default: Iterable[str] = DEFAULT_SPECIALS
     else:
@@ -180,7 +181,7 @@ def train_bpe(
     vocab_size: int,
     special_tokens: list[str],
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
-    """Learns a tokenizer and returns (vocabulary, merges), as the CS336 course shapes it."""
+    """Trains a tokenizer and returns (vocabulary, merges), in the format of the CS336 course."""
     tokenizer = train_tokenizer(input_path, vocab_size=vocab_size, special_tokens=special_tokens)
     return tokenizer.vocab, tokenizer.merges
 
@@ -193,19 +194,19 @@ def _warn_of_skips(skipped: dict[str, int]) -> None:
 def _check_counts(
     counts: Counts, pattern: str | Sequence[str] | None, specials: Sequence[str]
 ) -> None:
-    """Counts were cut by one pattern, at some special tokens; it is too late for others."""
+    """Rejects a pattern or special tokens that differ from those of the counts."""
     if pattern is not None:
         given = [_native.known_pattern(stage) or stage for stage in formats.stages(pattern)]
         if given != formats.stages(counts.pattern):
             raise ConfigError(
-                f"the pattern is {pattern!r}, but the counts are of {counts.pattern!r}",
-                "leave the pattern out, or count again with it",
+                f"the pattern is {pattern!r}, but the counts were made with {counts.pattern!r}",
+                "omit the pattern, or count again with it",
             )
     if sorted(specials, key=str.encode) != counts.special_tokens:
         raise ConfigError(
-            f"the special tokens are {', '.join(specials) or 'none'}, but the counts are of "
-            f"{', '.join(counts.special_tokens) or 'none'}",
-            "leave the special tokens out, or count again with them",
+            f"the special tokens are {', '.join(specials) or 'none'}, but the counts were made "
+            f"with {', '.join(counts.special_tokens) or 'none'}",
+            "omit the special tokens, or count again with them",
         )
 
 
@@ -217,29 +218,27 @@ def _check_vocab_size(
     else:
         added = sum(token not in extend_from.special_tokens for token in specials)
         least = len(extend_from) + added
-        reason = f"the {len(extend_from)} of the tokenizer to extend and {added} special tokens"
+        reason = f"{len(extend_from)} of the tokenizer to extend and {added} special tokens"
     if vocab_size < least:
         raise ConfigError(
-            f"vocab_size={vocab_size} is too small: {reason} need {least}",
-            f"use at least {least}; each further id is one merge",
+            f"vocab_size must be ≥ {least} ({reason}), got {vocab_size}",
+            f"use {least} or more; each further id is one merge",
         )
 
     if vocab_size > _native.MAX_TOKENS:
-        raise ConfigError(
-            f"vocab_size={vocab_size} is too large: a vocabulary has at most {_native.MAX_TOKENS}"
-        )
+        raise ConfigError(f"vocab_size must be ≤ {_native.MAX_TOKENS}, got {vocab_size}")
 
 
 def _check_least(name: str, value: int | None, least: int) -> None:
     if value is not None and value < least:
-        raise ConfigError(f"{name}={value} cannot be", f"use {least} or more")
+        raise ConfigError(f"{name} must be ≥ {least}, got {value}")
 
 
 def _warn_if_short(got: int, vocab_size: int) -> None:
     if got < vocab_size:
         warnings.warn(
-            f"no pair is left to merge: the vocabulary has {got} of the {vocab_size} ids asked "
-            "for (a larger corpus, or a lower min_frequency, gives more)",
+            f"no pairs left to merge: the vocabulary has {got} of the {vocab_size} ids requested "
+            "(a larger corpus or a lower min_frequency gives more)",
             UserWarning,
             stacklevel=4,
         )

@@ -1,8 +1,8 @@
-"""What work on a corpus would read, how long it would take and how much memory it would need.
+"""Dry runs: which files would be read, and estimates of time and memory.
 
-Listing is exact. The rest is an estimate: a few megabytes of text are read and worked on here and
-now, and the whole is taken to be like them. How many different pieces there will be follows from
-how their number grew within the sample (Heaps' law).
+The listing is exact. The rest is extrapolated from a sample of a few megabytes of text that is
+read and processed. The number of distinct pieces is extrapolated from its growth within the sample
+(Heaps' law).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparing", "Counting", "Encoding", "Preview", "preview"]
 
-# Text that is read of each of a few files of every format; of files elsewhere, of one only.
+# Bytes of text sampled from each of a few files of every format; of remote files, from one only.
 FILE_SAMPLE = 4_000_000
 FILES = 3
 BLOCK = 256 << 10
-# Bytes of memory: a piece in the table of a thread, a byte and a piece while merging (as the core
-# estimates them), a chunk that waits to be written.
+# Bytes of memory: a piece in a thread's table, a byte and a piece while merging (as the core
+# estimates them), a chunk waiting to be written.
 TABLE_BYTES_PER_PIECE = 80
 MERGE_BYTES_PER_BYTE, MERGE_BYTES_PER_PIECE = 12, 28
 CHUNK_BYTES = 2_000_000
@@ -40,14 +40,14 @@ CHUNK_BYTES = 2_000_000
 
 @dataclass(frozen=True)
 class Preview:
-    """What work would be like.
+    """Estimates for a job.
 
     Attributes:
-        listing: what would be read, and what is skipped.
-        text_bytes: bytes of text; an estimate unless all is plain text.
-        sample_bytes: bytes of text that the estimates are from.
-        seconds: how long the work would take, about; None if there is nothing to tell by.
-        memory: how many bytes of memory it would take, about.
+        listing: the files to be read and skipped.
+        text_bytes: bytes of text; an estimate unless all files are plain text.
+        sample_bytes: bytes of text in the sample.
+        seconds: estimated time; None if the sample is empty.
+        memory: estimated memory in bytes.
     """
 
     listing: Listing
@@ -59,12 +59,12 @@ class Preview:
 
 @dataclass
 class Sample:
-    """Some text of a corpus.
+    """A sample of a corpus.
 
     Attributes:
-        texts: documents, or stretches of text.
-        seconds: how long reading them took.
-        ratios: by format, bytes of text to bytes of files.
+        texts: documents, or chunks of text.
+        seconds: time to read them.
+        ratios: by format, bytes of text per byte of file.
     """
 
     texts: list[bytes] = field(default_factory=list)
@@ -77,17 +77,17 @@ class Sample:
 
 
 class Work(Protocol):
-    """What is to be done with the text."""
+    """A kind of job whose cost can be estimated."""
 
-    # How many sources are read at once.
+    # Number of sources read concurrently.
     readers: int
 
     def measure(self, texts: list[bytes], whole: int) -> tuple[float, int]:
-        """Seconds and memory for `whole` bytes of such text, reading aside."""
+        """Seconds and memory for `whole` bytes of such text, excluding reading."""
 
 
 def preview(corpus: Corpus, work: Work, limit: int | None = None) -> Preview:
-    """Estimates what `work` on a corpus takes, on no more than `limit` bytes of its text."""
+    """Estimates the cost of `work` on at most `limit` bytes of a corpus."""
     listing = corpus.listing()
     sample = _sample(corpus, listing.entries)
     usual = max(sample.ratios.values(), default=1.0)
@@ -105,13 +105,13 @@ def preview(corpus: Corpus, work: Work, limit: int | None = None) -> Preview:
 
 
 def _sample(corpus: Corpus, entries: Sequence[Entry]) -> Sample:
-    """The first text of a few sources of every format."""
+    """The beginning of a few sources of every format."""
     sample = Sample()
     by_format: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         by_format[entry.format].append(entry)
     for format, alike in by_format.items():
-        # Spread over the corpus; what is elsewhere is expensive to look at.
+        # Spread over the corpus; remote files are expensive to open.
         n = min(FILES if all(entry.path for entry in alike) else 1, len(alike))
         text = read = 0.0
         for entry in (alike[len(alike) * number // n] for number in range(n)):
@@ -122,7 +122,7 @@ def _sample(corpus: Corpus, entries: Sequence[Entry]) -> Sample:
 
 
 def _read(corpus: Corpus, entry: Entry, sample: Sample) -> tuple[int, int]:
-    """Reads the first text of a source: how much, and of how many bytes of the file it came."""
+    """Reads the beginning of a source; returns bytes of text and bytes of the file."""
     text = read = 0
     # Text of a compressed file lags what was read of it, until more has to be read.
     settled = (0, 0)
@@ -140,7 +140,7 @@ def _read(corpus: Corpus, entry: Entry, sample: Sample) -> tuple[int, int]:
 
 
 class Counting:
-    """Counts pieces, and learns a tokenizer from them if `vocab_size` says of what size."""
+    """Counts pieces and, if `vocab_size` is given, trains a tokenizer on them."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class Counting:
             memory = max(min(memory, limit), merging)
             seconds += self._learn(counts) * pieces / n_pieces
         else:
-            # What does not fit goes to disk.
+            # Counts that do not fit are spilled to disk.
             memory = min(memory, limit)
         counts.clear()
         return seconds, base + round(memory)
@@ -195,7 +195,7 @@ class Counting:
 
 
 def _growth(grown: list[tuple[int, int]]) -> float:
-    """The exponent with which the number of different pieces grows."""
+    """The exponent of the growth of distinct pieces."""
     (bytes_before, pieces_before), (bytes_after, pieces_after) = grown
     if not 0 < bytes_before < bytes_after or not pieces_before:
         return 1.0
@@ -216,7 +216,7 @@ class Encoding:
         began = time.perf_counter()
         self._tokenizer.encode_batch(texts, threads=self._threads)
         seconds = (time.perf_counter() - began) * whole / sum(map(len, texts))
-        # Memory does not grow with the text: what the sample took is what it takes.
+        # Memory does not grow with the text, so the sample's is that of the whole job.
         return seconds, resident_memory() + (2 * self._threads + 2) * CHUNK_BYTES
 
 

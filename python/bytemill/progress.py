@@ -1,13 +1,13 @@
 """Progress of long work: one event, one meter, and a display for each place where it is shown.
 
-Work reports `(phase, done, total)` some ten times a second, or after each training step. The meter
-adds rate, time left, memory and processor use. The display is a line that is redrawn (terminal), an
-output that is updated (notebook), a line now and then (log), JSON lines, or the caller's function.
-A phase ends with a line of totals. Notes print above the line that is redrawn.
+Work reports `(phase, done, total)` about ten times a second, or after each training step. The meter
+adds rate, time left, memory and CPU use. The display is a line that is redrawn (terminal), an
+output that is updated (notebook), an occasional line (log), JSON lines, or the caller's function.
+A phase ends with a line of totals. Notes are printed above the line that is redrawn.
 
 Why not tqdm or rich: both need ipywidgets for a bar in a notebook, where HTML and IPython's
-`display_id` do; neither has JSON lines or lines for a log, so our own code would stay beside them;
-and the base package would depend on one more library.
+`display_id` are enough; neither has JSON lines or log lines, so most of this module would remain;
+and the base package would have one more dependency.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from ._system import resident_memory
 
 __all__ = ["Progress", "ProgressEvent", "ProgressOption", "StepOption", "StepReport", "reporter"]
 
-# Rate and processor use are of the last seconds: an average since the beginning would mislead in
-# the merge phase, whose first merges are by far the slowest.
+# Rate and CPU use are measured over the last seconds: an average over the whole phase would be
+# misleading for merging, where the first merges are by far the slowest.
 WINDOW = 5.0
-# Seconds before the first line that the caller did not ask for, and between lines.
+# Seconds before the first line if progress was not requested, and between lines.
 PATIENCE = 0.5
-REDRAW_EVERY = 0.08  # the eye needs no more; a slow connection would suffer
+REDRAW_EVERY = 0.08  # fast enough for the eye, and bearable on a slow connection
 JSON_EVERY = 1.0
 LINE_EVERY = 2.0
 # After a minute, a log gets a line every 10 s.
 LONG_WORK = 60.0
 LONG_WORK_LINE_EVERY = 10.0
 
-# What phases count that do not count bytes.
+# Units of phases that do not count bytes.
 UNITS = {
     "merge": "merges", "evaluate": "tokens", "overlap": "tokens", "sweep": "steps",
     "train": "steps",
@@ -54,24 +54,24 @@ UNITS = {
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """How far a phase has come.
+    """Progress of a phase.
 
     Attributes:
-        phase: `"count"` and then `"merge"` when a tokenizer is learnt, `"gather"` in between when
-            counts are merged from disk, `"compare"`; `"encode"`, then `"shuffle"` if
-            documents are shuffled, then `"write"` if they are or on a cluster, and `"verify"` for
-            tokens on disk; `"train"`, `"evaluate"`, `"overlap"`, `"sweep"`, `"export"` and
-            `"import"` of language models.
+        phase: `"count"` and then `"merge"` when a tokenizer is trained, `"gather"` in between when
+            counts are merged from disk; `"compare"`; `"encode"`, `"shuffle"` if documents are
+            shuffled, `"write"` if they are shuffled or on a cluster, and `"verify"` for tokens on
+            disk; `"train"`, `"evaluate"`, `"overlap"`, `"sweep"`, `"export"` and `"import"` for
+            language models.
         done: bytes of text in the phases `count`, `encode` and `compare`, merges in `merge`, tokens
-            when models are evaluated, steps in training and sweeps, bytes of files in the others.
-        total: the same for the whole phase; None if it is not known. How much text compressed files
-            and records hold is estimated from what was read so far, and exact at the end.
+            in `evaluate`, steps in `train` and `sweep`, bytes of files in the others.
+        total: the same for the whole phase; None if unknown. The amount of text in compressed files
+            and records is an estimate until the end of the phase.
         seconds: since the phase began.
         rate: `done` per second, over the last few seconds.
-        eta: seconds left at this rate; None if the total is not known or nothing moves.
+        eta: seconds left at this rate; None if the total is unknown or the rate is 0.
         memory: resident bytes of this process; 0 if the system does not report it. In training, the
             peak so far, of this process or of the GPU.
-        cpu: processor use in percent of one core: 195.0 is nearly two cores.
+        cpu: CPU use in percent of one core: 195.0 is nearly two cores.
     """
 
     phase: str
@@ -113,7 +113,7 @@ class StepReport(ProgressEvent):
 
     @property
     def steps(self) -> int:
-        """Updates in all."""
+        """Updates in total."""
         return self.total or 0
 
     def to_json(self) -> dict[str, Any]:
@@ -124,25 +124,25 @@ class StepReport(ProgressEvent):
 # --- reporting --------------------------------------------------------------------------------
 
 
-Report: TypeAlias = "Callable[[str, int, int | None], None]"
+ProgressCallback: TypeAlias = "Callable[[str, int, int | None], None]"
 ProgressOption: TypeAlias = (
     "bool | Literal['terminal', 'plain', 'json'] | Callable[[ProgressEvent], None] | None"
 )
-# What training takes: the function may ask for the fields of a step.
+# The progress option of training, whose function receives steps.
 StepOption: TypeAlias = "ProgressOption | Callable[[StepReport], None]"
 
 
 class Progress:
-    """Takes the reports of long work, measures them and passes them to a display.
+    """Receives reports of long work, measures rates and passes events to a display.
 
     Leaving the `with` block ends the last phase; an exception removes an unfinished line.
 
     Args:
-        option: None shows the progress of work that takes more than a moment: on a terminal or in
-            a notebook after half a second, elsewhere as a line every two seconds (ten, after a
+        option: None shows progress of work that takes more than a moment: on a terminal or in a
+            notebook after half a second, elsewhere as a line every two seconds (ten, after a
             minute). True shows it from the start. False shows nothing. `"terminal"`, `"plain"` and
-            `"json"` choose the form (all on stderr). A function gets every event, nothing is
-            written, and what it raises ends the work.
+            `"json"` choose the display (all on stderr). A function receives every event, nothing
+            is printed, and an exception it raises stops the work.
     """
 
     def __init__(self, option: StepOption) -> None:
@@ -151,12 +151,12 @@ class Progress:
         self._last: ProgressEvent | None = None
 
     def __call__(self, phase: str, done: int, total: int | None) -> None:
-        """Reports how far a phase is."""
+        """Reports the progress of a phase."""
         if self._display is not None:
             self._show(self._meter.measure(phase, done, total))
 
     def begin(self, phase: str, done: int = 0) -> None:
-        """Starts the clock of a phase that does not follow the one before at once."""
+        """Starts the clock of a phase that does not directly follow the previous one."""
         self._meter.begin(phase, time.perf_counter(), time.process_time(), done)
 
     def step(self, step: int, steps: int, *, eta: float, memory: int, **measures: float) -> None:
@@ -214,7 +214,7 @@ class _Meter:
         clock, cpu = time.perf_counter(), time.process_time()
         samples = self._samples
         if phase != self._phase:
-            # A phase begins at the last report of the one before, not at its own first report.
+            # A phase starts at the last report of the previous one, not at its own first report.
             self.begin(phase, *self._last, 0)
         self._last = clock, cpu
         while len(samples) > 1 and samples[1][0] <= clock - WINDOW:
@@ -233,7 +233,7 @@ class _Meter:
 
 
 def _choose(option: StepOption) -> _Display | None:
-    """The display that `option` means here and now; None if nothing is shown."""
+    """The display for `option`; None if nothing is shown."""
     if callable(option):
         return _Display(option)
     if option not in (None, True, False, "terminal", "plain", "json"):
@@ -241,7 +241,7 @@ def _choose(option: StepOption) -> _Display | None:
             "progress must be None, True, False, 'terminal', 'plain', 'json' or a function, "
             f"got {option!r}"
         )
-    # Programs without a console have no stderr at all; the stub of `sys` does not know them.
+    # Programs without a console have no stderr at all, which the type stub of `sys` ignores.
     stream: TextIO | None = sys.stderr
     if option is False or stream is None:
         return None
@@ -257,7 +257,7 @@ def _choose(option: StepOption) -> _Display | None:
 
 
 def _in_notebook() -> bool:
-    # Never imported, only asked if someone else did: a notebook has, and its shell has a kernel.
+    # Not imported here: in a notebook IPython is loaded already, and its shell has a kernel.
     module = sys.modules.get("IPython")
     shell = module.get_ipython() if hasattr(module, "get_ipython") else None  # type: ignore[union-attr]
     return getattr(shell, "kernel", None) is not None
@@ -285,14 +285,14 @@ def clear_line(stream: TextIO) -> None:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Writes what must not end hours of work if it fails: a terminal may be closed meanwhile."""
+    """Writes, ignoring errors: a closed terminal must not end hours of work."""
     with contextlib.suppress(OSError, ValueError):
         stream.write(text)
         stream.flush()
 
 
 class _Display:
-    """Where events go; by itself, to the caller's function."""
+    """Receives events; this base class passes them to the caller's function."""
 
     def __init__(self, call: Callable[[Any], None]) -> None:
         self._call = call
@@ -390,7 +390,7 @@ class _Terminal(_Written):
 
 
 class _Notebook(_Written):
-    """An HTML output a phase, updated: a notebook shows stderr on red, as if it were an error."""
+    """One HTML output per phase, updated in place: notebooks show stderr in red, like an error."""
 
     def __init__(self, stream: TextIO, wait: float) -> None:
         super().__init__(stream, wait, 4 * REDRAW_EVERY)
@@ -445,7 +445,7 @@ def _share(event: ProgressEvent) -> float | None:
 
 
 def _line(event: ProgressEvent, width: int = 0, bar: str = "") -> str:
-    """Phase, how much, how fast, how long still; the bar takes what is left of `width`."""
+    """Phase, amount, rate, time left; the bar fills the rest of `width`."""
     head = f"{event.phase:6}"
     fields = [_amount(event, event.done)]
     share = _share(event)
@@ -462,7 +462,7 @@ def _line(event: ProgressEvent, width: int = 0, bar: str = "") -> str:
         fields.append(f"memory {size(event.memory)}")
     if not isinstance(event, StepReport):
         fields.append(f"cpu {event.cpu:.0f}%")
-    # On a narrow terminal the last fields give way first.
+    # On a narrow terminal the last fields are dropped first.
     while width and len(fields) > 1 and len(head) + 2 + len("  ".join(fields)) > width:
         fields.pop()
     text = "  ".join(fields)

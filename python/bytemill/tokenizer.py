@@ -45,7 +45,7 @@ class Batch(NamedTuple):
 
 
 class Offsets(NamedTuple):
-    """Ids with the place of each in the text, as half-open spans."""
+    """Ids with the position of each in the text, as half-open spans."""
 
     ids: list[int]
     bytes: list[tuple[int, int]]
@@ -55,11 +55,11 @@ class Offsets(NamedTuple):
 class Tokenizer:
     """A byte-level BPE tokenizer.
 
-    Made by [`train_tokenizer`][bytemill.train_tokenizer], by `Tokenizer.load`, or from a
-    vocabulary, merges and special tokens as the CS336 course shapes them. Ids may be any; a
-    special token that is not in the vocabulary gets the next free id.
+    Created by [`train_tokenizer`][bytemill.train_tokenizer], by `Tokenizer.load`, or from a
+    vocabulary, merges and special tokens in the format of the CS336 course. Ids need not be
+    contiguous; a special token that is not in the vocabulary gets the next free id.
 
-    Immutable; may be used from many threads at once, after a fork, and pickled.
+    Immutable, thread-safe and fork-safe; can be pickled.
 
     >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"he", 257: b"llo", 258: b"ll"}
     >>> merges = [(b"h", b"e"), (b"l", b"l"), (b"ll", b"o")]
@@ -72,7 +72,7 @@ class Tokenizer:
 
     __slots__ = ("__weakref__", "_core")
 
-    # Everything in the package that hands a tokenizer to Rust takes this.
+    # Code in this package that passes a tokenizer to Rust uses this attribute.
     _core: Core
 
     def __init__(
@@ -100,7 +100,7 @@ class Tokenizer:
 
     @classmethod
     def _parse(cls, name: str, data: bytes) -> Tokenizer:
-        """The tokenizer in the bytes of a tokenizer.json; errors call the file `name`."""
+        """Parses the bytes of a tokenizer.json; errors refer to the file as `name`."""
         return cls._of(Core.read("huggingface", [(name, data)], [], []))
 
     # --- from elsewhere -----------------------------------------------------------------------
@@ -113,23 +113,23 @@ class Tokenizer:
         pattern: str | Sequence[str] | None = None,
         special_tokens: Iterable[str] | Mapping[str, int] | None = None,
     ) -> Tokenizer:
-        """Reads a tokenizer file, recognising its format by what is in it.
+        """Reads a tokenizer file; the format is detected from its contents.
 
         `path` is a `tokenizer.json`, a GPT-2 `vocab.json` (with `merges.txt` beside it) or
         `merges.txt`, a tiktoken rank file, a minbpe `.model`, or a directory with one of these.
-        `pattern` and `special_tokens` are for the formats that do not carry them (GPT-2's and
-        tiktoken's) and an error with the others.
+        `pattern` and `special_tokens` are for formats that do not store them (GPT-2 and
+        tiktoken); with the other formats they are an error.
         """
         return cls._of(formats.read(Path(path), pattern, special_tokens))
 
     @classmethod
     def from_pretrained(cls, path_or_name: str | os.PathLike[str]) -> Tokenizer:
-        """The tokenizer of a model, in a local directory or file, or by its name on the hub.
+        """The tokenizer of a model, from a local directory or file, or by its name on the hub.
 
-        What is there is read as by `load`; a tiktoken rank file goes with the `pat_str` and
-        `added_tokens_decoder` of a `tokenizer_config.json` beside it. A name that is no path is
-        looked up by `huggingface_hub`, if it is installed: in its cache, then on the hub. Nothing
-        else in bytemill ever asks the network.
+        Local files are read as by `load`; for a tiktoken rank file, `pat_str` and
+        `added_tokens_decoder` are taken from a `tokenizer_config.json` beside it. A name that is
+        not a path is looked up by `huggingface_hub`, if it is installed: in its cache, then on the
+        hub.
         """
         return cls._of(formats.read_pretrained(path_or_name))
 
@@ -152,13 +152,13 @@ class Tokenizer:
     ) -> None:
         """Writes the tokenizer; an existing file is replaced only with `overwrite`.
 
-        `huggingface` is our own format (`tokenizer.json`); `gpt2` makes a directory with
-        `vocab.json` and `merges.txt`. The file appears whole or not at all.
+        `huggingface` is the default format (`tokenizer.json`); `gpt2` writes a directory with
+        `vocab.json` and `merges.txt`. Files are written atomically.
         """
         formats.write(self._core, Path(path), format, overwrite)
 
     def write(self, format: TokenizerFormat = "huggingface") -> list[bytes]:
-        """The contents of the files that `save` writes: two for `gpt2`, else one."""
+        """The contents of the files that `save` writes: two for `gpt2`, one otherwise."""
         return self._core.write(format)
 
     # --- the vocabulary -----------------------------------------------------------------------
@@ -170,7 +170,7 @@ class Tokenizer:
 
     @property
     def vocab(self) -> dict[int, bytes]:
-        """Id → bytes of every token, special tokens included, in the order of ids.
+        """Id → bytes of every token, including special tokens, by ascending id.
 
         A new dictionary each time; for one token, `token_bytes` is cheaper.
         """
@@ -183,7 +183,7 @@ class Tokenizer:
 
     @property
     def special_tokens(self) -> dict[str, int]:
-        """Special tokens and their ids, in the order of ids."""
+        """Special tokens and their ids, by ascending id."""
         return self._core.special_tokens
 
     @property
@@ -193,12 +193,12 @@ class Tokenizer:
 
     @property
     def ignore_merges(self) -> bool:
-        """Whether a piece that is a token becomes that token, whatever the merges would give."""
+        """Whether a piece that is itself a token becomes that token without applying merges."""
         return self._core.ignore_merges
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over everything that decides which ids a text gets."""
+        """SHA-256 over everything that determines the ids of a text."""
         return self._core.fingerprint
 
     @property
@@ -215,21 +215,21 @@ class Tokenizer:
         return self._core.token_id(token)
 
     def unreachable(self) -> list[int]:
-        """The ids of tokens whose own bytes do not merge into them: no text encodes to these."""
+        """Ids that no text encodes to, because merging their bytes does not produce them."""
         return self._core.unreachable()
 
     def with_vocab_size(self, vocab_size: int) -> Tokenizer:
-        """The tokenizer that training with this smaller `vocab_size` would have given."""
+        """The tokenizer that training with this smaller `vocab_size` would have produced."""
         return self._of(self._core.core_with_vocab_size(vocab_size))
 
     # --- encoding -----------------------------------------------------------------------------
 
     @property
     def cache_size(self) -> int:
-        """How many bytes each thread that encodes may use to remember pieces; 64 MiB at first.
+        """Size of each encoding thread's piece cache in bytes; 64 MiB by default.
 
-        May be set, also as a size such as `"16MB"`, which empties what was remembered. It changes
-        speed and memory, never ids; it is not saved or pickled.
+        Can be set, also as a size such as `"16MB"`, which clears the caches. It affects speed and
+        memory, never ids; it is not saved or pickled.
         """
         return self._core.cache_limit()
 
@@ -237,7 +237,7 @@ class Tokenizer:
     def cache_size(self, size: int | str) -> None:
         n_bytes = parse_size(size) if isinstance(size, str) else operator.index(size)
         if n_bytes < 0:
-            raise ConfigError(f"cache_size={size} cannot be", "use 0 or more")
+            raise ConfigError(f"cache_size must be ≥ 0, got {size}")
         self._core.set_cache_limit(n_bytes)
 
     def encode(self, text: str | bytes, *, special: Special = "all") -> list[int]:
@@ -245,8 +245,9 @@ class Tokenizer:
 
         Args:
             text: any text or bytes; bytes need not be UTF-8.
-            special: which special tokens are recognised in it: `"all"`, `"none"` (they are plain
-                text: for untrusted input), `"error"` (they are refused), or a set of them.
+            special: which special tokens are recognised in the text: `"all"`, `"none"` (they are
+                encoded as plain text: for untrusted input), `"error"` (they raise an error), or a
+                set of them.
 
         >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"hi"}
         >>> tokenizer = Tokenizer(vocab, [(b"h", b"i")], ["<|endoftext|>"])
@@ -260,11 +261,11 @@ class Tokenizer:
     def encode_array(
         self, text: str | bytes, *, special: Special = "all", threads: int | None = None
     ) -> npt.NDArray[np.uint32]:
-        """The ids of a text as a numpy array; a long text is encoded by several threads."""
+        """The ids of a text as a numpy array; long texts are encoded on several threads."""
         return self._core.encode_array(text, special, threads)
 
     def count(self, text: str | bytes, *, special: Special = "all") -> int:
-        """How many ids a text has."""
+        """The number of ids of a text."""
         return self._core.count(text, special)
 
     @overload
@@ -306,9 +307,9 @@ class Tokenizer:
     def encode_iterable(
         self, iterable: Iterable[str | bytes], *, special: Special = "all"
     ) -> Iterator[int]:
-        """The ids of a text that comes in parts, lazily, as if it were one text.
+        """Lazily yields the ids of a text given in chunks, as if it were one text.
 
-        Memory does not grow with the text: what cannot change any more is handed out.
+        Memory does not grow with the text: ids are yielded as soon as they are final.
         """
         stream = self._core.stream(special)
         for part in iterable:
@@ -334,34 +335,34 @@ class Tokenizer:
         engine: EngineLike = "local",
         progress: ProgressOption = None,
     ) -> Tokens:
-        """Encodes files into a directory of tokens, in constant memory, and opens it.
+        """Encodes files into a token directory, in constant memory, and opens it.
 
-        The ids of a text or record are those of `encode` of the whole. A document ends behind
-        every end-of-text and with its file or record. What is written does not depend on
-        `threads` or on how often the work was interrupted. [docs/formats.md] describes the files.
+        The ids of a text or record equal those of `encode` applied to all of it. A document ends
+        after every end-of-text token and at the end of its file or record. The output does not
+        depend on `threads` or on interruptions. [docs/formats.md] describes the files.
 
         Args:
             corpus: as in [`train_tokenizer`][bytemill.train_tokenizer].
-            out: the directory; it appears finished or not at all.
-            shard_tokens: how many ids a file gets.
-            append_eot: give an end-of-text to files and records that do not end in one.
-            eot: the special token that ends documents; None for `<|endoftext|>` or its like.
+            out: the output directory; the result appears there only when it is complete.
+            shard_tokens: ids per file.
+            append_eot: append an end-of-text token to files and records that do not end in one.
+            eot: the special token that ends documents; None for `<|endoftext|>` or an equivalent.
             dtype: `"uint16"` or `"uint32"`; None for the smallest that holds all ids.
-            format: `"shards"`; in one file: `"npy"`, `"bin"` (ids and nothing else, as nanoGPT
-                has it) or `"megatron"` (`.bin` and `.idx`).
-            val_fraction: the share of documents, chosen by `seed`, that are put apart for
-                validation; None for no such split.
-            shuffle: put documents into an order that depends on `seed`.
-            seed: for that.
-            threads: how many threads encode; None for every core the process may use.
-            resume: go on where an interrupted run stopped; what is finished stays as it is.
-            overwrite: replace what is there, once the new is finished.
-            engine: who encodes: `"local"`, `"ray"`, or one of
+            format: `"shards"`; in one file: `"npy"`, `"bin"` (raw ids, as in nanoGPT) or
+                `"megatron"` (`.bin` and `.idx`).
+            val_fraction: share of documents, chosen by `seed`, to hold out for validation; None
+                for no split.
+            shuffle: shuffle the documents by `seed`.
+            seed: random seed of `shuffle` and `val_fraction`.
+            threads: number of threads; None for every core the process may use.
+            resume: resume an interrupted run; finished work is kept.
+            overwrite: replace existing tokens once the new ones are complete.
+            engine: where to run: `"local"`, `"ray"`, or one of
                 [`bytemill.engines`][bytemill.engines].
             progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
 
         Returns:
-            The tokens; with `val_fraction`, those for training.
+            The tokens; with `val_fraction`, the training split.
         """
         return encoding.encode_files(
             self,
@@ -383,10 +384,10 @@ class Tokenizer:
         )
 
     def encode_with_offsets(self, text: str | bytes, *, special: Special = "all") -> Offsets:
-        """The ids of `text` and where each stands, in bytes and in characters.
+        """The ids of `text` and the span of each, in bytes and in characters.
 
-        A token that holds part of a character spans that whole character. Bytes that are not
-        UTF-8 count as one character each.
+        A token with part of a character spans the whole character. Each byte that is not valid
+        UTF-8 counts as one character.
         """
         ids, spans = self._core.encode_spans(text, special)
         byte_spans, char_spans = spans[:, :2].tolist(), spans[:, 2:].tolist()
@@ -416,9 +417,9 @@ class Tokenizer:
     ) -> str | bytes:
         """The start of `text`, in whole characters, that encodes to at most `max_tokens` tokens.
 
-        It is the text of the first `max_tokens` ids without the character that the last of them
-        cuts, if it does. A shorter text may encode differently: where that gives too many tokens,
-        the result is shortened again in the same way. `special` is that of `encode`.
+        The text of the first `max_tokens` ids, without a character that the last of them splits.
+        A shorter text may encode differently; if that gives too many tokens, the result is
+        shortened again in the same way. `special` is as in `encode`.
 
         >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
         >>> tokenizer.truncate("née", 2)
@@ -429,7 +430,7 @@ class Tokenizer:
         ids = self.encode(text, special=special)
         if len(ids) <= max_tokens:
             return text
-        # Surrogates have no UTF-8; what is encoded in their place is what can be cut.
+        # Lone surrogates have no UTF-8 form: truncate the replacement that is encoded.
         data = self.decode_bytes(ids) if isinstance(text, str) else bytes(text)
         while len(ids) > max_tokens:
             data = data[: _char_start(data, len(self.decode_bytes(ids[:max_tokens])))]
@@ -439,7 +440,7 @@ class Tokenizer:
     # --- decoding -----------------------------------------------------------------------------
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; bytes that are not UTF-8 become U+FFFD."""
+        """The text of ids; invalid UTF-8 becomes U+FFFD."""
         return self._core.decode(ids)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
@@ -454,7 +455,7 @@ class Tokenizer:
         return [self.decode(ids) for ids in batch]
 
     def decoder(self) -> Decoder:
-        """A decoder for ids that come one by one, as in generation."""
+        """An incremental decoder, for ids that arrive one by one, as in generation."""
         return Decoder(self)
 
     # --- the object ---------------------------------------------------------------------------
@@ -490,7 +491,7 @@ class Tokenizer:
 
 
 def _char_start(data: bytes, at: int) -> int:
-    """The start of the UTF-8 character that `at` is inside of, or `at`."""
+    """The start of the UTF-8 character that contains byte `at`."""
     for start in range(max(at - 3, 0), at):
         for end in range(at + 1, start + 5):
             try:
@@ -502,7 +503,7 @@ def _char_start(data: bytes, at: int) -> int:
 
 
 class Decoder:
-    """Turns ids into text as they come, holding back characters that are not whole yet.
+    """Decodes ids incrementally, holding back incomplete characters.
 
     >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
     >>> decoder = tokenizer.decoder()
@@ -517,11 +518,11 @@ class Decoder:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, id: int) -> str:
-        """The text that this id completes; `""` while a character is unfinished."""
+        """The text that this id completes; `""` while a character is incomplete."""
         return self._decoder.decode(self._token_bytes(id))
 
     def finish(self) -> str:
-        """What was held back, as U+FFFD if it is not a character; the decoder starts afresh."""
+        """The bytes held back, as U+FFFD if incomplete; resets the decoder."""
         rest = self._decoder.decode(b"", True)
         self._decoder.reset()
         return rest

@@ -49,9 +49,9 @@ def test_there_and_back(data: Path, saved: Path) -> None:
     ok("decode", "tokens", "-t", saved, "-o", "text.txt", "--overwrite")
     result = ok("verify", "tokens")
     assert result.data == b""
-    assert "whole   tokens: as its manifest says\n" in result.said
+    assert "valid   tokens: matches its manifest\n" in result.said
     result = ok("verify", "tokens", "-t", saved, "--source", data)
-    assert "equal to its source" in result.said
+    assert "matches its manifest and its source" in result.said
     assert ok("verify", "tokens", "--quiet").said == ""
 
 
@@ -138,17 +138,17 @@ def test_what_is_wrong_is_listed(data: Path, saved: Path) -> None:
     ("line", "code", "named"),
     [
         ("encode -t T -o new", 2, "needs a corpus"),
-        ("encode data -t T -o new --format ids", 2, "leave out -o"),
+        ("encode data -t T -o new --format ids", 2, "omit -o"),
         ("encode data/0.txt -t T --format shards", 2, "--format shards needs -o"),
         ("encode data/0.txt data/1.txt -t T", 2, "one text"),
-        ("encode data/0.txt -t T --shuffle", 2, "--shuffle is for -o"),
-        ("encode data/0.txt -t T --shard-tokens 9", 2, "--shard-tokens is for -o"),
+        ("encode data/0.txt -t T --shuffle", 2, "--shuffle needs -o"),
+        ("encode data/0.txt -t T --shard-tokens 9", 2, "--shard-tokens needs -o"),
         ("encode data -t T -o new --special none", 2, "--special applies to stdout"),
         ("encode data -t T -o new --resume --overwrite", 2, "contradicts"),
         ("encode - -t T -o new --resume", 2, "stdin"),
         ("encode data -t T -o new --val-fraction 2", 2, "--val-fraction"),
         ("encode data -t T -o new.bin", 1, "directory"),
-        ("encode data -t T -o data", 1, "lies in the directory"),
+        ("encode data -t T -o data", 1, "is in the output directory"),
         ("encode data -t T -o missing/new", 1, "missing/new"),
         ("encode missing -t T -o new", 1, "missing"),
         ("encode data -t T -o tokens", 1, "exists already"),
@@ -158,8 +158,8 @@ def test_what_is_wrong_is_listed(data: Path, saved: Path) -> None:
         ("train data -o run", 1, "encode it first: bytemill encode data -t tokenizer.json"),
         ("verify tokens --source other.json", 1, "sources were given"),
         ("decode data/0.txt", 2, "-t is required"),
-        ("verify tokens -t U", 1, "made with the tokenizer"),
-        ("decode tokens -t U", 1, "made with the tokenizer"),
+        ("verify tokens -t U", 1, "encoded with the tokenizer"),
+        ("decode tokens -t U", 1, "encoded with the tokenizer"),
         ("decode tokens -t T --split val", 1, "no split 'val'"),
         ("decode data -t T", 1, "no manifest.json"),
         ("decode data/0.txt -t T --split val", 2, "--split applies to"),
@@ -185,7 +185,7 @@ def test_tokens_carry_their_tokenizer(data: Path, tokenizer: bytemill.Tokenizer)
     assert carried.fingerprint == Tokens("tokens").fingerprint
     assert b"".join(Tokens("tokens").decode()) == b"".join(TEXTS)
     assert ok("decode", "tokens").data == b"".join(TEXTS)
-    assert "equal to its source" in ok("verify", "tokens", "--source", data).said
+    assert "matches its manifest and its source" in ok("verify", "tokens", "--source", data).said
     # The bytes do not depend on threads or on how the tokens came about.
     ok("encode", data, "-t", "tokens/tokenizer.json", "-o", "again", "-q", "--threads", 1)
     ok("encode", data, "-t", "again", "-o", "again", "-q", "--overwrite")
@@ -207,7 +207,7 @@ def test_a_tokenizer_that_is_not_the_tokens_own(data: Path, saved: Path) -> None
     own.unlink()
     assert ok("decode", "tokens", "-t", saved).data == b"".join(TEXTS)
     assert "tokenizer.json: " in run("verify", "tokens", "-q").text
-    assert "do not carry their tokenizer" in run("decode", "tokens").said
+    assert "contains no tokenizer" in run("decode", "tokens").said
     own.write_bytes(whole)
     ok("verify", "tokens", "-q")
 
@@ -215,13 +215,13 @@ def test_a_tokenizer_that_is_not_the_tokens_own(data: Path, saved: Path) -> None
 def test_a_tokenizer_that_has_no_file_is_noted(data: Path, tmp_path: Path) -> None:
     vocab = {number: bytes([number]) for number in range(256)}
     tokenizer = bytemill.Tokenizer(vocab, [], [EOT], pattern="(?m)^a|.|\\n")
-    with pytest.warns(UserWarning, match="will not carry their tokenizer"):
+    with pytest.warns(UserWarning, match="will have no tokenizer.json"):
         tokens = tokenizer.encode_files(data / "0.txt", tmp_path / "tokens")
     assert tokens.tokenizer is None
     assert not (tmp_path / "tokens/tokenizer.json").exists()
     assert b"".join(tokens.decode(tokenizer)) == TEXTS[0]
     tokens.verify(tokenizer, source=data / "0.txt")
-    with pytest.raises(bytemill.ConfigError, match="the tokenizer is needed"):
+    with pytest.raises(bytemill.ConfigError, match="requires the tokenizer"):
         tokens.verify(source=data / "0.txt")
 
 
@@ -235,7 +235,7 @@ def test_overwrite_deletes_only_what_a_manifest_of_ours_names(data: Path, saved:
         for name in names:
             Path("tokens", name).write_bytes(foreign[name])
         result = run(*command)
-        assert (result.code, "holds other files than tokens" in result.said) == (1, True)
+        assert (result.code, "contains files that are not tokens" in result.said) == (1, True)
         assert sorted(os.listdir("tokens")) == sorted(names)
         for name in names:
             assert Path("tokens", name).read_bytes() == foreign[name]
@@ -272,7 +272,9 @@ def test_no_output_is_an_input(data: Path, saved: Path) -> None:
     for line, name in lines:
         before = Path(name).read_bytes()
         result = run(*line.split(), "--overwrite")
-        assert (result.code, "is read, and would be overwritten" in result.said) == (1, True), line
+        assert (result.code, "is an input and would be overwritten" in result.said) == (1, True), (
+            line
+        )
         assert Path(name).read_bytes() == before
     # What loses nothing is as good as any other overwriting.
     ok("convert", "own.json", "--to", "huggingface", "-o", "own.json", "--overwrite", "-q")

@@ -140,7 +140,7 @@ def test_issue_13_the_example_of_the_guide(
         max_workers=8, batch_size=2000, min_freq_threshold=5, use_batching=True
     )
     with tokenizer:
-        with pytest.warns(UserWarning, match="no pair is left to merge"):
+        with pytest.warns(UserWarning, match="no pairs left to merge"):
             tokenizer.train(text, vocab_size=32000, verbose=True)
         tokenizer.save("model")
     lines = capsys.readouterr().out.splitlines()
@@ -260,7 +260,7 @@ def test_as_a_context() -> None:
     assert tokenizer.encode("ab") == [256]
     with pytest.raises(ZeroDivisionError), OptimizedRegexTokenizer():
         _ = 1 // 0
-    with pytest.raises(ValueError, match="no pair is left"):
+    with pytest.raises(ValueError, match="no pairs left"):
         BasicTokenizer().train("a", 257)
 
 

@@ -57,7 +57,7 @@ SKIPPED = {
     "_SUCCESS": "empty",
     "_delta_log/0.json": "in a folder whose name begins with _",
     "empty": "empty",
-    "notes.log": "format not known",
+    "notes.log": "unknown format",
 }
 
 
@@ -158,7 +158,7 @@ def test_include_and_exclude(shards: Path, tmp_path: Path) -> None:
     read, _ = listed(Corpus(str(shards / "*"), exclude="*.log"), shards)
     assert "notes.log" not in read
     assert "README.md" in read
-    with pytest.raises(bytemill.CorpusError, match="none of its files is read") as caught:
+    with pytest.raises(bytemill.CorpusError, match="all of its files are skipped") as caught:
         Corpus(shards, include="*.parquet").entries()
     assert "include=" in str(caught.value.hint)
     with pytest.raises(bytemill.ConfigError, match="include"):
@@ -227,7 +227,7 @@ def test_what_is_read_is_decided_by_name_size_and_content() -> None:
 
     # Where contents are expensive to look at, they are not.
     assert reasons(Candidate("a"), Candidate("b.bin", 9)) == [None, None]
-    assert reasons(Candidate("a.zip"), Candidate("b.py")) == [None, "format not known"]
+    assert reasons(Candidate("a.zip"), Candidate("b.py")) == [None, "unknown format"]
     assert reasons(Candidate("LICENSE"), Candidate("b.py")) == [None, None]
     assert reasons(Candidate("a.json", 0), by_globs_alone=True) == [None]
     many = [SkippedFile(f"{n}", "empty") for n in range(9)]

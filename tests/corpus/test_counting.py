@@ -68,7 +68,7 @@ def test_an_interrupted_run_goes_on(parts: Path, tmp_path: Path, expected: bytes
     assert os.listdir(tmp_path) == [partial.name]
     kept = {path.name: path.stat().st_mtime_ns for path in partial.glob("part-*")}
     assert kept
-    with pytest.raises(bytemill.ConfigError, match="interrupted run left") as caught:
+    with pytest.raises(bytemill.ConfigError, match="of an interrupted run") as caught:
         count_to_file(parts, output)
     assert "resume=True" in str(caught.value.hint)
     # What a killed process leaves is no obstacle: an unlisted part, a torn line, a spill directory.
@@ -100,7 +100,7 @@ def test_what_was_counted_must_not_have_changed(parts: Path, tmp_path: Path) -> 
     def resume(corpus: Path | list[Path] = folder, **options: object) -> None:
         count_to_file(corpus, output, resume=True, **options)
 
-    with pytest.raises(bytemill.ConfigError, match="another pattern"):
+    with pytest.raises(bytemill.ConfigError, match="a different pattern"):
         resume(pattern="o200k")
     with pytest.raises(bytemill.ConfigError, match="not in the corpus"):
         resume([path for path in sorted(folder.iterdir()) if path != first])
@@ -164,8 +164,8 @@ def test_resuming_finished_work_leaves_it_as_it_is(parts: Path, tmp_path: Path) 
     assert os.listdir(tmp_path) == [output.name]
     first = min(parts.iterdir())
     for words, said in (
-        ([parts, "--pattern", "cl100k"], "another pattern"),
-        ([first], "bytes of text, not of"),
+        ([parts, "--pattern", "cl100k"], "a different pattern"),
+        ([first], "bytes of text, not"),
     ):
         result = run("count", *words, "-o", output, "--resume")
         assert (result.code, said in result.said) == (1, True), result.said
@@ -249,7 +249,7 @@ def test_count_then_train(parts: Path, tmp_path: Path) -> None:
     assert len(os.listdir(tmp_path)) == 4
     message = run("train-tokenizer", "--counts", tmp_path / "a.counts", "-o", tmp_path / "v.json",
                   "--pattern", "o200k").said  # fmt: skip
-    assert "the counts are of 'gpt2'" in message
+    assert "the counts were made with 'gpt2'" in message
 
 
 def test_count_as_json(parts: Path, tmp_path: Path) -> None:

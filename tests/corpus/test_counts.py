@@ -154,7 +154,7 @@ def test_options_must_agree_with_the_counts() -> None:
         with pytest.raises(bytemill.ConfigError, match=named):
             learn(counts=counts, vocab_size=300, **options)
     for both in ({}, {"corpus": iter(["a"]), "counts": counts}):
-        with pytest.raises(TypeError, match="one of them"):
+        with pytest.raises(TypeError, match="either a corpus or counts"):
             learn(vocab_size=300, **both)
 
 

@@ -344,7 +344,7 @@ def test_packed_batches_are_not_all_held(
     )
     # Cut short, it is damaged, whole batches before that or not.
     path.write_bytes(path.read_bytes()[:-2000])
-    with pytest.raises(bytemill.CorpusError, match="not a whole arrow file"):
+    with pytest.raises(bytemill.CorpusError, match="incomplete arrow file"):
         bytemill.count_corpus(path)
 
 
@@ -442,7 +442,7 @@ def test_cut_short(packing: str, format: str, tmp_path: Path) -> None:
 def test_a_truncated_table(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(columns(["one", "two"], "parquet", 1)[:-9])
-    with pytest.raises(bytemill.CorpusError, match="not a whole parquet file") as caught:
+    with pytest.raises(bytemill.CorpusError, match="incomplete parquet file") as caught:
         bytemill.count_corpus(path)
     assert caught.value.hint
     (tmp_path / "b.txt").write_text("text")
@@ -632,7 +632,7 @@ def test_stdin_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     send(b"one two two")
     assert dict(bytemill.count_corpus("-")) == {b"one": 1, b" two": 2}
     send(b"")
-    with pytest.raises(bytemill.CorpusError, match="stdin holds no text"):
+    with pytest.raises(bytemill.CorpusError, match="stdin contains no text"):
         bytemill.count_corpus("-")
     send(b"PAR1")
     with pytest.raises(bytemill.CorpusError, match="read from its end"):
@@ -664,7 +664,7 @@ def test_records_do_not_go_to_stdout(tmp_path: Path) -> None:
     ids = list(map(int, ok(*command).text.split()))
     assert TOKENIZER.decode_bytes(ids) == path.read_bytes()
     result = run(*command, "--text-field", "body")
-    assert (result.code, "--text-field is for -o" in result.said) == (2, True)
+    assert (result.code, "--text-field needs -o" in result.said) == (2, True)
 
 
 def test_a_corpus_says_how_it_is_read(tmp_path: Path) -> None:
@@ -674,5 +674,5 @@ def test_a_corpus_says_how_it_is_read(tmp_path: Path) -> None:
     ):  # fmt: skip
         with pytest.raises(bytemill.ConfigError):
             Corpus(tmp_path, **options)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="a corpus of a corpus"):
+    with pytest.raises(TypeError, match="cannot be another corpus"):
         Corpus(Corpus(tmp_path))

@@ -157,11 +157,11 @@ def test_errors_do_not_tell_credentials(served: str, tmp_path: Path) -> None:
     assert "not JSON" in bad.said
     _Server.refuses = 403
     refused = run(*count, signed(served, "a.jsonl"))
-    assert "its server answered 403" in refused.said
+    assert "the server answered 403" in refused.said
     assert "expired" in refused.said
     _Server.refuses = 503
     broken = run(*count, signed(served, "a.jsonl"), "--json")
-    assert "its server answered 503" in broken.events[-1]["message"]
+    assert "the server answered 503" in broken.events[-1]["message"]
     gone = run(*count, "http://me:hunter2@127.0.0.1:9/a?sig=s1gnature")
     unknown = run(*count, "nonsense://me:hunter2@host/a?sig=s1gnature")
     for result in (missing, bad, refused, broken, gone, unknown):

@@ -198,7 +198,7 @@ def test_a_worker_killed_while_counting(cluster: None, large: Path, tmp_path: Pa
 
     over = False
     killed = kill_workers("count", lambda: over)
-    with pytest.warns(UserWarning, match="tasks had to be begun again"):
+    with pytest.warns(UserWarning, match="tasks were restarted"):
         counts = bytemill.count_corpus(large, engine=Ray(unit_size=5_000_000))
     over = True
     assert killed, "no worker was killed"
@@ -216,7 +216,7 @@ def test_a_worker_killed_while_encoding(
     over = False
     killed = kill_workers(task, lambda: over)
     options: dict[str, Any] = {"shard_tokens": 3_000_000}
-    with pytest.warns(UserWarning, match="tasks had to be begun again"):
+    with pytest.warns(UserWarning, match="tasks were restarted"):
         tokenizer.encode_files(large, tmp_path / "ray", engine=Ray(unit_size=5_000_000), **options)
     over = True
     assert killed, "no worker was killed"
@@ -371,7 +371,7 @@ def test_counting_goes_on(cluster: None, data: Path, tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         count_to_file(corpus(folder), output, engine=engine(), progress=stop)
     assert list(partial.glob("*.counts"))
-    with pytest.raises(bytemill.ConfigError, match="interrupted run left"):
+    with pytest.raises(bytemill.ConfigError, match="of an interrupted run"):
         count_to_file(corpus(folder), output, engine=engine())
     # What changes meanwhile is counted anew, what comes to it, too.
     (folder / "e0.txt").write_text("something else")

@@ -75,7 +75,7 @@ def test_any_module_will_do(tmp_path: Path) -> None:
     other = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
     assert lm.load_checkpoint(tmp_path / "c", other) == 1
     assert same(layer, other)
-    with pytest.raises(bytemill.CheckpointError, match="does not say what model"):
+    with pytest.raises(bytemill.CheckpointError, match="contains no model config"):
         lm.load_checkpoint(tmp_path / "c")
 
 
@@ -83,15 +83,15 @@ def test_refusals(tmp_path: Path) -> None:
     model = small_lm.model()
     lm.save_checkpoint(model, None, 1, tmp_path / "c")
     for changes, message in (
-        ({"d_model": 96}, "and .* in this model"),
-        ({"num_layers": 3}, "of another model: it lacks blocks.2"),
-        ({"num_layers": 1}, "of another model: it has blocks.1"),
+        ({"d_model": 96}, "but .* in this model"),
+        ({"num_layers": 3}, "another model: it lacks blocks.2"),
+        ({"num_layers": 1}, "another model: it has an unexpected blocks.1"),
     ):
         with pytest.raises(bytemill.CheckpointError, match=message):
             lm.load_checkpoint(tmp_path / "c", small_lm.model(**changes))
     with pytest.raises(FileNotFoundError):
         lm.load_checkpoint(tmp_path / "nothing", model)
-    with pytest.raises(bytemill.CheckpointError, match="no checkpoint in it"):
+    with pytest.raises(bytemill.CheckpointError, match="contains no checkpoint"):
         lm.load_checkpoint(tmp_path, model)
 
 
@@ -172,7 +172,7 @@ def test_damage_to_a_step_is_noticed(name: str, tmp_path: Path) -> None:
     with pytest.raises(bytemill.CheckpointError):
         lm.load_checkpoint(place)
     path.unlink()
-    with pytest.raises(bytemill.CheckpointError, match=r"no checkpoint in it|missing"):
+    with pytest.raises(bytemill.CheckpointError, match=r"contains no checkpoint|missing"):
         lm.load_checkpoint(place)
 
 
@@ -198,8 +198,8 @@ def test_a_version_that_is_not_known(tmp_path: Path) -> None:
     place = written(tmp_path, 1, small_lm.model())
     facts = json.loads((place / "state.json").read_text())
     (place / "state.json").write_text(json.dumps(facts | {"version": 99}))
-    with pytest.raises(bytemill.CheckpointError, match="of version 99"):
+    with pytest.raises(bytemill.CheckpointError, match="format version 99"):
         lm.load_checkpoint(place)
     (place / "state.json").write_text("{}")
-    with pytest.raises(bytemill.CheckpointError, match="not a checkpoint of bytemill's"):
+    with pytest.raises(bytemill.CheckpointError, match="not a bytemill checkpoint"):
         lm.load_checkpoint(place)

@@ -238,10 +238,10 @@ def test_time_and_memory() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"mfu": 0.0}, "share of the peak"), ({"hardware": "abacus"}, "a100, h100 and this"),
-     ({"batch_size": 0}, "1 or more"), ({"tokens": 0}, "1 or more"),
-     ({"optimizer": "adam"}, "adamw, muon"), ({"dtype": "float16"}, "float32 and bfloat16"),
-     ({"dtype": "bfloat16", "hardware": lm.Hardware("old", {"float32": 1e9}, 1)}, "not known")],
+    [({"mfu": 0.0}, "share of the peak"), ({"hardware": "abacus"}, "a100, h100 or this"),
+     ({"batch_size": 0}, "must be ≥ 1"), ({"tokens": 0}, "must be ≥ 1"),
+     ({"optimizer": "adam"}, "adamw, muon"), ({"dtype": "float16"}, "float32 or bfloat16"),
+     ({"dtype": "bfloat16", "hardware": lm.Hardware("old", {"float32": 1e9}, 1)}, "is unknown")],
 )  # fmt: skip
 def test_accounts_that_cannot_be(options: dict[str, Any], message: str) -> None:
     with pytest.raises(bytemill.ConfigError, match=message):
@@ -284,7 +284,7 @@ def test_the_command(tmp_path: Path) -> None:
         (["nowhere"], "nowhere: no such run or preset"),
         (["gpt2-lx"], "did you mean gpt2-xl?"),
         (["tiny", "laptop", "--measure"], "one MODEL"),
-        (["--num-heads", "7"], "does not divide"),
+        (["--num-heads", "7"], "must be a multiple"),
     ):
         failed = run("account", *arguments)
         assert failed.code in (1, 2)

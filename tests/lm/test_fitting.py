@@ -28,9 +28,9 @@ def ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def plan(device: str = "cpu", **changes: Any) -> devices.Plan:
+def plan(device: str = "cpu", **changes: Any) -> devices.ComputePlan:
     fields = {"dtype": torch.float32, "kernels": "fused", "compile": "off"} | changes
-    return devices.Plan(torch.device(device), **fields)
+    return devices.ComputePlan(torch.device(device), **fields)
 
 
 def resolved(preset: str, **changes: Any) -> tuple[lm.ModelConfig, lm.TrainConfig]:
@@ -50,7 +50,7 @@ def test_gpt2_xl_with_a_batch_of_100000_is_refused_before_it_is_allocated(
     failed = run(*options, "--preset", "gpt2-xl", "--batch-size", 100000)
     assert failed.code == 1
     assert "training on 8 sequences of 1,024 tokens at a time needs about " in failed.said
-    assert "and 23.0 GB are available" in failed.said
+    assert "but 23.0 GB are available" in failed.said
     assert "weights 8.51 GB, gradients 8.51 GB, optimizer state 17.0 GB" in failed.said
     assert "hint: the model alone does not fit: use a smaller one" in failed.said
     assert "--force" in failed.said

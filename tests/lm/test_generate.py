@@ -166,7 +166,7 @@ def test_repetition_penalty() -> None:
         ({"ids": []}, "the prompt is empty"),
         ({"ids": [97]}, "id 97 of the prompt"),
         ({"ids": [-1]}, "id -1 of the prompt"),
-        ({"ids": [1] * 33}, "the prompt has 33 tokens, and the model reads 32"),
+        ({"ids": [1] * 33}, "the prompt must have ≤ 32 tokens"),
     ],
 )
 def test_refusals(options: dict[str, Any], message: str) -> None:
@@ -261,7 +261,7 @@ def test_text_of_several_samples(tokenizer: bytemill.Tokenizer) -> None:
 def test_an_empty_prompt_begins_a_text(tokenizer: bytemill.Tokenizer) -> None:
     assert generate.prompt_ids(tokenizer, "") == [tokenizer.special_tokens["<|endoftext|>"]]
     bare = bytemill.Tokenizer({i: bytes([i]) for i in range(256)}, [])
-    with pytest.raises(bytemill.ConfigError, match="no end-of-text to begin with"):
+    with pytest.raises(bytemill.ConfigError, match="no end-of-text token to start from"):
         generate.prompt_ids(bare, "")
     # A special token that a user types is text, unless the caller says otherwise.
     assert len(generate.prompt_ids(tokenizer, "<|endoftext|>")) > 1

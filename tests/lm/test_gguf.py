@@ -98,7 +98,7 @@ def with_pattern(tokenizer: Tokenizer, pattern: Any, **options: Any) -> Tokenize
 
 
 def test_names_of_patterns(tokenizer: Tokenizer, small: Tokenizer, tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="nearly as o200k"):
+    with pytest.warns(UserWarning, match="differs slightly"):
         names = {p: pre_tokenizer(with_pattern(tokenizer, list(p))) for p in PRE_TOKENIZERS}
     assert names == PRE_TOKENIZERS
     for pattern in ("cl100k", r"\w+|\W+"):
@@ -112,7 +112,7 @@ def test_names_of_patterns(tokenizer: Tokenizer, small: Tokenizer, tmp_path: Pat
     )
     assert pre_tokenizer(Tokenizer(odd, merges, pattern="llama3")) == "smaug-bpe"
     assert pre_tokenizer(Tokenizer(odd, merges)) == "gpt-2"
-    with pytest.raises(ConfigError, match="goes by merges alone"):
+    with pytest.raises(ConfigError, match="uses merges alone"):
         pre_tokenizer(Tokenizer(odd, merges, ignore_merges=True))
     small_lm.run(tmp_path / "run", with_pattern(small, "cl100k"))
     out = tmp_path / "m.gguf"
@@ -126,7 +126,7 @@ def test_names_of_patterns(tokenizer: Tokenizer, small: Tokenizer, tmp_path: Pat
 def test_two_tokens_of_one_text_are_refused(tmp_path: Path) -> None:
     vocab = {i: bytes([i]) for i in range(256)}
     small_lm.run(tmp_path / "run", Tokenizer(vocab, [], ["[PAD257]"]), vocab_size=258)
-    with pytest.raises(ConfigError, match="reads like"):
+    with pytest.raises(ConfigError, match="has the text"):
         lm.export_run(tmp_path / "run", tmp_path / "m.gguf", to="gguf")
 
 

@@ -168,7 +168,12 @@ def test_what_an_imported_model_was_trained_on_is_not_known(here: Path) -> None:
 
 @pytest.mark.parametrize(
     ("loss", "words"),
-    [(9.3, "above ln(10,000) = 9.21"), (9.1, "nearly"), (0.01, "below 0.1"), (math.nan, "nan")],
+    [
+        (9.3, "above ln(10,000) = 9.21"),
+        (9.1, "close to ln"),
+        (0.01, "below 0.1"),
+        (math.nan, "nan"),
+    ],
 )
 def test_losses_that_tell_of_a_mistake(loss: float, words: str) -> None:
     (warning,) = evaluation_checks.of_loss(loss, 10000)
@@ -203,14 +208,14 @@ def test_the_command(here: Path) -> None:
     text = ok("evaluate", here / "run", here / "both", "--per-document", "--stride", 4)
     assert "bits per byte" in text.text
     assert text.text.count("\n") > 16 + 5
-    assert "are also in what the run was trained on" in text.said
+    assert "are also in the training tokens" in text.said
     for arguments, message in (
         (["run", "wrong"], "but the model was trained with"),
-        (["run", "val", "--stride", "17"], "use 1 to 16"),
+        (["run", "val", "--stride", "17"], "from 1 to the context length, 16"),
         (["run", "nothing"], "no such file"),
         (["val", "val"], "not a run"),
         (["run", "val", "--step", "first"], "best, last or a number"),
-        (["run", "val", "--split", "test"], "there is no split"),
+        (["run", "val", "--split", "test"], "no split"),
     ):
         failed = run("evaluate", here / arguments[0], here / arguments[1], *arguments[2:])
         assert failed.code in (1, 2)

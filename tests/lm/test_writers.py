@@ -185,7 +185,7 @@ def test_what_changed_between_reading_and_locking_is_noticed(
         return found
 
     monkeypatch.setattr(training, "stored_config", late)
-    with pytest.raises(bytemill.CheckpointError, match="another process wrote there"):
+    with pytest.raises(bytemill.CheckpointError, match="another process wrote to it"):
         lm.train(ids, run, resume=True, **SMALL)
     assert names(run) == names(tmp_path / "other")
 
@@ -265,7 +265,7 @@ def test_an_export_is_replaced_only_if_all_of_it_is_ours(tmp_path: Path) -> None
     out = tmp_path / "out"
     lm.export_run(tmp_path / "run", out)
     (out / "README.md").write_text("mine")
-    with pytest.raises(bytemill.ConfigError, match=r"README\.md: not a part of an exported model"):
+    with pytest.raises(bytemill.ConfigError, match=r"README\.md: not part of an exported model"):
         lm.export_run(tmp_path / "run", out, overwrite=True)
     (out / "README.md").unlink()
     lm.export_run(tmp_path / "run", out, overwrite=True)
@@ -273,10 +273,10 @@ def test_an_export_is_replaced_only_if_all_of_it_is_ours(tmp_path: Path) -> None
     from safetensors.torch import load_file, save_file
 
     save_file(load_file(out / "model.safetensors"), out / "model.safetensors")
-    with pytest.raises(bytemill.ConfigError, match=r"model\.safetensors: not a part of"):
+    with pytest.raises(bytemill.ConfigError, match=r"model\.safetensors: not part of"):
         lm.export_run(tmp_path / "run", out, overwrite=True)
     (out / "model.safetensors").unlink()
-    with pytest.raises(bytemill.ConfigError, match=r"config\.json: not a part of"):
+    with pytest.raises(bytemill.ConfigError, match=r"config\.json: not part of"):
         lm.export_run(tmp_path / "run", out, overwrite=True)
     assert names(out) == ["config.json", "generation_config.json"]
 
@@ -287,7 +287,7 @@ def test_an_import_replaces_a_run_only_if_all_of_it_is_ours(ids: Path, tmp_path:
     run = tmp_path / "run"
     lm.train(ids, run, **SMALL)
     for path in foreign(run):
-        with pytest.raises(bytemill.ConfigError, match="not a part of a run"):
+        with pytest.raises(bytemill.ConfigError, match="not part of a run"):
             lm.import_run(tmp_path / "model", run, tokenizer=False, overwrite=True)
         path.unlink()
     shutil.rmtree(run / "wandb")
@@ -306,7 +306,7 @@ def test_overwriting_a_sweep_keeps_foreign_files(ids: Path, tmp_path: Path) -> N
     note = place / "lr=0.01" / "notes.txt"
     note.write_text("mine")
     before = names(place)
-    with pytest.raises(bytemill.ConfigError, match=r"notes\.txt: not a part of a run"):
+    with pytest.raises(bytemill.ConfigError, match=r"notes\.txt: not part of a run"):
         lm.sweep(ids, place, {"lr": [1e-4]}, overwrite=True, **keys)
     assert names(place) == before
     note.unlink()
@@ -407,7 +407,7 @@ def test_no_kill_of_a_starting_training_locks_out_the_next(
             restore(run, left)
             is_run = "config.json" in found or _files.COMMIT in found
             if again == "plain" and is_run:
-                with pytest.raises(bytemill.ConfigError, match="there is a run already"):
+                with pytest.raises(bytemill.ConfigError, match="already contains a run"):
                     lm.train(ids, left, **options)
                 continue
             changes = options

@@ -134,7 +134,7 @@ def test_only_a_part_is_examined(two: dict[str, bytemill.Tokenizer], tmp_path: P
 
 
 def test_refusals(two: dict[str, bytemill.Tokenizer], tmp_path: Path) -> None:
-    with pytest.raises(bytemill.ConfigError, match="needs a tokenizer"):
+    with pytest.raises(bytemill.ConfigError, match="tokenizers must not be empty"):
         compare({}, iter([TEXT]))
     with pytest.raises(bytemill.CorpusError, match="no text"):
         compare(two, iter([""]))

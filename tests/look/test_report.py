@@ -140,9 +140,9 @@ def test_a_report_is_a_comparison_on_each_corpus(
 
 
 def test_refusals(tokenizer: bytemill.Tokenizer) -> None:
-    with pytest.raises(bytemill.ConfigError, match="needs a corpus"):
+    with pytest.raises(bytemill.ConfigError, match="corpora must not be empty"):
         report({"a": tokenizer}, {})
-    with pytest.raises(bytemill.ConfigError, match="needs a tokenizer"):
+    with pytest.raises(bytemill.ConfigError, match="tokenizers must not be empty"):
         report({}, {"a": iter([TEXT])})
     with pytest.raises(bytemill.ConfigError, match="extrapolate"):
         report({"a": tokenizer}, {"a": iter([TEXT])}, extrapolate=0)

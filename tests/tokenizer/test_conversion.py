@@ -51,7 +51,7 @@ def test_ids_that_would_change_are_not_written(
         save(self.with_vocab_size(400), path, **options)
 
     monkeypatch.setattr(bytemill.Tokenizer, "save", lossy)
-    with pytest.raises(bytemill.TokenizerError, match="other ids"):
+    with pytest.raises(bytemill.TokenizerError, match="different ids"):
         convert(tokenizer, tmp_path / "there", format="huggingface")
     assert list(tmp_path.iterdir()) == []
 

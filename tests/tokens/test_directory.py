@@ -181,7 +181,7 @@ def test_files_of_others_are_never_overwritten(paths: list[Path], tmp_path: Path
     ]:
         (out / ".partial").mkdir(parents=True)
         (out / name).write_text(text)
-        with pytest.raises(bytemill.ConfigError, match="holds other files"):
+        with pytest.raises(bytemill.ConfigError, match="contains files that are not"):
             encode(paths, out, **options)
         assert (out / name).read_text() == text
         (out / name).unlink()
@@ -216,7 +216,7 @@ def test_sources_must_be_what_they_were(
             encode(paths, out, resume=True)
     with pytest.raises(bytemill.ConfigError, match=r"0\.txt, not"):
         encode(paths[1:], out, resume=True)
-    with pytest.raises(bytemill.TokensError, match="made with the tokenizer"):
+    with pytest.raises(bytemill.TokensError, match="encoded with the tokenizer"):
         SMALLER.encode_files(paths, out, resume=True, **OPTIONS)
     paths[0].write_bytes(text)
     os.utime(paths[0], ns=(0, status.st_mtime_ns))
@@ -275,7 +275,7 @@ def test_the_tokenizer_goes_with_the_tokens(paths: list[Path], tmp_path: Path) -
     # Another one, with its own checksum, is not the tokens' own.
     manifest = json.loads((out / "manifest.json").read_bytes())
     other = SMALLER.write("huggingface")[0]
-    for changed, problem in [(other, "not the tokenizer that the manifest names"), (b"{}", "")]:
+    for changed, problem in [(other, "not the tokenizer named in the manifest"), (b"{}", "")]:
         (out / "tokenizer.json").write_bytes(changed)
         crc32 = f"{zlib.crc32(changed):08x}"
         manifest["tokenizer_file"] |= {"bytes": len(changed), "crc32": crc32}
@@ -289,7 +289,7 @@ def test_the_tokenizer_goes_with_the_tokens(paths: list[Path], tmp_path: Path) -
     (out / "tokenizer.json").unlink()
     del manifest["tokenizer_file"]
     (out / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(bytemill.ConfigError, match="the tokenizer is needed"):
+    with pytest.raises(bytemill.ConfigError, match="requires the tokenizer"):
         problems()
     assert bytemill.verify_tokens(out, TOKENIZER, source=paths, progress=False) == []
 

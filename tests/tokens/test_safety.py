@@ -202,10 +202,10 @@ def test_the_old_stays_until_the_new_is_whole(
         tokenizer.encode_files(many, out, overwrite=True, threads=1, progress=during(stop))
     assert dict(soak_tokens.shown(out)) == before
     assert len(Tokens(out)) > 0
-    with pytest.raises(bytemill.ConfigError, match="an interrupted run left") as caught:
+    with pytest.raises(bytemill.ConfigError, match="of an interrupted run") as caught:
         tokenizer.encode_files(many, out)
     assert "resume=True" in str(caught.value.hint)
-    with pytest.raises(bytemill.ConfigError, match="begun with 320 sources"):
+    with pytest.raises(bytemill.ConfigError, match="started with 320 sources"):
         tokenizer.encode_files(sources, out, resume=True)
     tokens = tokenizer.encode_files(many, out, resume=True)
     tokens.verify(tokenizer, source=many)

@@ -339,8 +339,8 @@ def test_the_end_of_text(tmp_path: Path) -> None:
     assert documents(tokenizer_with(), append_eot=False) == 1
     for tokenizer, named in [
         (tokenizer_with(), "no special token"),
-        (tokenizer_with("<x>", "<y>"), "which special token"),
-        (tokenizer_with("</s>", "<eos>"), "which special token"),
+        (tokenizer_with("<x>", "<y>"), "several special tokens"),
+        (tokenizer_with("</s>", "<eos>"), "several special tokens"),
     ]:
         with pytest.raises(bytemill.ConfigError, match=named) as caught:
             documents(tokenizer)
@@ -373,7 +373,7 @@ def test_the_type_of_ids(tmp_path: Path) -> None:
     ("options", "error", "named"),
     [
         ({"format": "parquet"}, bytemill.ConfigError, "format"),
-        ({"shard_tokens": 0}, bytemill.ConfigError, "shard_tokens=0"),
+        ({"shard_tokens": 0}, bytemill.ConfigError, "shard_tokens must be ≥ 1"),
         ({"shard_tokens": -1}, bytemill.ConfigError, "shard_tokens must be from 0"),
         ({"seed": -1}, bytemill.ConfigError, "seed must be from 0"),
         ({"val_fraction": 1.5}, bytemill.ConfigError, "val_fraction"),
@@ -381,7 +381,7 @@ def test_the_type_of_ids(tmp_path: Path) -> None:
         ({"threads": 0}, bytemill.ConfigError, "threads must be"),
         ({"resume": True, "overwrite": True}, bytemill.ConfigError, "contradicts"),
         ({"out": "tokens.bin"}, bytemill.ConfigError, "directory"),
-        ({"out": "."}, bytemill.ConfigError, "lies in the directory"),
+        ({"out": "."}, bytemill.ConfigError, "is in the output directory"),
         ({"out": "missing/tokens"}, FileNotFoundError, "missing"),
         ({"out": "000.txt/"}, OSError, "000.txt"),
         ({"corpus": "missing.txt"}, FileNotFoundError, "missing"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import _numbers, lm
+from .. import _numbers, _tables, lm
 from ..errors import ConfigError
 from ..lm.config import ModelConfig, TrainConfig
 from ..lm.config_checks import unknown_key
@@ -189,7 +189,7 @@ def _sheet(found: Account, name: str) -> Iterator[str]:
     rows.append(["all but the head", "", _count(without_head), "", "",
                  _about(found.training - found.update["output head"])])  # fmt: skip
     head = ["component", "parameters", "forward FLOPs", "share", "without head", "an update"]
-    yield streams.table("lrrrrr", head, rows)
+    yield _tables.table("lrrrrr", head, rows)
     batch = _sequences(found.batch_size)
     yield (
         f"\nan update on {batch}: {found.training:.4g} FLOPs, "
@@ -216,11 +216,11 @@ def _memory(found: Account, batch: str) -> Iterator[str]:
         head.append(f"largest batch in {_numbers.size(found.limit)}")
         for row, most in zip(rows, found.largest_batch.values()):
             row.append(f"{most:,}" if most else "none")
-    yield streams.table("l" + "r" * (len(head) - 1), head, rows)
+    yield _tables.table("l" + "r" * (len(head) - 1), head, rows)
 
 
 def _time(found: Account) -> Iterator[str]:
-    yield f"\noptimal {found.optimal_tokens:,} tokens: about 20 a parameter\n"
+    yield f"\noptimal {found.optimal_tokens:,} tokens: about 20 per parameter\n"
     yield f"train   {found.tokens:,} tokens: {found.total_flops:.4g} FLOPs\n"
     if found.hardware is not None and found.seconds is not None:
         rate = found.hardware.flops[found.dtype]
@@ -238,7 +238,7 @@ def _side_by_side(accounts: list[Account], labels: list[str]) -> Iterator[str]:
          *(_percent(one.shares()[part]) for part in parts)]
         for one, label in zip(accounts, labels)
     ]  # fmt: skip
-    yield streams.table("l" + "r" * (len(head) - 1), head, rows)
+    yield _tables.table("l" + "r" * (len(head) - 1), head, rows)
     yield "\nwithout the output head:\n"
     parts.remove("output head")
     rows = [
@@ -247,7 +247,7 @@ def _side_by_side(accounts: list[Account], labels: list[str]) -> Iterator[str]:
         for one, label in zip(accounts, labels)
     ]  # fmt: skip
     head = ["", "forward FLOPs", *parts]
-    yield streams.table("l" + "r" * (len(head) - 1), head, rows)
+    yield _tables.table("l" + "r" * (len(head) - 1), head, rows)
     first = accounts[0]
     batch = _sequences(first.batch_size)
     yield f"\nmemory, and the peak of training on {batch} in {first.dtype}, by way:\n"
@@ -258,21 +258,21 @@ def _side_by_side(accounts: list[Account], labels: list[str]) -> Iterator[str]:
         for one, label in zip(accounts, labels)
     ]  # fmt: skip
     head = ["", "weights", "KV cache", *ways]
-    yield streams.table("l" + "r" * (len(head) - 1), head, rows)
+    yield _tables.table("l" + "r" * (len(head) - 1), head, rows)
     if first.limit is not None:
         yield f"\nlargest batch in {_numbers.size(first.limit)}:\n"
         rows = [
             [label, *(f"{one.largest_batch[way]:,}" for way in ways)]
             for one, label in zip(accounts, labels)
         ]
-        yield streams.table("l" + "r" * len(ways), ["", *ways], rows)
+        yield _tables.table("l" + "r" * len(ways), ["", *ways], rows)
     if any(one.seconds for one in accounts):
         yield "\n"
         rows = [
             [label, f"{one.tokens:,}", _span(one.seconds or 0.0)]
             for one, label in zip(accounts, labels)
         ]
-        yield streams.table("lrr", ["", "tokens", "time to train"], rows)
+        yield _tables.table("lrr", ["", "tokens", "time to train"], rows)
 
 
 def _compared(measured: Measured) -> Iterator[str]:
@@ -283,7 +283,7 @@ def _compared(measured: Measured) -> Iterator[str]:
          f"torch's allocator, kernels {measured.kernels}"],
         ["", "", _count(measured.resident), "growth of the process"],
     ]  # fmt: skip
-    yield "\n" + streams.table(
+    yield "\n" + _tables.table(
         "lrrl", ["a real step", "predicted", "measured", "measured by"], rows
     )
     yield (

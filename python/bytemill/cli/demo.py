@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .. import _numbers
+from .. import _numbers, _tables
 from . import options, streams
 
 if TYPE_CHECKING:
@@ -72,10 +72,10 @@ def demo(out: Path, vocab_size: int, seconds: float) -> None:
         f"({_numbers.size(result.n_bytes / result.encode_seconds)}/s), "
         f"{result.n_bytes / result.n_tokens:.2f} bytes per token"
     )
-    click.echo("decoded   every byte as before")
-    longest = "  ".join(streams.shorten(visible(token), 40) for token in result.longest)
+    click.echo("decoded   identical to the original")
+    longest = "  ".join(_tables.shorten(visible(token), 40) for token in result.longest)
     click.echo(f"longest   {longest}")
-    click.echo("\na few lines of it, token by token:\n")
+    click.echo("\na few lines, token by token:\n")
     streams.put(to_terminal(result.sample, color=color), color=color)
     written, commands = dict(result.written), list(result.next_commands)
     run = _model(out, result.tokenizer, seconds) if seconds else None
@@ -106,7 +106,7 @@ def _model(out: Path, tokenizer: Tokenizer, seconds: float) -> Path | None:
             raise
         streams.say(f"\nno model: {error.name} is not installed (pip install 'bytemill[lm]')")
         return None
-    click.echo(f"\na model of its own, trained for about {_numbers.duration(seconds)}:\n")
+    click.echo(f"\na small model, trained for about {_numbers.duration(seconds)}:\n")
     sys.stdout.flush()
     made = run_model(
         out / "tokens",
@@ -125,7 +125,7 @@ def _model(out: Path, tokenizer: Tokenizer, seconds: float) -> Path | None:
         f"trained   {made.n_parameters:,} parameters, {made.result.step:,} steps, "
         f"{made.result.tokens:,} tokens in {_numbers.duration(made.result.seconds)}{held_out}"
     )
-    click.echo("\nwhat it writes:\n")
+    click.echo("\nsample:\n")
     for line in (made.prompt + made.sample).splitlines():
         click.echo(f"  | {line}")
     return out / "run"

@@ -1,11 +1,11 @@
-"""`--dry-run`: what a command would read, and what that would take."""
+"""`--dry-run`: list the files a command would read, and estimate time and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from .. import _numbers
+from .. import _numbers, _tables
 from ..corpus.argument import Corpus
 from ..preview import Preview, Work, preview
 from . import options, streams
@@ -46,16 +46,16 @@ def _facts(one: Preview) -> dict[str, Any]:
 def _text(one: Preview) -> list[str]:
     entries, skipped = one.listing.entries, one.listing.skipped
     rows = [(entry.name, entry.format, _numbers.size(entry.size)) for entry in entries]
-    parts = [streams.table("llr", ("file", "format", "size"), rows)]
+    parts = [_tables.table("llr", ("file", "format", "size"), rows)]
     if skipped:
         named = [(file.name, file.reason) for file in skipped]
-        parts.append("\n" + streams.table("ll", ("skipped", "reason"), named))
+        parts.append("\n" + _tables.table("ll", ("skipped", "reason"), named))
     n = len(entries)
     total = _numbers.text_size(one.text_bytes, one.listing.file_bytes)
     parts.append(f"\ntotal: {n:,} file{'' if n == 1 else 's'}, about {total}\n")
     if one.seconds is not None:
         parts.append(
-            f"estimate, from {_numbers.size(one.sample_bytes)} read here and now: "
+            f"estimate, from a sample of {_numbers.size(one.sample_bytes)}: "
             f"{_numbers.duration(one.seconds)}, {_numbers.size(one.memory)} of memory\n"
         )
     return parts

@@ -83,7 +83,7 @@ def encode(
     to_stdout = format in STREAMS if format else output is None
     if to_stdout != (output is None):
         raise click.UsageError(
-            f"--format {format} {'writes to stdout: leave out' if to_stdout else 'needs'} -o"
+            f"--format {format} {'writes to stdout: omit' if to_stdout else 'needs'} -o"
         )
     if output is not None:
         if special != "all":
@@ -101,7 +101,7 @@ def encode(
         )
     for name in (*files_only, "quiet", "json"):
         if ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-            raise click.UsageError(f"--{name.replace('_', '-')} is for -o")
+            raise click.UsageError(f"--{name.replace('_', '-')} needs -o")
     if len(corpus) > 1:
         raise click.UsageError("stdout takes one text; use -o for several files")
     _encode_to_stdout(loaded, file, format or "ids", special)
@@ -208,7 +208,7 @@ def _unknown_id(tokenizer: Tokenizer, ids: list[int], name: str, n_before: int) 
     known = tokenizer.vocab.keys() | set(tokenizer.special_tokens.values())
     number, id = next((n, id) for n, id in enumerate(ids) if id not in known)
     return TokenizerError(
-        f"{name}: {id}, the id number {n_before + number} (from 0), is not in the vocabulary",
+        f"{name}: id {id} at index {n_before + number} is not in the vocabulary",
         f"ids of this tokenizer go up to {tokenizer.max_id}; was another one used to encode?",
     )
 
@@ -225,7 +225,7 @@ def _read_words(source: BinaryIO, name: str) -> Iterator[list[int]]:
     offset, rest = 0, b""
     for block in streams.blocks(source):
         data = rest + block
-        # The last word may go on in the next block.
+        # The last word may continue in the next block.
         end = max(data.rfind(bytes([space])) for space in b" \n\t\r\v\f") + 1
         if len(data) - end > LONGEST_WORD:
             raise _not_an_id(data[end:], name, offset + end)
@@ -282,5 +282,5 @@ def _read_binary(source: BinaryIO, name: str, letter: str, width: int) -> Iterat
     if rest:
         raise TokenizerError(
             f"{name}: ends inside an id, at byte {offset}: {len(rest)} of {width} bytes",
-            "the file is cut short, or its ids have another width",
+            "the file is truncated, or its ids have another width",
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .. import _tables
 from . import options, streams
 
 if TYPE_CHECKING:
@@ -72,10 +73,10 @@ def evaluate(
     if not ctx.meta["json"]:  # else they are among the fields
         for warning in found.warnings:
             streams.note(ctx, warning)
-    streams.emit(fields.pop("evaluation") | fields, text=_tables(found))
+    streams.emit(fields.pop("evaluation") | fields, text=_report(found))
 
 
-def _tables(found: Scores) -> Iterator[str]:
+def _report(found: Scores) -> Iterator[str]:
     if found.documents is not None:
         rows = [
             [
@@ -88,7 +89,7 @@ def _tables(found: Scores) -> Iterator[str]:
             for document in found.documents
         ]
         head = ["document", "tokens", "loss", "perplexity", "bits per byte"]
-        yield streams.table("rrrrr", head, rows) + "\n"
+        yield _tables.table("rrrrr", head, rows) + "\n"
     whole = found.evaluation
     rows = [
         ["tokens", f"{whole.n_tokens:,} of {found.tokens}"],
@@ -97,7 +98,7 @@ def _tables(found: Scores) -> Iterator[str]:
         ["bits per byte", _bits(whole.bits_per_byte)],
         ["context", f"{found.context_length} tokens, {found.stride} scored per window"],
     ]
-    yield streams.table("ll", rows[0], rows[1:])
+    yield _tables.table("ll", rows[0], rows[1:])
 
 
 def _perplexity(value: float) -> str:

@@ -78,13 +78,13 @@ def generate(
     from .. import lm
 
     if interactive and prompt is not None:
-        raise click.UsageError("--interactive asks for prompts: leave out PROMPT")
+        raise click.UsageError("--interactive asks for prompts: omit PROMPT")
     model, found = lm.load(run, step=step, device=device or "auto", tokenizer=tokenizer)
     if found is None:
         raise ConfigError(
             f"{run}: the run has no tokenizer, so it cannot read or write text",
             "give the tokenizer that the tokens were encoded with: -t tokenizer.json; copied to "
-            f"{Path(run) / 'tokenizer.json'}, it is found there",
+            f"{Path(run) / 'tokenizer.json'}, it is used by default",
         )
     chosen: dict[str, Any] = {
         "max_tokens": max_tokens,

@@ -12,7 +12,6 @@ import json
 import os
 import shlex
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, TextIO
 
@@ -60,7 +59,7 @@ def prepare() -> None:
 
 
 class _Stdout(io.FileIO):
-    """Stdout with its name in errors: "no space left on device" alone does not tell where."""
+    """Stdout with its name in errors: "no space left on device" alone does not say where."""
 
     def write(self, data: Any) -> int:
         with naming("stdout"):
@@ -262,40 +261,6 @@ def put(parts: Iterable[str], *, color: bool | None = None) -> None:
 def put_json(value: object) -> None:
     """Writes a value to stdout as JSON."""
     click.echo(json.dumps(value, indent=2))
-
-
-def table(align: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns under a head, each flush as its letter in `align` says: `l` left, `r` right."""
-    lines = [head, *rows]
-    widths = [max(map(columns, cells)) for cells in zip(*lines)]
-    text = ""
-    for line in lines:
-        cells = []
-        for side, cell, width in zip(align, line, widths):
-            space = " " * (width - columns(cell))
-            cells.append(cell + space if side == "l" else space + cell)
-        text += "  ".join(cells).rstrip() + "\n"
-    return text
-
-
-def columns(text: str) -> int:
-    """How many columns of a terminal `text` takes."""
-    return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
-        for c in text
-    )
-
-
-def shorten(text: str, width: int) -> str:
-    """`text`, or its beginning with an ellipsis, in at most `width` columns."""
-    if columns(text) <= width:
-        return text
-    used = 0
-    for number, char in enumerate(text):
-        used += columns(char)
-        if used > width - 1:
-            return text[:number] + "…"
-    return text
 
 
 # --- stdin ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import _numbers, lm
+from .. import _numbers, _tables, lm
 from .._files import write_atomically
 from ..errors import MissingPackageError
 from ..lm.plan.space import Range, parse
@@ -73,7 +73,7 @@ def sweep(
     values = {name: parse(name, text) for name, text in given.items() if text is not None}
     if find_lr:
         if resume or random is not None:
-            raise click.UsageError("--find-lr is a single run: leave out --random and --resume")
+            raise click.UsageError("--find-lr is a single run: omit --random and --resume")
         _rates(ctx, tokens, output, values, overwrite, common)
         return
     fixed = {n: v[0] for n, v in values.items() if not isinstance(v, Range) and len(v) == 1}
@@ -120,7 +120,7 @@ def _table(found: Sweep) -> str:
         ]
         for trial in found.trials
     ]
-    return streams.table("r" * (len(head) - 1) + "l", head, rows)
+    return _tables.table("r" * (len(head) - 1) + "l", head, rows)
 
 
 def _number(value: float | None) -> str:
@@ -159,12 +159,12 @@ def _rates(
         try:
             plot_rates(found, output / "lr.png")
         except MissingPackageError as error:
-            streams.note(ctx, f"no picture: {error.hint}")
+            streams.note(ctx, f"no plot: {error.hint}")
     rows = [
         ["suggestion", f"{found.suggestion:g}"],
         ["steepest", f"{found.steepest:.2g}"],
         ["lowest loss", f"{min(found.smoothed):.3f} at {found.lowest:.2g}"],
         ["last", f"{found.smoothed[-1]:.3f} at {found.rates[-1]:.2g}"],
     ]
-    table = streams.table("ll", rows[0], rows[1:])
+    table = _tables.table("ll", rows[0], rows[1:])
     streams.emit(found.to_json(), text=[table], summary=f"saved   {output}")

@@ -237,11 +237,11 @@ def verify(
         source=Corpus(source, include=include, exclude=exclude) if source else None,
         progress=options.progress(),
     )
-    against = " and equal to its source" if source else ""
+    against = " and its source" if source else ""
     streams.emit(
         {"tokens": directory, "problems": problems},
         text=[f"{problem}\n" for problem in problems],
-        summary="" if problems else f"whole   {directory}: as its manifest says{against}",
+        summary="" if problems else f"valid   {directory}: matches its manifest{against}",
     )
     if problems:
         ctx.exit(1)

@@ -87,8 +87,8 @@ def train(
     if rank == 0:
         _emit(result, output)
     if n_ranks > 1:
-        # All is saved and said. Threads that torch's groups of processes leave behind abort the
-        # process now and then on the usual way out, and torchrun would call the run failed.
+        # Everything is saved and reported. Threads left by torch's process groups sometimes abort
+        # the process during normal exit, and torchrun would report a failed run.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

@@ -130,7 +130,7 @@ def train_tokenizer(
         raise click.UsageError("give CORPUS or --counts, not both")
     specials = options.chosen_specials(special_token, no_special_tokens)
     if extend_from is not None and pattern:
-        raise click.UsageError("--extend-from keeps its own pattern: leave out --pattern")
+        raise click.UsageError("--extend-from keeps its own pattern: omit --pattern")
     reading = options.taken(limits)
     limits["engine"] = options.engine_of(limits)
     options.check_output(output, format, overwrite)

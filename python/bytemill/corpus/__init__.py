@@ -1,11 +1,11 @@
-"""What a corpus may be, where it lies, and how its records are read.
+"""Corpora: what can be given as one, finding its sources, and reading their records.
 
-argument    the corpus that a caller names, checked
+argument    the corpus argument of public functions, checked
 places      places → sources: files, directories, globs, URLs, datasets
-choosing    which files of a directory belong to it
-names       names of sources as they are stored and shown
-stdin       text that is piped in
-remote      files elsewhere
+choosing    which files of a directory are read
+names       names of sources as they are stored and displayed
+stdin       piped text
+remote      remote files
 columns     records that Python reads for Rust: parquet, arrow, iterables
-samples     a bounded share of it
+samples     a bounded sample of a corpus
 """

@@ -1,7 +1,7 @@
 """The corpus argument: what to read, and how.
 
-Every function that reads text takes the same: a path, a glob, a directory, a URL, a list of these,
-a dataset, an iterator of texts, or a [`Corpus`][bytemill.Corpus] that says more about any of them.
+Every function that reads text takes the same argument: a path, a glob, a directory, a URL, a list
+of these, a dataset, an iterator of texts, or a [`Corpus`][bytemill.Corpus] with further options.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ __all__ = ["Corpus", "CorpusLike", "batches", "has_stdin", "refuse_no_text", "re
 Path: TypeAlias = "str | os.PathLike[str]"
 
 
-class Dataset(Protocol):
-    """A `datasets.Dataset` or `IterableDataset`, told by what it has."""
+class DatasetLike(Protocol):
+    """A `datasets.Dataset` or `IterableDataset`, recognised by its attributes."""
 
     @property
     def column_names(self) -> list[str] | None: ...
     def with_format(self, type: str | None = None, /) -> object: ...
 
 
-# What `Corpus.places` may be, and what may stand for a corpus.
-Places: TypeAlias = "Path | Sequence[Path | Entry] | Iterable[str | bytes] | Dataset"
+# The types of `Corpus.places` and of a corpus argument.
+Places: TypeAlias = "Path | Sequence[Path | Entry] | Iterable[str | bytes] | DatasetLike"
 CorpusLike: TypeAlias = "Corpus | Places"
 
 
 @dataclass(frozen=True, repr=False)
 class Corpus:
-    """What to read, and how: for all that a path alone does not say.
+    """What to read, and how.
 
-    Plain text is cut into documents by special tokens. In the other formats every record is a
+    Plain text is split into documents by special tokens. In the other formats every record is a
     document: a line of JSONL, a row of CSV, Parquet, Arrow or a dataset, an item of an iterator.
 
     Args:
         places: a path, a glob (`**` for any depth), a directory (the files below it whose format
-            is known, or all text if there are none such), a URL that `fsspec` knows, `"-"` for
-            stdin, a list of these; a Hugging Face `datasets` object; an iterator of `str` or
-            `bytes`, which is streamed, never held.
-        text_field: the field or column that holds the text of a record; dotted for one inside
-            another, as in `"meta.text"`.
-        input_format: what files hold, if not what their names say: `"text"`, `"jsonl"`, `"csv"`,
-            `"tsv"`, `"tar"`, `"zip"`, `"parquet"`, `"arrow"`; packed, `"jsonl.gz"` and so on with
-            `gz`, `zst`, `xz` and `bz2`.
-        on_error: a record that cannot be read is an error (`"stop"`), or left out and counted
+            is known, or all text files if there are none), a URL that `fsspec` supports, `"-"`
+            for stdin, a list of these; a Hugging Face `datasets` object; an iterator of `str` or
+            `bytes`, which is streamed, not held in memory.
+        text_field: the field or column with the text of a record; dotted if nested, as in
+            `"meta.text"`.
+        input_format: the file format, instead of detecting it by name: `"text"`, `"jsonl"`,
+            `"csv"`, `"tsv"`, `"tar"`, `"zip"`, `"parquet"`, `"arrow"`; compressed, `"jsonl.gz"`
+            and so on with `gz`, `zst`, `xz` and `bz2`.
+        on_error: an unreadable record raises an error (`"stop"`), or is skipped and counted
             (`"skip"`).
-        max_document: a record larger than this, in bytes or as in `"128MB"`, cannot be read.
-        max_ratio: a packed file that unpacks to more than so many times its size is stopped.
-        max_window: how much memory unpacking a file may ask for.
-        include: globs such as `"*.py"`: of directories, globs and archives, read only files that
-            match one, whatever their format. Compared with the name of a file and with its path
-            below the directory; `*` matches `/` too.
-        exclude: globs of files to skip, also of those that `include` names.
+        max_document: maximum size of a record, in bytes or as in `"128MB"`.
+        max_ratio: maximum ratio of decompressed to compressed size.
+        max_window: maximum memory for decompressing a file.
+        include: globs such as `"*.py"`: in directories, globs and archives, read only files that
+            match one, whatever their format. Matched against the name of a file and its path
+            below the directory; `*` also matches `/`.
+        exclude: globs of files to skip, even if `include` matches them.
 
     >>> Corpus("data/*.jsonl.zst", text_field="content", on_error="skip").text_field
     'content'
@@ -83,21 +83,21 @@ class Corpus:
 
     def __post_init__(self) -> None:
         if isinstance(self.places, Corpus):
-            raise TypeError("a corpus of a corpus: give its places")
+            raise TypeError("the places of a corpus cannot be another corpus: pass its places")
         if not isinstance(self.text_field, str) or not self.text_field:
-            raise ConfigError("text_field is the name of a field", 'the usual one is "text"')
+            raise ConfigError("text_field must be the name of a field", 'the usual one is "text"')
         if self.on_error not in ("stop", "skip"):
-            raise ConfigError(f"on_error={self.on_error!r} is not known", 'use "stop" or "skip"')
+            raise ConfigError(f"on_error must be 'stop' or 'skip', got {self.on_error!r}")
         for name in ("max_document", "max_ratio", "max_window"):
             if self._bytes(name) <= 0:
-                raise ConfigError(f"{name}={getattr(self, name)!r} cannot be", "use 1 or more")
+                raise ConfigError(f"{name} must be ≥ 1, got {getattr(self, name)!r}")
         if self.input_format is not None:
-            _native.input_format("", self.input_format)  # refuses what is not known
+            _native.input_format("", self.input_format)  # raises if unknown
         for name in ("include", "exclude"):
             globs = getattr(self, name)
             globs = (globs,) if isinstance(globs, str) else tuple(globs)
             if not all(isinstance(glob, str) and glob for glob in globs):
-                raise ConfigError(f"{name}={globs!r} is not a list of globs", 'such as "*.txt"')
+                raise ConfigError(f"{name} must be a list of globs such as '*.txt', got {globs!r}")
             object.__setattr__(self, name, globs)
 
     def __repr__(self) -> str:
@@ -119,24 +119,26 @@ class Corpus:
         if isinstance(places, (str, os.PathLike, list, tuple)) or is_dataset(places):
             return None
         if isinstance(places, bytes):
-            raise TypeError("a corpus is a path or an iterator, not bytes: pass iter([data])")
+            raise TypeError("a corpus must be a path or an iterator, not bytes: pass iter([data])")
         if isinstance(places, Mapping):
             raise TypeError(
-                "a corpus is one dataset, not a dictionary of them: choose a split, as in "
+                "a corpus must be one dataset, not a dictionary of them: choose a split, as in "
                 'dataset["train"]'
             )
         if isinstance(places, Iterable):
             return cast("Iterable[str | bytes]", places)
-        raise TypeError(f"a corpus is a path, paths, or an iterator, not {type(places).__name__}")
+        raise TypeError(
+            f"a corpus must be a path, paths or an iterator, not {type(places).__name__}"
+        )
 
     def entries(self) -> list[Entry]:
-        """The sources, in order; a warning names the files that are skipped."""
+        """The sources, in order; warns about skipped files."""
         from . import places
 
         return places.entries(self)
 
     def listing(self) -> Listing:
-        """The sources, in order, and the files that are skipped."""
+        """The sources, in order, and the skipped files."""
         from . import places
 
         return places.listing(self)
@@ -160,7 +162,7 @@ class Corpus:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How it is read, as plain data."""
+        """The reading options as plain data."""
         return {
             "text_field": self.text_field,
             "input_format": self.input_format,
@@ -174,7 +176,7 @@ class Corpus:
 
 
 def has_stdin(corpus: Corpus) -> bool:
-    """Whether some of it comes by stdin, which can be read once."""
+    """Whether the corpus includes stdin, which can be read only once."""
     places = corpus.places if isinstance(corpus.places, (list, tuple)) else (corpus.places,)
     return any(
         isinstance(getattr(place, "reader", None), Piped)
@@ -184,7 +186,7 @@ def has_stdin(corpus: Corpus) -> bool:
 
 
 def resolve(corpus: CorpusLike) -> Corpus:
-    """Whatever was given, as a corpus."""
+    """The corpus argument as a `Corpus`."""
     return corpus if isinstance(corpus, Corpus) else Corpus(corpus)
 
 
@@ -199,7 +201,7 @@ def batches(texts: Iterable[str | bytes], size: int) -> Iterator[list[str | byte
                 f"{type(text).__name__}"
             )
         batch.append(text)
-        # A text has a cost beyond its characters, so many empty ones fill a batch too.
+        # Each text has a fixed cost, so a batch of many empty texts must end too.
         held += len(text) + 64
         if held >= size:
             yield batch
@@ -211,7 +213,7 @@ def batches(texts: Iterable[str | bytes], size: int) -> Iterator[list[str | byte
 def refuse_no_text(
     n_bytes: int, corpus: CorpusLike, skipped: Mapping[str, int] | None = None
 ) -> None:
-    """An empty corpus is an error: a tokenizer learnt from nothing is never what was meant."""
+    """Raises if the corpus was empty."""
     if n_bytes == 0:
         places = resolve(corpus).places
         shown = repr(places) if isinstance(places, str) else "the corpus"
@@ -220,19 +222,21 @@ def refuse_no_text(
             shown = ", ".join(map(repr, names)) + (", …" if len(places) > 3 else "")
         shown = redacted(shown)
         if skipped:
-            raise CorpusError(f"{shown} holds no text that can be read: {skips(skipped)}")
-        raise CorpusError(f"{shown} holds no text", "check the path, or that the iterator is fresh")
+            raise CorpusError(f"{shown} contains no readable text: {skips(skipped)}")
+        raise CorpusError(
+            f"{shown} contains no text", "check the path, or that the iterator is not exhausted"
+        )
 
 
-# What is wrong with records that were skipped, for people.
+# Reasons for skipping records, as words for messages.
 KINDS = {
     "invalid_json": "not JSON",
-    "missing_field": "without the text",
-    "wrong_type": "with something else for text",
+    "missing_field": "without the text field",
+    "wrong_type": "whose text is not a string",
     "invalid_utf8": "not UTF-8",
-    "invalid_csv": "never closed",
+    "invalid_csv": "with an unclosed quote",
     "damaged": "damaged",
-    "too_packed": "packed too tightly",
+    "too_packed": "compressed too much",
     "too_long": "too long",
     "not_text": "not text",
     "stray_file": "stray files in archives",
@@ -240,7 +244,7 @@ KINDS = {
 
 
 def skips(skipped: Mapping[str, int]) -> str:
-    """Records that were skipped, in a phrase.
+    """A phrase about skipped records.
 
     >>> skips({"invalid_json": 2, "damaged": 1})
     'skipped 3 records: 2 not JSON, 1 damaged'

@@ -1,12 +1,11 @@
-"""Arrow files: the strings of a batch.
+"""Arrow files: the strings of a record batch.
 
-A batch is read when it is wanted. Those of a local file that is not packed lie where they are,
-mapped; those that are packed, as Feather files are, or come from elsewhere, would fill the memory
-if all were read at once.
+Batches are read on demand. Those of an uncompressed local file are memory-mapped; compressed
+(Feather) and remote ones would fill memory if all were read at once.
 
-A stream has no index. pyarrow reads it once from front to back, a message at a time, to find where
-each batch lies: a mapped file is only walked through, a remote stream is fetched once more than it
-would be with an index. Convert remote streams to files or to Parquet where that matters.
+A stream has no index. pyarrow scans it once, message by message, to find the batches: a mapped
+file is only walked through, but a remote stream is fetched twice. Convert remote streams to files
+or to Parquet where that matters.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["arrow_table"]
 
-# How many times larger than in the file a batch may be, about, if it is packed.
+# Assumed compression ratio of a compressed batch.
 UNPACKED = 4
 
 
 def arrow_table(arrow: Any, entry: Entry, field: str, on_error: str) -> Table:
-    """The form with an index, or the one that is a stream, which datasets writes."""
+    """Opens an Arrow file with an index, or a stream, which `datasets` writes."""
     is_file = _source(arrow, entry).read(6) == b"ARROW1"
     return (ArrowFile if is_file else ArrowStream)(arrow, entry, field, on_error)
 
@@ -38,7 +37,7 @@ def _source(arrow: Any, entry: Entry) -> Any:
 
 
 class ArrowFile(Table):
-    """Batches that an index leads to."""
+    """An Arrow file with an index of its batches."""
 
     def __init__(self, arrow: Any, entry: Entry, field: str, on_error: str) -> None:
         super().__init__(arrow, entry, field, on_error)
@@ -48,7 +47,7 @@ class ArrowFile(Table):
         self._schema, self._n_batches = reader.schema, int(reader.num_record_batches)
         names = self._schema.names
         first = field if field in names else field.split(".")[0]
-        # A reader is for one thread at a time. Only the column that is wanted is unpacked.
+        # A reader is not thread-safe. Only the text column is decompressed.
         self._there = first in names
         wanted = [names.index(first)] if self._there else []
         self._open: Callable[[], Any] = lambda: ipc.open_file(
@@ -86,7 +85,7 @@ class ArrowFile(Table):
 
 
 class ArrowStream(Table):
-    """Batches one after another, found by reading the stream once."""
+    """An Arrow stream, whose batches are found by scanning it once."""
 
     def __init__(self, arrow: Any, entry: Entry, field: str, on_error: str) -> None:
         super().__init__(arrow, entry, field, on_error)
@@ -105,7 +104,7 @@ class ArrowStream(Table):
         self._places = [(start, end) for kind, start, end in found if kind == "record batch"]
         self._all: list[Any] | None = None
         if any(kind == "dictionary" for kind, _, _ in found):
-            # Strings that are kept once, between the batches, which cannot be read by themselves.
+            # Dictionary batches are between the record batches, which cannot be read alone.
             self._all = list(ipc.open_stream(_source(arrow, entry)))
 
     def __len__(self) -> int:

@@ -1,17 +1,17 @@
-"""Which files of a directory belong to a corpus.
+"""Which files of a directory are read.
 
-Hidden files (names that begin with a dot) were never listed. Of the others, in this order:
+Hidden files (names that start with a dot) are never listed. For the others, in this order:
 
-1. What an `exclude` glob names is skipped. With `include` globs, what they name is read, whatever
-   it is, and everything else is skipped.
-2. Empty files whose names say nothing of a format are skipped.
-3. A directory with records (JSONL, CSV, Parquet, Arrow, archives, anything compressed) gives these
-   and `.txt` files. Files of other names are skipped, and folders whose names begin with `_`.
-4. A directory without records gives every file that is text.
-5. Files about the corpus (README, LICENSE, `_SUCCESS`, checksums) are skipped where there are
-   records or `.txt` files beside them. A directory of source code keeps its README.
+1. Files that match an `exclude` glob are skipped. With `include` globs, matches are read, whatever
+   they are, and everything else is skipped.
+2. Empty files of unknown format are skipped.
+3. In a directory with records (JSONL, CSV, Parquet, Arrow, archives, anything compressed), these
+   and `.txt` files are read. Other files are skipped, and folders whose names start with `_`.
+4. In a directory without records, every text file is read.
+5. Files about the corpus (README, LICENSE, `_SUCCESS`, checksums) are skipped if there are records
+   or `.txt` files in the directory. A directory of source code keeps its README.
 
-If `input_format` says what files hold, all but those of 2 and 5 are read.
+If `input_format` is set, all files except those of 2 and 5 are read.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .. import _native
 
 __all__ = ["Candidate", "SkippedFile", "chosen", "describe", "warn_of_skipped_files"]
 
-# Bytes of a file that tell whether it is text.
+# Bytes at the start of a file that are checked for being text.
 HEAD = 8192
-# Files that a note names.
+# Number of skipped files that a message names.
 NAMED = 5
 EXCLUDED, NOT_INCLUDED = "excluded", "not included"
 
@@ -36,9 +36,9 @@ class Candidate:
     """A file of a directory.
 
     Attributes:
-        path: where it is below the directory, with slashes.
-        size: its bytes; None if they are not known.
-        head: gives its first bytes; None if these are too expensive to look at.
+        path: its path below the directory, with slashes.
+        size: its size in bytes; None if unknown.
+        head: returns its first bytes; None if they are too expensive to read.
     """
 
     path: str
@@ -51,8 +51,8 @@ class SkippedFile:
     """A file of a directory that is not read.
 
     Attributes:
-        name: where it is.
-        reason: why it is not read.
+        name: its path.
+        reason: why it is skipped.
     """
 
     name: str
@@ -67,14 +67,14 @@ def chosen(
     told: bool = False,
     by_globs_alone: bool = False,
 ) -> list[str | None]:
-    """For each file why it is skipped; None if it is read.
+    """For each file the reason for skipping it; None if it is read.
 
     Args:
         files: all files of the directory.
         include: globs of files to read.
         exclude: globs of files to skip.
-        told: whether the caller says what the files hold.
-        by_globs_alone: whether the files were named, so that nothing else counts.
+        told: whether the caller set the format of the files.
+        by_globs_alone: apply only the globs, because the files were named explicitly.
     """
     globs = list(include), list(exclude)
     said = [_native.chosen_by(file.path, *globs) for file in files]
@@ -99,19 +99,19 @@ def chosen(
         elif told or named[number] is not None:
             continue
         elif has_records:
-            reasons[number] = "format not known"
+            reasons[number] = "unknown format"
         elif file.head is not None:
             reasons[number] = _native.not_text(file.head(HEAD))
     return reasons
 
 
 def _is_marked(path: str) -> bool:
-    """Whether a file lies in a folder such as `_delta_log` or `_temporary`."""
+    """Whether a file is in a folder such as `_delta_log` or `_temporary`."""
     return any(folder.startswith("_") for folder in path.split("/")[:-1])
 
 
 def describe(skipped: Sequence[SkippedFile]) -> str:
-    """Skipped files in a phrase.
+    """A phrase about skipped files.
 
     >>> describe([SkippedFile("README.md", "about the corpus"), SkippedFile("a", "empty")])
     'skipped 2 files: README.md (about the corpus), a (empty)'
@@ -122,11 +122,11 @@ def describe(skipped: Sequence[SkippedFile]) -> str:
 
 
 def warn_of_skipped_files(skipped: Sequence[SkippedFile]) -> None:
-    """Reports what is skipped, unless globs of the caller say so."""
+    """Warns about skipped files, except those skipped by the caller's globs."""
     told = [file for file in skipped if file.reason not in (EXCLUDED, NOT_INCLUDED)]
     if told:
         warnings.warn(
-            f"{describe(told)}; include= and exclude= choose by name",
+            f"{describe(told)}; include= and exclude= select by name",
             UserWarning,
             stacklevel=4,
         )

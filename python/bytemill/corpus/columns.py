@@ -1,10 +1,10 @@
 """Records that Python reads for Rust: a column of a Parquet or Arrow file.
 
-A reader has `batches(part, row)`: from that row of that row group on, it gives tuples of texts (an
-Arrow array, which Rust reads where it lies, or a list), the number of the row group, how many of
-its rows come before, whether it ends with these, and about how many bytes of the file they are. In
-place of these it may give what is wrong with a row group, to be counted: the name of that, the
-number of the row group, and how many records are left out.
+A reader has `batches(part, row)`, which starts at that row of that row group and yields tuples:
+texts (an Arrow array, which Rust reads without a copy, or a list), the number of the row group, the
+number of its rows before these, whether it ends with these, and about how many bytes of the file
+they occupy. For a damaged row group it may yield instead the reason, the number of the row group
+and the number of skipped records.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Batch", "Columns"]
 
 Batch: TypeAlias = "tuple[Any, int, int, bool, int] | tuple[str, int, int]"
 
-# Row groups are read ahead up to this many bytes, unpacked, and this many at a time.
+# Row groups are read ahead up to this many decompressed bytes, and this many at a time.
 AHEAD = 256 << 20
 READERS = 4
 
@@ -37,9 +37,9 @@ class Columns:
     """A column of a Parquet or Arrow file.
 
     Attributes:
-        size: the bytes of the file.
-        mtime_ns: when it was last changed.
-        version: what else tells one version of it from another, and which row groups are meant.
+        size: size of the file in bytes.
+        mtime_ns: its modification time.
+        version: further identification of its version, and the range of row groups.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Columns:
 
     @property
     def below(self) -> Any:
-        """Who reads the bytes of the file; None for a local one."""
+        """The reader of the file's bytes; None for a local file."""
         return self._entry.reader
 
     def part(self, start: int, end: int) -> Columns:
@@ -60,7 +60,7 @@ class Columns:
         return Columns(self._entry, self._field, self._on_error, (start, end))
 
     def n_parts(self) -> int:
-        """How many row groups there are."""
+        """Number of row groups."""
         try:
             return len(self._open())
         except CorpusError:
@@ -86,7 +86,7 @@ class Columns:
         kind = Parquet if self._entry.format == "parquet" else arrow_table
         try:
             return kind(arrow, self._entry, self._field, self._on_error)
-        # Among them more memory than there is, which a damaged length asks for.
+        # Including a MemoryError, which a damaged length can cause.
         except (arrow.ArrowException, OSError, EOFError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
@@ -94,12 +94,12 @@ class Columns:
 
     def _damaged(self, error: Exception) -> CorpusError:
         return CorpusError(
-            f"{self._entry.name}: not a whole {self._entry.format} file: {error}",
-            'fetch or make it again; on_error="skip" leaves it out',
+            f"{self._entry.name}: damaged or incomplete {self._entry.format} file: {error}",
+            'download or create it again; on_error="skip" skips it',
         )
 
     def _check(self) -> None:
-        """The file must still be what it was."""
+        """Raises if the file has changed."""
         entry = self._entry
         if entry.reader is not None:
             entry.reader.check()  # type: ignore[attr-defined]
@@ -107,8 +107,8 @@ class Columns:
         status = os.stat(entry.path or entry.name)
         if (status.st_size, status.st_mtime_ns) != (entry.size, entry.mtime_ns):
             raise CorpusError(
-                f"{entry.name}: changed since the work on it began",
-                "begin anew: overwrite=True",
+                f"{entry.name}: changed since the run started",
+                "start over: overwrite=True",
             )
 
 
@@ -144,5 +144,5 @@ def _ahead(table: Table, numbers: range, size: int) -> Iterator[Batch]:
                     yield chunk, now, before, after >= rows, share
                     before = after
         finally:
-            # Whoever stops in the middle does not wait for what nobody wants.
+            # A consumer that stops early does not wait for row groups read ahead.
             pool.shutdown(wait=False, cancel_futures=True)

@@ -1,5 +1,5 @@
-"""Records of objects of Python's: Hugging Face datasets, iterators. How they are read by Rust,
-`columns` tells."""
+"""Records of Python objects: Hugging Face datasets and iterators. See `columns` for how Rust reads
+them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Dataset", "Items", "is_dataset"]
 
-# Rows, and characters, that are asked for at a time where nothing else says how many.
+# Default batch size in rows and in characters.
 ROWS = 1000
 CHARACTERS = 1 << 20
 
 
 def is_dataset(places: object) -> bool:
-    """Whether this is a dataset of Hugging Face's library, told without importing it."""
+    """Whether this is a Hugging Face dataset, without importing the library."""
     ours = type(places).__module__.split(".")[0] == "datasets" and hasattr(places, "with_format")
-    # Of a dictionary of splits, one has to be chosen.
+    # A dictionary of splits is not a dataset: the caller must choose one.
     return ours and not isinstance(places, Mapping)
 
 
@@ -33,7 +33,7 @@ class Dataset:
     """A Hugging Face dataset, in memory, on disk or streamed.
 
     Attributes:
-        size: always 0: how large it is, nobody knows before it was read.
+        size: always 0: unknown before it is read.
         mtime_ns: always 0.
         version: its fingerprint, if it has one.
     """
@@ -50,9 +50,9 @@ class Dataset:
             )
 
     def files(self) -> list[str] | None:
-        """The Arrow files that it is, row for row; None if there is more to it than that."""
-        # What the library knows of its tables is not public. Without these, it is as if there were
-        # no files; rows that were chosen or named anew are "replays".
+        """The Arrow files whose rows are exactly those of the dataset; None if there are none."""
+        # The tables of the library are not public. Without them, assume that there are no files;
+        # selected or renamed rows are "replays".
         data = getattr(self._dataset, "_data", None)
         if data is None or getattr(self._dataset, "_indices", None) is not None:
             return None
@@ -88,15 +88,15 @@ class Dataset:
                 texts = strings(arrow, chunk)
                 if texts is None:
                     raise CorpusError(
-                        f"the column {self._field!r} of the dataset is of type {column.type}, "
-                        "not of strings"
+                        f"the column {self._field!r} of the dataset has type {column.type}, "
+                        "not string"
                     )
                 yield texts, number, before, before + len(chunk) == len(column), 0
                 before += len(chunk)
 
 
 class Items:
-    """The texts of an iterator, which can be gone through once.
+    """The texts of an iterator, which can be read only once.
 
     Attributes:
         size: always 0.
@@ -122,12 +122,11 @@ class Items:
 
 
 def _in_one_thread(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Goes through an iterator in a thread of Python's own.
+    """Consumes an iterator in a single Python thread.
 
-    Rust asks from one thread and another, none of which Python knows for long; code of others may
-    keep things by thread.
+    Rust calls from changing threads, which would break iterators with thread-local state.
     """
-    # One that waits, and one that is being made.
+    # One batch waiting, and one being produced.
     queue: Queue[Batch | BaseException | None] = Queue(1)
     over = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Names of sources as they are stored and shown: without credentials, and always valid text."""
+"""Names of sources as they are stored and displayed: valid text, without credentials."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from urllib.parse import quote, unquote_to_bytes
 __all__ = ["local_path", "redacted", "shown"]
 
 HIDDEN = "***"
-# Parameters of a query that let whoever has them in, and those that change with them: pre-signed
-# URLs of S3, Google and CloudFront, shared access signatures of Azure, tokens and keys.
+# Query parameters that grant access, and those that change with them: pre-signed URLs of S3,
+# Google and CloudFront, shared access signatures of Azure, tokens and keys.
 SECRET = (
     r"x-(?:amz|goog|ms|oss|cos|obs)-[\w.-]+"
     r"|[\w.-]*(?:signature|token|secret|passw(?:or)?d|credentials?|jwt|hmac)"
@@ -18,20 +18,20 @@ SECRET = (
     r"|(?:[\w.-]*[-_.])?auth(?:orization)?|sig|sign|sas|key|pass|pwd|session|policy|expires"
     r"|key-pair-id|se|sp|sv|sr|st|ss|srt|spr|sip|skoid|sktid|skt|ske|sks|skv"
 )
-# Also where the URL is itself a parameter, and so encoded.
+# Also matches a percent-encoded URL inside a parameter.
 PARAMETER = re.compile(
     rf"((?:[?&;]|%3F|%26)(?:{SECRET})(?:=|%3D))((?:(?!%26)[^&;#\s'\"<>)\]}}])+)", re.IGNORECASE
 )
 USER = re.compile(r"\b([a-z][a-z0-9+.-]*)://([^/\s?#'\"<>]*)@", re.IGNORECASE)
-# Here what stands before the @ is a container, not a user.
+# In these schemes the part before the @ is a container, not a user.
 CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")
 
 
 def redacted(text: str) -> str:
     """A URL, or any text with URLs in it, without user names, passwords, signatures and tokens.
 
-    URLs that differ only in these are the same then: an object whose URL was signed anew is known
-    again.
+    URLs that differ only in credentials become equal, so an object is recognised when its URL was
+    signed again.
 
     >>> redacted("https://me:secret@host/a.jsonl?X-Amz-Signature=1f2e&part=7")
     'https://***@host/a.jsonl?X-Amz-Signature=***&part=7'
@@ -49,10 +49,10 @@ def redacted(text: str) -> str:
 
 
 def shown(path: str) -> str:
-    """The name of a local file as it is stored and shown.
+    """The name of a local file as it is stored and displayed.
 
-    A name that is not UTF-8 becomes a `file:` URL with percent signs, which is valid text, loses
-    nothing, and may be given as a corpus itself.
+    A name that is not UTF-8 becomes a percent-encoded `file:` URL, which is valid text, lossless,
+    and accepted as a corpus.
 
     >>> shown("data/a.txt"), shown(os.fsdecode(b"data/\\xff.txt"))
     ('data/a.txt', 'file:data/%FF.txt')
@@ -65,5 +65,5 @@ def shown(path: str) -> str:
 
 
 def local_path(url: str) -> str:
-    """The path that a `file:` URL means, as RFC 8089 has it; a host is always this one."""
+    """The path of a `file:` URL (RFC 8089); the host is ignored."""
     return os.fsdecode(unquote_to_bytes(re.sub(r"^file:(//[^/]*)?", "", url)))

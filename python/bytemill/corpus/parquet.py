@@ -1,5 +1,5 @@
-"""Files of columns: the strings of a row group. Here those of Parquet; those of Arrow are in
-`arrow_files`."""
+"""Columnar files: the strings of a row group. `Table` is the base class, here for Parquet and in
+`arrow` for Arrow files."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def import_pyarrow(name: str) -> Any:
 
 
 def encoded_path(entry: Entry) -> bytes:
-    """Where a local file is, for pyarrow, to which a string must be UTF-8."""
+    """The path of a local file as bytes, because pyarrow requires strings to be UTF-8."""
     return os.fsencode(entry.path or entry.name)
 
 
 class Table:
-    """Row groups of a file, to be read by several threads."""
+    """The row groups of a file; may be read by several threads."""
 
     def __init__(self, arrow: Any, entry: Entry, field: str, on_error: str) -> None:
         self._arrow, self._entry, self._field, self._on_error = arrow, entry, field, on_error
@@ -33,7 +33,7 @@ class Table:
         raise NotImplementedError
 
     def unpacked(self, number: int) -> int:
-        """About how many bytes a row group takes."""
+        """Approximate decompressed size of a row group in bytes."""
         raise NotImplementedError
 
     def column(self, number: int) -> Any:
@@ -47,7 +47,7 @@ class Table:
         raise NotImplementedError
 
     def read(self, number: int) -> list[Any] | tuple[str, int]:
-        """The texts of a row group; or what is wrong with it, and how many records that are."""
+        """The texts of a row group; or the reason for skipping it and its number of records."""
         arrow = self._arrow
         try:
             column = self.column(number)
@@ -58,7 +58,7 @@ class Table:
                 return "damaged", 1
             raise CorpusError(
                 f"{self._entry.name}: row group {number}: {error}",
-                'it is damaged: fetch or make it again; on_error="skip" leaves it out',
+                'it is damaged: download or create it again; on_error="skip" skips it',
             ) from None
         if column is None:
             if self._on_error == "skip":
@@ -73,15 +73,15 @@ class Table:
             if self._on_error == "skip":
                 return "wrong_type", len(column)
             raise CorpusError(
-                f"{self._entry.name}: the column {self._field!r} is of type {column.type}, "
-                "not of strings",
+                f"{self._entry.name}: the column {self._field!r} has type {column.type}, "
+                "not string",
                 "name the column that holds the text: text_field=",
             )
         return chunks
 
 
 def strings(arrow: Any, chunk: Any) -> Any:
-    """An array of strings, or None if it is of something else."""
+    """The array as strings; None if it has another type."""
     types = arrow.types
     kind = chunk.type
     if types.is_string(kind) or types.is_large_string(kind):
@@ -98,7 +98,7 @@ def strings(arrow: Any, chunk: Any) -> Any:
 
 
 def nested(arrow: Any, table: Any, field: str) -> Any:
-    """The column of that name, or inside one if it is dotted; None if there is none."""
+    """The column of that name, nested if it is dotted; None if there is none."""
     if field in table.column_names:
         return table.column(field)
     first, *inner = field.split(".")
@@ -120,8 +120,8 @@ class Parquet(Table):
         import pyarrow.parquet as parquet
 
         self._parquet = parquet
-        # A reader is for one thread at a time; what it knows of the file is for all. (Not kept by
-        # thread: what belongs to a thread of Rust's goes when that thread leaves Python.)
+        # A reader is not thread-safe, but its metadata is shared. (Thread-local readers do not
+        # work: those of a Rust thread are dropped whenever it leaves Python.)
         file = parquet.ParquetFile(self._source())
         self._spare = [file]
         self._metadata = file.metadata

@@ -1,4 +1,4 @@
-"""Places → the sources there: files, directories, globs, URLs, datasets."""
+"""Finding the sources of a corpus: files, directories, globs, URLs, datasets."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ __all__ = [
     "of_files",
 ]
 
-# What a pipe cannot give: they have their directory, or may have it, at the end.
+# Formats that a pipe cannot provide: their directory is, or may be, at the end of the file.
 FROM_THE_END = ("zip", "parquet", "arrow")
 
-# A scheme of one letter would be a drive.
+# A scheme of one letter is a Windows drive.
 URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:(?://|:)")
 
 
 class Reader(Protocol):
-    """What Rust asks of Python: ranges of bytes (`read_range`, `check`), bytes as they come
-    (`begin`, `next_bytes`), or records (`batches`)."""
+    """What Rust calls in Python: byte ranges (`read_range`, `check`), a byte stream (`begin`,
+    `next_bytes`), or records (`batches`)."""
 
     size: int
     mtime_ns: int
@@ -55,15 +55,15 @@ class Entry:
     """A source of a corpus, as it was when it was listed.
 
     Attributes:
-        name: where it is, as the user said it, but for credentials: valid text, to be stored and
-            shown.
-        format: what it holds, such as `"jsonl.gz"`.
-        size: its bytes, packed as they are; 0 if that is not known.
-        mtime_ns: when it was last changed; 0 if that is not known.
-        version: what else tells one version of it from another.
-        reader: who reads it; None for a local file.
-        range: the bytes or row groups that are meant; None for all.
-        path: of a local file, where it is.
+        name: its path or URL as given by the user, without credentials: valid text, to be stored
+            and displayed.
+        format: its format, such as `"jsonl.gz"`.
+        size: its size in bytes, compressed as it is; 0 if unknown.
+        mtime_ns: its modification time; 0 if unknown.
+        version: further identification of its version.
+        reader: the Python object that reads it; None for a local file.
+        range: the bytes or row groups to read; None for all.
+        path: the path of a local file.
     """
 
     name: str
@@ -77,20 +77,20 @@ class Entry:
 
     @property
     def stamp(self) -> list[str | int]:
-        """What tells whether it is still the same."""
+        """Values that change if the source changes."""
         return [self.anywhere().name, self.size, self.mtime_ns, self.version]
 
     def anywhere(self) -> Entry:
-        """The same by a name that means it in every directory."""
+        """The same source with an absolute path."""
         if self.path is None:
             return self
         path = os.path.abspath(self.path)
         return replace(self, name=shown(path), path=path)
 
     def part(self, start: int, end: int) -> Entry:
-        """Some of it: bytes of a file, row groups of a table."""
+        """A part of it: bytes of a file, row groups of a table."""
         if isinstance(self.reader, Columns):
-            # Which row groups are meant, its reader knows.
+            # The reader knows the range of row groups.
             reader = self.reader.part(start, end)
             return replace(self, reader=reader, version=reader.version)
         return replace(self, range=(start, end))
@@ -98,11 +98,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Listing:
-    """What a corpus is made of.
+    """The sources of a corpus.
 
     Attributes:
         entries: the sources, in order.
-        skipped: files of its directories that are not read.
+        skipped: skipped files of its directories.
     """
 
     entries: list[Entry]
@@ -110,27 +110,27 @@ class Listing:
 
     @property
     def file_bytes(self) -> int:
-        """The bytes of all sources as they lie on disk; 0 for what is not known."""
+        """Total size of the sources on disk in bytes; unknown sizes count as 0."""
         return sum(entry.size for entry in self.entries)
 
 
 def is_url(name: str) -> bool:
-    """Whether a place is for `fsspec` to find."""
+    """Whether a place is a URL for `fsspec`."""
     return URL.match(name) is not None and not name.startswith("file:")
 
 
 def entries(corpus: Corpus) -> list[Entry]:
-    """The sources of a corpus, in order; a warning names files that are skipped."""
+    """The sources of a corpus, in order; warns about skipped files."""
     found = listing(corpus)
     warn_of_skipped_files(found.skipped)
     return found.entries
 
 
 def listing(corpus: Corpus) -> Listing:
-    """The sources of a corpus, in order, and what is skipped.
+    """The sources of a corpus, in order, and the skipped files.
 
-    A string is a path, a glob, a URL, or `-` for stdin; of a directory, `choosing` tells which
-    files are meant.
+    A string is a path, a glob, a URL, or `-` for stdin; `choosing` decides which files of a
+    directory are read.
     """
     places = corpus.places
     found = Listing([], [])
@@ -152,7 +152,7 @@ def listing(corpus: Corpus) -> Listing:
     for place in given:
         if not isinstance(place, (str, os.PathLike, Entry)):
             raise TypeError(
-                f"a list as corpus holds paths, not {type(place).__name__}; "
+                f"a corpus list must contain paths, not {type(place).__name__}; "
                 "for texts, pass an iterator: iter(texts)"
             )
     for place in given:
@@ -164,17 +164,17 @@ def listing(corpus: Corpus) -> Listing:
 
 
 def _of_item(name: str, corpus: Corpus, skipped: list[SkippedFile]) -> Iterator[Entry]:
-    """The sources at a place of a list, which may be meant as a text."""
+    """The sources of a list item, which the caller may have meant as a text."""
     try:
         yield from _of_place(name, corpus, skipped)
     except (OSError, ValueError) as error:
         unheard_of = isinstance(error, FileNotFoundError) or (
-            # What is no name at all: a zero byte in it, too long.
+            # Not a valid path: it contains a zero byte, or is too long.
             type(error) is ValueError or getattr(error, "errno", None) == errno.ENAMETOOLONG
         )
         if not unheard_of or isinstance(corpus.places, tuple):
             raise
-        what = f"{os.strerror(errno.ENOENT)} (a list holds paths; for texts, pass iter(texts))"
+        what = f"{os.strerror(errno.ENOENT)} (a list contains paths; for texts, pass iter(texts))"
         name = redacted(name)
         raise FileNotFoundError(
             errno.ENOENT, what, name if len(name) <= 100 else name[:100] + "…"
@@ -201,7 +201,7 @@ def _of_place(name: str, corpus: Corpus, skipped: list[SkippedFile]) -> Iterator
 
 
 def of_files(paths: Iterable[str], corpus: Corpus) -> list[Entry]:
-    """Arrow files, to be read as the corpus says."""
+    """Arrow files as sources, with the options of the corpus."""
     arrow = replace(corpus, places=(), input_format="arrow")
     return [_entry(path, arrow, None) for path in paths]
 
@@ -213,27 +213,27 @@ def _of_stdin(corpus: Corpus) -> Entry:
         format += packing(reader.head)
     if format in FROM_THE_END:
         raise CorpusError(
-            f"stdin: {format} is read from its end, which a pipe does not let one do",
+            f"stdin: {format} must be read from its end, which a pipe does not allow",
             "write it to a file first",
         )
     return Entry("stdin", format, 0, reader=reader)
 
 
 def _format(name: str, corpus: Corpus, reader: Reader | None) -> str:
-    """What a source holds, by its name or as the corpus says."""
+    """The format of a source, by its name or set by the corpus."""
     telling = shown(name) if reader is None else _telling_part(name)
     told, named = corpus.input_format, _native.input_format(telling)
     format = _native.input_format(telling, told)
     ending = os.path.splitext(named)[1]
     if told is None or not ending or "." in format or format in FROM_THE_END:
         return format
-    # What it holds was said, but not whether that is packed, as its name says.
+    # The format was set without a compression, but the name has one.
     fetch = (lambda n: _head(name, n)) if reader is None else reader.fetch_head  # type: ignore[attr-defined]
     return format + packing(fetch(HEAD))
 
 
 def _telling_part(url: str) -> str:
-    """The part of a URL that names a file: of a chain, the first link; without a query."""
+    """The part of a URL that names a file: the first link of a chain, without the query."""
     first = next((link for link in url.split("::") if "://" in link), url)
     return re.split(r"[?#]", first)[0] if first.lower().startswith("http") else first
 
@@ -248,10 +248,8 @@ def _entry(name: str, corpus: Corpus, reader: Reader | None) -> Entry:
     if reader is None:
         status = os.stat(name)
         if not stat.S_ISREG(status.st_mode):
-            # It has no size, and opening it may wait for ever.
-            raise CorpusError(
-                f"{shown(name)}: not a regular file", "a pipe is given as - and by stdin"
-            )
+            # It has no size, and opening it may block forever.
+            raise CorpusError(f"{shown(name)}: not a regular file", "pass a pipe as stdin: -")
         format, size, mtime_ns = _format(name, corpus, None), status.st_size, status.st_mtime_ns
         entry = Entry(shown(name), format, size, mtime_ns, path=name)
     else:
@@ -265,19 +263,17 @@ def _entry(name: str, corpus: Corpus, reader: Reader | None) -> Entry:
 
 
 def expand(name: str) -> list[str]:
-    """The files that a local path, glob or directory means, whatever they hold."""
+    """All files of a local path, glob or directory, whatever their format."""
     if os.path.isdir(name):
         inside = sorted(_below(name))
         if not inside:
-            raise CorpusError(f"{shown(name)}: the directory holds no file")
+            raise CorpusError(f"{shown(name)}: the directory contains no files")
         return inside
     if os.path.exists(name) or not glob.has_magic(name):
         return [name]
     matches = sorted(m for m in glob.glob(name, recursive=True) if os.path.isfile(m))
     if not matches:
-        raise CorpusError(
-            f"{shown(name)}: no file matches", "quote the glob only if you mean it as such"
-        )
+        raise CorpusError(f"{shown(name)}: no file matches", "check the path and the glob")
     return matches
 
 
@@ -297,7 +293,7 @@ def _local_files(name: str, corpus: Corpus, skipped: list[SkippedFile]) -> list[
 def _candidate(path: str, start: str) -> Candidate:
     below = shown(os.path.relpath(path, start) if start else path).replace(os.sep, "/")
     status = os.stat(path)
-    # What is no regular file has no size, and opening it may wait for ever.
+    # A file that is not regular has no size, and opening it may block forever.
     head = (lambda n: _head(path, n)) if stat.S_ISREG(status.st_mode) else None
     return Candidate(below, status.st_size if head else None, head)
 
@@ -310,7 +306,7 @@ def _chosen(
     skipped: list[SkippedFile],
     by_globs_alone: bool,
 ) -> list[int]:
-    """The numbers of the files of a place that are read; the others are put with `skipped`."""
+    """The indices of the files of a place that are read; the others are added to `skipped`."""
     reasons = chosen(
         files,
         corpus.include,
@@ -321,22 +317,22 @@ def _chosen(
     here = [SkippedFile(name, reason) for name, reason in zip(names, reasons) if reason is not None]
     if len(here) == len(files):
         raise CorpusError(
-            f"{place}: none of its files is read: {describe(here)}",
-            "include= and exclude= choose files by name",
+            f"{place}: all of its files are skipped: {describe(here)}",
+            "include= and exclude= select files by name",
         )
     skipped += here
     return [number for number, reason in enumerate(reasons) if reason is None]
 
 
 def _below(directory: str) -> Iterator[str]:
-    """The files below a directory, links followed, but for what is hidden."""
+    """The files below a directory, following links, without hidden ones."""
 
     def fail(error: OSError) -> None:
-        raise error  # a directory that may not be read is not an empty one
+        raise error  # an unreadable directory must not count as empty
 
     above: dict[str, tuple[str, ...]] = {directory: ()}
     for folder, folders, files in os.walk(directory, onerror=fail, followlinks=True):
-        # A link to a directory that it lies in has no end.
+        # A link to a directory that contains it would recurse forever.
         path = (*above.pop(folder), os.path.realpath(folder))
         folders[:] = [
             inner

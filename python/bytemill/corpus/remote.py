@@ -1,9 +1,9 @@
-"""Remote files, through `fsspec`: read in ranges, retried on failure, never whole.
+"""Remote files, through `fsspec`: read in ranges, retried on failure, never downloaded whole.
 
-The block cache is our own. Those of fsspec (`BlockCache`, `BackgroundBlockCache`, 2026.9.0) belong
-to one open file and do not share a request among threads: four threads that read the same 16 blocks
-from front to back, with 20 ms for a request, made 64 requests with either and 16 with this one. It
-also bounds the memory of all files together, where theirs bounds each.
+It has its own block cache. Those of fsspec (`BlockCache`, `BackgroundBlockCache`, 2026.9.0) belong
+to one open file and do not share requests among threads: four threads that read the same 16 blocks
+in order, at 20 ms per request, made 64 requests with either and 16 with this one. It also bounds
+the memory of all files together, where theirs bound each file.
 """
 
 from __future__ import annotations
@@ -26,19 +26,18 @@ from .names import redacted
 
 __all__ = ["RemoteFile", "find"]
 
-# How often a range is asked for, and how many seconds the first wait is; each is twice the last.
+# Attempts per request, and seconds before the first retry, doubled for each further one.
 ATTEMPTS = 6
 FIRST_WAIT = 0.25
-# A server that gives whole files only is borne with up to this size.
+# Files up to this size are read whole from servers without range requests.
 WHOLE = 32 << 20
-# Files are fetched in blocks of this many bytes, of which so many are held, in all files together,
-# and so many are fetched before anybody asks for them.
+# Bytes per block, number of blocks cached for all files together, and number of blocks prefetched.
 BLOCK = 8 << 20
 HELD = 24
 AHEAD = 2
-# What will not be otherwise the next time.
+# Errors that a retry cannot fix.
 FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotImplementedError)
-# What a server answers that may be otherwise the next time, of what is otherwise the asker's fault.
+# HTTP statuses below 500 that are worth a retry.
 PASSING = (408, 425, 429)
 
 T = TypeVar("T")
@@ -47,44 +46,44 @@ T = TypeVar("T")
 def find(
     url: str, choose: Callable[[list[Candidate], list[str], bool], list[int]] | None = None
 ) -> Iterator[tuple[str, RemoteFile]]:
-    """The files that a URL means, a glob or a directory among them: their URLs and readers.
+    """The files of a URL, which may be a glob or a directory: their URLs and readers.
 
     Args:
-        url: where they are.
-        choose: gives the numbers of the files to read, of those of a directory or a glob (which
-            the last argument tells), by their paths and by their names.
+        url: the URL.
+        choose: returns the indices of the files to read, given the paths and names of the files
+            of a directory or a glob (the last argument).
     """
     system, path = _file_system(url)
     name = redacted(url)
     is_glob = _has_magic(system, path)
     if is_glob:
-        paths = _asked(name, lambda: sorted(p for p in system.glob(path) if not system.isdir(p)))
+        paths = _once(name, lambda: sorted(p for p in system.glob(path) if not system.isdir(p)))
         if not paths:
             raise CorpusError(f"{name}: no file matches")
         files = [Candidate(one) for one in paths]
     else:
-        info = _again(name, lambda: system.info(path))
+        info = _with_retries(name, lambda: system.info(path))
         if info.get("type") != "directory":
             yield url, RemoteFile(system, path, url, info)
             return
         start = len(path.rstrip("/"))
-        found = _asked(name, lambda: system.find(path, detail=True))
+        found = _once(name, lambda: system.find(path, detail=True))
         paths = [p for p in sorted(found) if "/." not in p[start:]]
         if not paths:
-            raise CorpusError(f"{name}: the directory holds no file")
+            raise CorpusError(f"{name}: the directory contains no files")
         files = [Candidate(one[start:].lstrip("/"), found[one].get("size")) for one in paths]
     urls = [str(system.unstrip_protocol(one)) for one in paths]
     numbers = range(len(urls))
     for number in numbers if choose is None else choose(files, list(map(redacted, urls)), is_glob):
         one, full = paths[number], urls[number]
-        info = _again(redacted(full), partial(system.info, one))
+        info = _with_retries(redacted(full), partial(system.info, one))
         yield full, RemoteFile(system, one, full, info)
 
 
 def _has_magic(system: Any, path: str) -> bool:
     protocols = (system.protocol,) if isinstance(system.protocol, str) else system.protocol
     if "http" in protocols or "https" in protocols:
-        # There a question mark begins a query, and all is possible in that.
+        # In these schemes a question mark starts a query, which may contain anything.
         return any(sign in path.split("?")[0] for sign in "*[")
     return glob.has_magic(path)
 
@@ -96,23 +95,23 @@ def _file_system(url: str) -> tuple[Any, str]:
         system, path = fsspec.url_to_fs(url)
     except ImportError as error:
         raise MissingPackageError(
-            f"{name}: its driver is not installed: {redacted(str(error))}"
+            f"{name}: the fsspec driver is not installed: {redacted(str(error))}"
         ) from None
     except ValueError as error:
         raise CorpusError(
-            f"{name}: {redacted(str(error))}", "fsspec does not know this kind of URL"
+            f"{name}: {redacted(str(error))}", "fsspec does not support this kind of URL"
         ) from None
     return system, path
 
 
 class RemoteFile:
-    """A file elsewhere, for Rust to read in ranges.
+    """A remote file, for Rust to read in ranges.
 
     Attributes:
         name: its URL without credentials, for messages.
-        size: its bytes.
-        mtime_ns: always 0: what it is now, `version` tells.
-        version: what its server says to tell one version from another.
+        size: its size in bytes.
+        mtime_ns: always 0; `version` is used instead.
+        version: the server's identification of the version (ETag and the like).
     """
 
     def __init__(self, system: Any, path: str, url: str, info: dict[str, Any]) -> None:
@@ -120,7 +119,7 @@ class RemoteFile:
         self.name = redacted(url)
         if info.get("size") is None:
             raise CorpusError(
-                f"{self.name}: its server does not say how large it is", "fetch the file first"
+                f"{self.name}: the server does not report its size", "download the file first"
             )
         self.size = int(info["size"])
         self.mtime_ns = 0
@@ -128,9 +127,9 @@ class RemoteFile:
         self._whole: bytes | None = None
 
     def read_range(self, start: int, end: int) -> bytes:
-        """The bytes from `start` to `end`, by way of the blocks that they lie in.
+        """The bytes from `start` to `end`, through the block cache.
 
-        Whoever asks goes forward through the file, in smaller steps than are worth a request.
+        Readers go forward through the file in steps too small for a request each.
         """
         first, last = start // BLOCK, max(end - 1, start) // BLOCK
         parts = [_blocks.get(self, number) for number in range(first, last + 1)]
@@ -138,18 +137,18 @@ class RemoteFile:
         return joined[start - first * BLOCK : end - first * BLOCK]
 
     def fetch(self, start: int, end: int) -> bytes:
-        """The bytes from `start` to `end`, as they are now."""
+        """The bytes from `start` to `end`, bypassing the cache."""
         if self._whole is None:
-            data: bytes = _again(
+            data: bytes = _with_retries(
                 self.name, lambda: self._system.cat_file(self._path, start=start, end=end)
             )
             if len(data) == end - start:
                 return data
-            # Not every web server knows of ranges.
+            # Not every web server supports range requests.
             if len(data) != self.size or self.size > WHOLE:
                 raise CorpusError(
-                    f"{self.name}: asked for bytes {start} to {end}, its server gave {len(data)}",
-                    "it may not know of ranges: fetch the file first",
+                    f"{self.name}: requested bytes {start} to {end}, the server sent {len(data)}",
+                    "it may not support range requests: download the file first",
                 )
             self._whole = data
         return self._whole[start:end]
@@ -159,20 +158,20 @@ class RemoteFile:
         return self.fetch(0, min(n, self.size))
 
     def check(self) -> None:
-        """Raises a `CorpusError` if the file is not what it was."""
-        info = _again(self.name, lambda: self._system.info(self._path))
+        """Raises a `CorpusError` if the file has changed."""
+        info = _with_retries(self.name, lambda: self._system.info(self._path))
         if info.get("size") != self.size or _version(info) != self.version:
             raise CorpusError(
-                f"{self.name}: changed since the work on it began",
-                "begin anew: overwrite=True",
+                f"{self.name}: changed since the run started",
+                "start over: overwrite=True",
             )
 
     def key(self, number: int) -> tuple[str, str, int]:
-        """What tells a block of it from other blocks."""
+        """The cache key of a block."""
         return self._url, self.version, number
 
     def open(self) -> RangeFile:
-        """As a file of Python's, with a place of its own: those of `fsspec` may share theirs."""
+        """A Python file object with its own position; those of `fsspec` may share one."""
         return RangeFile(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -180,7 +179,7 @@ class RemoteFile:
 
 
 class _Blocks:
-    """Blocks of files that were fetched last, or are on their way."""
+    """A cache of blocks, including those being fetched."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -198,7 +197,7 @@ class _Blocks:
         try:
             data: bytes = wanted.result()
         except BaseException:
-            # The next one who asks may have more luck.
+            # Not cached, so that the next reader tries again.
             with self._lock:
                 self._found.pop(file.key(number), None)
             raise
@@ -221,7 +220,7 @@ _blocks = _Blocks()
 
 
 class RangeFile(io.RawIOBase):
-    """A file elsewhere as one of Python's."""
+    """A remote file as a Python file object."""
 
     def __init__(self, file: RemoteFile) -> None:
         self._file, self._at = file, 0
@@ -263,34 +262,34 @@ def _found(url: str, size: int, version: str) -> RemoteFile:
 
 
 def _version(info: dict[str, Any]) -> str:
-    # The first that is there: of the others, a server that lists a folder may say less than one
-    # that is asked for a file.
+    # Only the first that exists: listing a folder may return fewer fields than a single file.
     known = ("ETag", "etag", "blob_id", "md5Hash", "generation", "VersionId", "last_commit",
              "LastModified", "last_modified", "mtime", "updated", "created")  # fmt: skip
     return next((f"{key}={info[key]}" for key in known if info.get(key) not in (None, "")), "")
 
 
-def _again(name: str, request: Callable[[], T]) -> T:
-    """Asks, and asks again after a while if there was no answer."""
+def _with_retries(name: str, request: Callable[[], T]) -> T:
+    """Makes a request, with retries."""
     wait = FIRST_WAIT
     for _ in range(ATTEMPTS - 1):
         try:
             return request()
         except Exception as error:
-            # Drivers raise whatever their libraries do; what they cannot do at all they repeat.
+            # Drivers raise the errors of their libraries, so all errors that may be temporary
+            # are retried.
             if _is_final(error):
-                raise _told(name, error) from None
+                raise _translated(name, error) from None
         time.sleep(wait)
         wait *= 2
-    return _asked(name, request)
+    return _once(name, request)
 
 
-def _asked(name: str, request: Callable[[], T]) -> T:
-    """Asks once; what is raised does not tell of credentials, and is known to the caller."""
+def _once(name: str, request: Callable[[], T]) -> T:
+    """Makes a request once; translates its errors and removes credentials from them."""
     try:
         return request()
     except Exception as error:
-        raise _told(name, error) from None
+        raise _translated(name, error) from None
 
 
 def _is_final(error: Exception) -> bool:
@@ -301,7 +300,7 @@ def _is_final(error: Exception) -> bool:
 
 
 def _status(error: BaseException | None) -> int | None:
-    """What a web server answered; to some drivers everything is a file that was not found."""
+    """The HTTP status behind an error; some drivers raise FileNotFoundError for everything."""
     while error is not None:
         status = getattr(error, "status", None)
         if isinstance(status, int):
@@ -310,8 +309,8 @@ def _status(error: BaseException | None) -> int | None:
     return None
 
 
-def _told(name: str, error: Exception) -> Exception:
-    """What a driver raised, as one of ours or of Python's own."""
+def _translated(name: str, error: Exception) -> Exception:
+    """A driver's error as a `CorpusError` or a built-in exception."""
     if isinstance(error, (CorpusError, MemoryError)):
         return error
     kinds = {
@@ -324,6 +323,6 @@ def _told(name: str, error: Exception) -> Exception:
         if isinstance(error, kind) and status in (None, 404, 410):
             return OSError(number, os.strerror(number), name)
     if status is not None:
-        words = f"its server answered {status} {http.client.responses.get(status, '')}".strip()
+        words = f"the server answered {status} {http.client.responses.get(status, '')}".strip()
     hint = "check the credentials; a signed URL may have expired" if status in (401, 403) else None
     return CorpusError(f"{name}: {words or type(error).__name__}", hint)

@@ -1,4 +1,4 @@
-"""A bounded share of a corpus, read part by part: for looking at text from Python."""
+"""A bounded sample of a corpus, in chunks: for processing text in Python."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import NamedTuple
 from .. import _native
 from .argument import CorpusLike, resolve
 
-__all__ = ["Part", "parts"]
+__all__ = ["TextChunk", "parts"]
 
 PART_SIZE = 1 << 20
-# No limit, to Rust.
+# Means "no limit" to Rust.
 ENDLESS = 2**63
 
 
-class Part(NamedTuple):
-    """A stretch of text: the file or the number of the text, where in it, and the bytes."""
+class TextChunk(NamedTuple):
+    """A chunk of text: its source (a file, or the number of a text), its offset, and the bytes."""
 
     source: str
     offset: int
@@ -25,13 +25,13 @@ class Part(NamedTuple):
 
 def parts(
     corpus: CorpusLike, limit: int | None, special_tokens: Sequence[str] = ()
-) -> tuple[int | None, Iterator[Part], Callable[[], dict[str, int]]]:
-    """How many bytes there will be (None: not known), the parts, and what tells how many records of
-    these were left out, by what was wrong with them.
+) -> tuple[int | None, Iterator[TextChunk], Callable[[], dict[str, int]]]:
+    """The total number of bytes (None: unknown), the chunks, and a function that returns the number
+    of skipped records by reason.
 
-    No more than `limit` bytes are read: of several files, each gets an equal share, and what a
-    short one leaves over goes to those after it. Of records, the first are taken whole. Text is cut
-    where that changes no token, and never inside one of `special_tokens`.
+    At most `limit` bytes are read: each file gets an equal share, and the unused share of a short
+    file goes to those after it. Records are not split. Text is cut only where that changes no
+    token, and never inside one of `special_tokens`.
     """
     resolved = resolve(corpus)
     if resolved.texts is not None:
@@ -41,7 +41,7 @@ def parts(
     shares: list[int] = []
     left = limit
     for number, entry in enumerate(entries):
-        # How much is in a packed file, nobody knows before it is unpacked.
+        # The size of a compressed file's content is unknown before it is read.
         share = entry.size if plain else ENDLESS
         if left is not None:
             share = min(share, left // (len(entries) - number))
@@ -52,7 +52,7 @@ def parts(
     return sum(shares) if plain else None, _of_blocks(names, blocks), lambda: blocks.skipped
 
 
-def _of_texts(texts: Iterable[str | bytes], limit: int | None) -> Iterator[Part]:
+def _of_texts(texts: Iterable[str | bytes], limit: int | None) -> Iterator[TextChunk]:
     taken = 0
     for number, text in enumerate(texts):
         if limit is not None and taken >= limit:
@@ -60,12 +60,12 @@ def _of_texts(texts: Iterable[str | bytes], limit: int | None) -> Iterator[Part]
         data = text.encode() if isinstance(text, str) else text
         taken += len(data)
         if data:
-            yield Part(f"text {number}", 0, data)
+            yield TextChunk(f"text {number}", 0, data)
 
 
-def _of_blocks(names: list[str], blocks: _native.Texts) -> Iterator[Part]:
+def _of_blocks(names: list[str], blocks: _native.Texts) -> Iterator[TextChunk]:
     for number, offset, texts in blocks:
         for data in texts:
             if data:
-                yield Part(names[number], offset, data)
+                yield TextChunk(names[number], offset, data)
             offset += len(data)

@@ -1,4 +1,4 @@
-"""What comes by stdin: once, from front to back, of a length that nobody knows."""
+"""Reading a corpus from stdin: once, in order, of unknown length."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ..errors import ConfigError, CorpusError
 
 __all__ = ["HEAD", "STDIN", "Piped", "packing", "stdin"]
 
-# What stands for it among places.
+# The place that means stdin.
 STDIN = "-"
-# Read at a time, and so many blocks ahead.
+# Bytes per block, and number of blocks read ahead.
 BLOCK = 1 << 20
 AHEAD = 4
-# How packed bytes begin.
+# Magic bytes of compression formats.
 MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"\xfd7zXZ\0": ".xz", b"BZh": ".bz2"}
 HEAD = max(map(len, MAGIC))
 
 
 class Piped:
-    """Bytes for Rust to take as they come.
+    """A byte stream for Rust.
 
-    A thread of its own reads ahead, so that reading and work overlap, and so that whoever waits
-    for bytes that do not come can be stopped.
+    A separate thread reads ahead, so that reading and work overlap, and so that a caller waiting
+    for input can be interrupted.
 
     Attributes:
         size: always 0.
@@ -43,23 +43,23 @@ class Piped:
         self.size = self.mtime_ns = 0
         self.version = ""
         self.head = b""
-        # What Python has in its buffer comes first, and is all in that then.
+        # The content of Python's buffer comes first, and empties it.
         first = getattr(file, "read1", file.read)
         while len(self.head) < HEAD and (some := first(BLOCK)):
             self.head += some
 
     def _read(self) -> bytes:
-        # Below the buffer, whose lock a thread that waits must not hold when the program ends.
-        # What is no file of the system (in tests, in notebooks) has no such number.
+        # Unbuffered: a waiting thread must not hold the buffer's lock when the program exits.
+        # Objects that are not system files (in tests and notebooks) have no descriptor.
         with contextlib.suppress(io.UnsupportedOperation, AttributeError):
             return os.read(self._file.fileno(), BLOCK)
         return self._file.read(BLOCK)
 
     def begin(self) -> None:
-        """Begins to read; a second time is an error."""
+        """Starts reading; a second call is an error."""
         if self._begun:
             raise ConfigError(
-                f"{self._name} was read already, and cannot be read again", "write it to a file"
+                f"{self._name} has been read and cannot be read again", "write it to a file"
             )
         self._begun = True
         threading.Thread(target=self._run, name="bytemill-stdin", daemon=True).start()
@@ -75,7 +75,7 @@ class Piped:
             self._queue.put(error)
 
     def next_bytes(self, patience: float) -> bytes | None:
-        """The next bytes, none at the end; None if there are none after so many seconds."""
+        """The next bytes, empty at the end; None if none arrive within `patience` seconds."""
         try:
             block = self._queue.get(timeout=patience)
         except Empty:
@@ -86,13 +86,13 @@ class Piped:
 
 
 def stdin() -> Piped:
-    """What comes by stdin."""
+    """Standard input as a byte stream."""
     found = Piped(sys.stdin.buffer)
     if not found.head:
-        raise CorpusError("stdin holds no text", "is anything sent to it?")
+        raise CorpusError("stdin contains no text", "is anything piped into it?")
     return found
 
 
 def packing(head: bytes) -> str:
-    """The ending that a file with these first bytes should have; for text, none."""
+    """The file extension for compressed data with these first bytes; empty for text."""
     return next((ending for magic, ending in MAGIC.items() if head.startswith(magic)), "")

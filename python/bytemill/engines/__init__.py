@@ -1,4 +1,4 @@
-"""Who does the work: the threads of this process, or the processes of a cluster.
+"""Engines run the work: on the threads of this process, or on a cluster.
 
 Counts add up and tokens are those of sources in order, so a cluster needs no algorithm of its own:
 workers get (path, byte range or row groups), never text, and give counts or write shards. Both
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .. import _native
     from ..corpus.argument import Corpus
     from ..corpus.places import Entry
-    from ..progress import Report
+    from ..progress import ProgressCallback
     from .on_ray import Ray
 
 __all__ = ["Engine", "EngineLike", "Local", "Ray", "chosen"]
@@ -38,7 +38,7 @@ class Engine(Protocol):
         corpus: Corpus,
         memory_limit: int | str | None,
         spill_dir: str | os.PathLike[str] | None,
-        report: Report,
+        report: ProgressCallback,
     ) -> object:
         """Adds the counts of a corpus to `counts`, which keep to the limit themselves; what is
         given back must live as long as they."""
@@ -51,21 +51,21 @@ class Engine(Protocol):
         directory: Path,
         threads: int | None,
         memory_limit: int | str | None,
-        report: Report,
+        report: ProgressCallback,
     ) -> Path:
-        """Counts a corpus into a file in a directory, going on with what is there; gives it."""
+        """Counts a corpus into a file in a directory, resuming work there; returns its path."""
 
     @property
     def is_local(self) -> bool:
-        """Whether all is done in this process, one call after another."""
+        """Whether all calls run in this process, one after another."""
 
     @property
     def unit_size(self) -> int:
-        """Bytes of the corpus that are encoded by one call, about."""
+        """Approximate bytes of the corpus encoded per call."""
 
     @property
     def block_size(self) -> int | None:
-        """Bytes of text that a thread encodes at a time; None for the usual."""
+        """Bytes of text that a thread encodes at a time; None for the default."""
 
     def each(
         self,
@@ -77,7 +77,7 @@ class Engine(Protocol):
         cpus: int = 1,
         gpus: int = 0,
     ) -> None:
-        """Calls a function for each item, in any order; `done` gets what it returns.
+        """Calls a function for each item, in any order, and passes the results to `done`.
 
         Args:
             function: called with the values of `shared` and an item.
@@ -93,7 +93,7 @@ EngineLike: TypeAlias = "Literal['local', 'ray'] | Engine"
 
 
 def chosen(engine: str | Engine) -> Engine:
-    """The engine that an argument means."""
+    """The engine for an `engine=` argument."""
     if not isinstance(engine, str):
         return engine
     if engine == "local":
@@ -102,11 +102,11 @@ def chosen(engine: str | Engine) -> Engine:
         from .on_ray import Ray
 
         return Ray()
-    raise ConfigError(f"engine={engine!r} is not known", 'use "local" or "ray"')
+    raise ConfigError(f"engine must be 'local' or 'ray', got {engine!r}")
 
 
 def __getattr__(name: str) -> Any:
-    # Ray takes a second to import, and is not always there.
+    # Ray takes a second to import, and is optional.
     if name == "Ray":
         from .on_ray import Ray
 

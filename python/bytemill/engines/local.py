@@ -14,7 +14,7 @@ from .steps import BATCH_BYTES, count_in_steps
 if TYPE_CHECKING:
     from ..corpus.argument import Corpus
     from ..corpus.places import Entry
-    from ..progress import Report
+    from ..progress import ProgressCallback
 
 __all__ = ["Local"]
 
@@ -53,7 +53,7 @@ class Local:
         corpus: Corpus,
         memory_limit: int | str | None,
         spill_dir: str | os.PathLike[str] | None,
-        report: Report,
+        report: ProgressCallback,
     ) -> object:
         texts = corpus.texts
         if texts is None:
@@ -73,7 +73,7 @@ class Local:
         directory: Path,
         threads: int | None,
         memory_limit: int | str | None,
-        report: Report,
+        report: ProgressCallback,
     ) -> Path:
         return count_in_steps(
             counts, corpus, entries, directory, threads, memory_limit, report, self._batch_size

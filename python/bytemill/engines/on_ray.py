@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from .. import _native
 from ..errors import ConfigError, require
 from . import tasks
-from .ray_counts import Counting
+from .ray_counts import RayCounting
 from .running import RETRIES, complete, got, tell_of_losses
 from .units import UNIT_SIZE, units
 
 if TYPE_CHECKING:
     from ..corpus.argument import Corpus
     from ..corpus.places import Entry
-    from ..progress import Report
+    from ..progress import ProgressCallback
 
 __all__ = ["Ray"]
 
@@ -46,7 +46,7 @@ class Ray:
         self, address: str | None = None, *, unit_size: int = UNIT_SIZE, cpus: int | None = None
     ) -> None:
         if unit_size < 1:
-            raise ConfigError(f"unit_size={unit_size} cannot be", "use 1 or more")
+            raise ConfigError(f"unit_size must be ≥ 1, got {unit_size}")
         self._address, self.unit_size, self._cpus = address, unit_size, cpus
         self.block_size: int | None = None
 
@@ -57,7 +57,7 @@ class Ray:
             if self._address is not None:
                 options["address"] = self._address
             elif "RAY_ADDRESS" not in os.environ:
-                # Without "local", Ray would look for a cluster that somebody started here.
+                # Without "local", Ray would connect to a cluster already running on this machine.
                 options |= {"address": "local", "include_dashboard": False, "num_cpus": self._cpus}
             try:
                 ray.init(**options)
@@ -76,11 +76,11 @@ class Ray:
         corpus: Corpus,
         memory_limit: int | str | None,
         spill_dir: str | os.PathLike[str] | None,
-        report: Report,
+        report: ProgressCallback,
     ) -> object:
         work = units(corpus, corpus.entries(), self.unit_size)
         ray = self._connected()
-        counting = Counting(ray, counts, memory_limit, spill_dir, None)
+        counting = RayCounting(ray, counts, memory_limit, spill_dir, None)
         total = counting.run(work, report)
         folder = _Folder(spill_dir)
         path = Path(folder.path, "all.counts")
@@ -97,21 +97,21 @@ class Ray:
         directory: Path,
         threads: int | None,
         memory_limit: int | str | None,
-        report: Report,
+        report: ProgressCallback,
     ) -> Path:
-        """Counts a corpus into a file in a directory, going on with what is there; gives it.
+        """Counts a corpus into a file in a directory, resuming work there; returns its path.
 
         Args:
             counts: empty ones, of the right pattern and special tokens.
             corpus: how the sources are read.
             entries: the sources.
-            directory: where counts of parts are meanwhile; all machines must see it.
-            threads: of no account here: a task has one.
+            directory: for unfinished counts; all nodes must share it.
+            threads: ignored: a task has one thread.
             memory_limit: how much memory each task may use.
-            report: who hears how far it is.
+            report: receives progress.
         """
         work = units(corpus, entries, self.unit_size)
-        counting = Counting(self._connected(), counts, memory_limit, None, directory)
+        counting = RayCounting(self._connected(), counts, memory_limit, None, directory)
         return Path(counting.run(work, report))
 
     # --- anything -----------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class Ray:
 
 
 class _Folder:
-    """A temporary directory that goes with the counts that read from it."""
+    """A temporary directory that is deleted with the counts that read from it."""
 
     def __init__(self, place: str | os.PathLike[str] | None) -> None:
         self.path = tempfile.mkdtemp(prefix="bytemill-counts-", dir=place)

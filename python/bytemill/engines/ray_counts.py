@@ -20,13 +20,13 @@ from .tree import Node, Tree
 
 if TYPE_CHECKING:
     from .. import _native
-    from ..progress import Report
+    from ..progress import ProgressCallback
     from .units import Unit
 
-__all__ = ["Counting"]
+__all__ = ["RayCounting"]
 
 
-class Counting:
+class RayCounting:
     """Counts units, and adds the counts up in a tree.
 
     Args:
@@ -52,9 +52,9 @@ class Counting:
             most = max(int(machine.get("memory", 0)) for machine in machines)
             if limit > most:
                 raise ConfigError(
-                    f"memory_limit={size(limit)} is for each task, and no machine of the cluster "
+                    f"memory_limit={size(limit)} applies to each task, and no node of the cluster "
                     f"has more than {size(most)} for tasks",
-                    "use less; without a limit, every task has its share of its machine",
+                    "use less; without a limit, each task gets its share of its node",
                 )
             # Ray puts no more tasks on a machine than it has of what they ask for.
             asked["memory"] = limit
@@ -72,7 +72,7 @@ class Counting:
         means = tasks.Means(counts.pattern, counts.special_tokens, limit, n_tasks, place)
         self._means = ray.put(means)
 
-    def run(self, work: list[Unit], report: Report) -> Any:
+    def run(self, work: list[Unit], report: ProgressCallback) -> Any:
         """Gives the sum: a path, or a reference to a counts file."""
         tree = Tree(self._names(work))
         # What is known of every node that is there and not yet in a sum.

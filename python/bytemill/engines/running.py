@@ -11,9 +11,9 @@ __all__ = ["RETRIES", "complete", "finished", "forget", "got", "stop", "tell_of_
 
 Work = TypeVar("Work")
 
-# A task that was lost with its worker is run again so often.
+# Maximum retries of a task whose worker was lost.
 RETRIES = 5
-# Tasks that are told to stop get so many seconds for it.
+# Seconds that cancelled tasks get to stop.
 PATIENCE = 30
 # Tasks that wait for a processor; more would only fill the driver's memory.
 WAITING_PER_CPU = 4
@@ -40,13 +40,13 @@ def complete(
             for reference in finished(ray, running, 1):
                 each(reference, running.pop(reference))
     except BaseException:
-        # Ctrl-C, or a task that failed: the others need not go on.
+        # Ctrl-C, or a task failed: stop the others.
         stop(ray, list(running))
         raise
 
 
 def finished(ray: Any, running: dict[Any, Any], at_least: int) -> list[Any]:
-    """Tasks that are done, after waiting for so many."""
+    """Finished tasks, after waiting for at least `at_least`."""
     done: list[Any] = []
     while running:
         # Short waits: Ctrl-C should not have to wait for a task.
@@ -68,14 +68,14 @@ def stop(ray: Any, running: list[Any]) -> None:
 
 
 def forget(ray: Any, done: Iterable[Any]) -> None:
-    """Takes note of how tasks have failed, which Ray would otherwise print, each at length."""
+    """Retrieves the errors of failed tasks, which Ray would otherwise print at length."""
     for reference in done:
         with contextlib.suppress(Exception):
             ray.get(reference, timeout=0)
 
 
 def got(ray: Any, reference: Any) -> Any:
-    """What a task gave, or what it raised, as itself."""
+    """The result of a task; raises its original exception if it failed."""
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
@@ -85,11 +85,11 @@ def got(ray: Any, reference: Any) -> Any:
 
 
 def tell_of_losses(n_begun_again: int) -> None:
-    """Ray runs tasks again whose workers were lost, which is no failure, and yet worth knowing."""
+    """Warns that Ray restarted tasks because their workers were lost."""
     if n_begun_again:
         times = "once" if n_begun_again == 1 else f"{n_begun_again:,} times"
         warnings.warn(
-            f"workers of the cluster were lost: tasks had to be begun again, {times} in all",
+            f"workers of the cluster were lost: tasks were restarted {times} in total",
             UserWarning,
             stacklevel=2,
         )

@@ -25,7 +25,7 @@ from ..errors import ConfigError, CorpusError
 if TYPE_CHECKING:
     from ..corpus.argument import Corpus
     from ..corpus.places import Entry
-    from ..progress import Report
+    from ..progress import ProgressCallback
 
 __all__ = ["BATCH_BYTES", "count_in_steps"]
 
@@ -44,7 +44,7 @@ def count_in_steps(
     directory: Path,
     threads: int | None,
     memory_limit: int | str | None,
-    report: Report,
+    report: ProgressCallback,
     batch_size: int,
 ) -> Path:
     """Counts what the directory has no counts of yet; gives the file with the sum."""
@@ -123,9 +123,9 @@ class _Journal:
             _files.write_atomically(self._file, self._line(head))
         elif lines[0] != head:
             raise ConfigError(
-                f"{directory}: the interrupted run had another pattern, other special tokens, "
-                "or another way to read its corpus",
-                "resume with the same options, or begin anew: overwrite=True",
+                f"{directory}: the interrupted run had a different pattern, special tokens, "
+                "or options for reading the corpus",
+                "resume with the same options, or start over: overwrite=True",
             )
         self._entries = lines[1:]
         self._tidy()
@@ -146,8 +146,8 @@ class _Journal:
                 known = False
             if not known:
                 raise CorpusError(
-                    f"{self._file}: line {len(lines)} is damaged, or of another version",
-                    "begin anew: overwrite=True",
+                    f"{self._file}: line {len(lines)} is damaged or from another version",
+                    "start over: overwrite=True",
                 )
         if whole != data:
             # A line that was being written when the end came; its batch is counted again.
@@ -175,7 +175,7 @@ class _Journal:
             raise ConfigError(
                 f"{path}: "
                 + ("changed since it was counted" if changed else "counted, but not in the corpus"),
-                "begin anew: overwrite=True",
+                "start over: overwrite=True",
             )
         return left
 

@@ -66,11 +66,11 @@ class Means:
 
 
 def begun_before() -> int:
-    """How often this task was begun by workers that were lost."""
+    """How often this task was started by workers that were lost."""
     try:
         from ray._private.worker import global_worker
 
-        # Not public; without it, the work is done all the same.
+        # Not a public API; the work does not depend on it.
         return int(global_worker.core_worker.get_current_task_attempt_number())
     except (ImportError, AttributeError):
         return 0
@@ -117,7 +117,7 @@ def _given(counts: _native.Counts, folder: Path, target: str | None) -> CountsFi
         return None
     path = folder / "all.counts"
     counts.save(path)
-    # An array lies in Ray's memory as it is; bytes would be copied by everybody who gets them.
+    # Ray shares arrays without a copy; bytes would be copied by every reader.
     return np.fromfile(path, np.uint8)
 
 
@@ -125,5 +125,5 @@ def _given(counts: _native.Counts, folder: Path, target: str | None) -> CountsFi
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> tuple[Any, int]:
-    """What a function returns, and how often the task was begun before."""
+    """The result of a function, and how often the task was started before."""
     return function(*arguments), begun_before()

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 __all__ = ["FAN_IN", "Node", "Tree"]
 
-# So many counts are merged at a time: less reading than by twos, and still little at once.
+# Counts merged at a time: fewer passes than merging pairs, and still little memory.
 FAN_IN = 8
 # Level, from the units on, and place in it.
 Node: TypeAlias = "tuple[int, int]"
@@ -48,7 +48,7 @@ class Tree:
         return [(level - 1, i) for i in range(place * FAN_IN, min((place + 1) * FAN_IN, n))]
 
     def there(self, exists: Callable[[str], bool]) -> list[Node]:
-        """The nodes that exist, but for those below them."""
+        """The topmost nodes that exist."""
         found: list[Node] = []
         looked_at = [self.root]
         while looked_at:

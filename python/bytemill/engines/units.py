@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["UNIT_SIZE", "Unit", "units"]
 
 UNIT_SIZE = 256_000_000
-# Opening a file is work as well.
+# Opening a file has a cost too.
 COST_OF_FILE = 50_000
 
 
@@ -40,7 +40,7 @@ class Unit:
         number: its place in the corpus.
         size: its bytes.
         settings: how the corpus is read.
-        entries: sources, or ranges of them; without readers of columns, which are made anew.
+        entries: sources, or ranges of them; readers of columns are created again by the worker.
         row_groups: of each, which row groups are meant, if it has any.
     """
 
@@ -51,7 +51,7 @@ class Unit:
     row_groups: list[tuple[int, int] | None]
 
     def name(self, *also: str) -> str:
-        """What tells it from others, and from itself if a source has changed since."""
+        """An identifier that changes if a source changes."""
         sources = [[entry.stamp, entry.format, entry.range] for entry in self.entries]
         told = json.dumps([sources, self.row_groups, self.settings, also])
         return hashlib.sha256(told.encode()).hexdigest()[:32]
@@ -125,7 +125,7 @@ def _pieces(
             what = "stdin" if isinstance(entry.reader, Piped) else "an iterator"
             raise ConfigError(
                 f"{what} cannot be read by other processes",
-                'write it to files and give those, or use engine="local"',
+                'write it to files and pass those, or use engine="local"',
             )
         elif isinstance(entry.reader, Columns):
             yield from _row_groups(entry, entry.reader, unit_size)
@@ -143,9 +143,9 @@ def _files(dataset: Dataset) -> list[str]:
     files = dataset.files()
     if files is None:
         raise ConfigError(
-            "the dataset is not just Arrow files, which other processes could read: it is in "
-            "memory, streamed, or some of its rows were chosen or put into another order",
-            'write it to files and give those: dataset.to_parquet("data.parquet"); or use '
+            "the dataset is not stored as Arrow files that other processes could read: it is in "
+            "memory, streamed, or its rows were selected or reordered",
+            'write it to files and pass those: dataset.to_parquet("data.parquet"); or use '
             'engine="local"',
         )
     return files

@@ -1,4 +1,4 @@
-"""What a model is and how it is trained, as plain data, which needs no torch."""
+"""Model and training configs, as plain data that does not need torch."""
 
 # `_field` is dataclasses.field with a description.
 # ruff: noqa: RUF009
@@ -58,12 +58,12 @@ class ModelConfig:
         d_ff: inner width of the feed-forward layers; None for `default_d_ff`.
         rope_theta: base of the rotary frequencies.
         num_kv_heads: heads of keys and values (grouped-query attention); None for `num_heads`.
-        norm: where RMSNorm stands: before each sublayer, behind it, or nowhere.
+        norm: RMSNorm before each sublayer, after it, or none.
         positions: rotary embedding, or none at all.
         feed_forward: SwiGLU with three matrices, or SiLU with two.
         tie_embeddings: the output head is the embedding matrix.
         qk_norm: RMSNorm on queries and keys, per head.
-        norm_eps: what keeps RMSNorm from dividing by zero.
+        norm_eps: epsilon of RMSNorm.
 
     >>> ModelConfig(vocab_size=1000, context_length=64, d_model=96, num_layers=2, num_heads=3).d_ff
     256
@@ -98,7 +98,7 @@ class ModelConfig:
                 "d_ff": (1, MAX_SIZE),
             },
         )
-        # Frozen for others; what was left open is settled here, once.
+        # Fill in defaults that depend on other fields, before the instance is used.
         if self.d_ff is None:
             object.__setattr__(self, "d_ff", default_d_ff(self.d_model, self.feed_forward))
         if self.num_kv_heads is None:
@@ -108,32 +108,31 @@ class ModelConfig:
                 raise ConfigError(f"{name} must be > 0, got {getattr(self, name)}")
         if self.d_model % self.num_heads:
             raise ConfigError(
-                f"d_model={self.d_model} does not divide into num_heads={self.num_heads} heads",
-                f"use one of {_listed(_divisors(self.d_model), self.num_heads)} heads, "
-                "or another d_model",
+                f"d_model must be a multiple of num_heads ({self.num_heads}), got {self.d_model}",
+                f"use {_listed(_divisors(self.d_model), self.num_heads)} heads, or another d_model",
             )
         if self.positions == "rope" and self.d_head % 2:
             raise ConfigError(
-                f"heads of {self.d_head} (d_model / num_heads) are odd, "
-                "and rotary positions turn pairs",
+                f"d_model / num_heads must be even, got {self.d_head}: "
+                "rotary embedding rotates pairs",
                 "use an even width per head, or positions='none'",
             )
         if self.num_heads % self.n_kv:
             raise ConfigError(
-                f"num_kv_heads={self.num_kv_heads} does not divide num_heads={self.num_heads}",
-                "as many heads of queries must share each head of keys and values",
+                f"num_heads must be a multiple of num_kv_heads ({self.num_kv_heads}), "
+                f"got {self.num_heads}",
+                "each key and value head serves the same number of query heads",
             )
         self._check_size()
 
     def _check_size(self) -> None:
-        """Raises if the sizes, each possible, are too much together."""
+        """Raises if the sizes, each valid, give too large a model together."""
         from .plan.costs import n_parameters
 
         parameters = n_parameters(self)
         if parameters > MAX_PARAMETERS:
             raise ConfigError(
-                f"the model would have {parameters:.2g} parameters, at most {MAX_PARAMETERS:.0e} "
-                "are possible",
+                f"the model must have ≤ {MAX_PARAMETERS:.0e} parameters, got {parameters:.2g}",
                 "use fewer layers, or a smaller d_model or d_ff",
             )
         limit = max(MIN_ROTARY_TABLES, parameters)
@@ -141,7 +140,7 @@ class ModelConfig:
             raise ConfigError(
                 f"context_length must be ≤ {limit // self.d_head} for this model, "
                 f"got {self.context_length}",
-                "longer ones have larger tables of positions than the model has weights",
+                "for longer contexts the rotary tables would be larger than the model",
             )
 
     @property
@@ -168,7 +167,7 @@ class ModelConfig:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> ModelConfig:
         """The config of `to_json`; unknown fields are refused."""
-        config: ModelConfig = from_mapping(cls, fields, "the model's config")
+        config: ModelConfig = from_mapping(cls, fields, "model config")
         return config
 
 
@@ -202,55 +201,62 @@ def _field(default: Any, text: str) -> Any:
 class TrainConfig:
     """How a model is trained; the descriptions are those of `bytemill train --help`."""
 
-    steps: int = _field(1000, "Updates in all.")
-    batch_size: int = _field(32, "Sequences of an update, of all ranks together.")
+    steps: int = _field(1000, "Number of optimizer steps.")
+    batch_size: int = _field(32, "Sequences per step, summed over ranks.")
     micro_batch_size: int | None = _field(
-        None, "Sequences at a time on a rank; gradients of the others are added up. [default: all]"
+        None,
+        "Sequences per forward pass on a rank; gradients accumulate over the rest.  "
+        "[default: all of them]",
     )
-    optimizer: OptimizerName = _field("adamw", "AdamW, Muon for matrices with AdamW, or SGD.")
-    lr: float = _field(3e-3, "Highest learning rate (of AdamW or SGD).")
-    min_lr: float | None = _field(None, "Last learning rate.  [default: a tenth of --lr]")
-    muon_lr: float = _field(0.02, "Highest learning rate of Muon.")
+    optimizer: OptimizerName = _field(
+        "adamw", "Optimizer; muon uses AdamW for parameters that are not hidden matrices."
+    )
+    lr: float = _field(3e-3, "Peak learning rate of AdamW or SGD.")
+    min_lr: float | None = _field(
+        None, "Final learning rate.  [default: a tenth of --lr; 0 for wsd]"
+    )
+    muon_lr: float = _field(0.02, "Peak learning rate of Muon.")
     embedding_lr: float | None = _field(
         None,
-        "Highest learning rate of an embedding that is not the head too.  "
-        "[default: 30 times --lr beside Muon, else --lr]",
+        "Peak learning rate of an untied embedding.  [default: 30 times --lr with muon, else --lr]",
     )
-    schedule: Schedule = _field("cosine", "How the learning rate goes after warming up.")
-    warmup: int | None = _field(None, "Steps of warming up.  [default: 5 % of the steps]")
-    decay: int | None = _field(None, "Decay steps of wsd.  [default: half of the steps]")
-    weight_decay: float = _field(0.1, "Weight decay of matrices; vectors have none.")
+    schedule: Schedule = _field("cosine", "Learning-rate schedule after warmup.")
+    warmup: int | None = _field(None, "Warmup steps.  [default: 5% of the steps]")
+    decay: int | None = _field(
+        None, "Decay steps of the wsd schedule.  [default: half of the steps]"
+    )
+    weight_decay: float = _field(0.1, "Weight decay of matrices; norms are not decayed.")
     beta1: float = _field(0.9, "AdamW's first-moment decay.")
     beta2: float = _field(0.95, "AdamW's second-moment decay.")
-    eps: float = _field(1e-8, "What keeps AdamW from dividing by zero.")
-    clip: float = _field(1.0, "Largest norm of all gradients together; 0 for any.")
-    seed: int = _field(0, "What weights, order and samples depend on.")
+    eps: float = _field(1e-8, "AdamW's epsilon.")
+    clip: float = _field(1.0, "Clip the global gradient norm to this value; 0 disables clipping.")
+    seed: int = _field(0, "Random seed of weights, data order and samples.")
     val_fraction: float = _field(
-        0.02, "Share of tokens, at the end, to hold out where there is no validation split."
+        0.02, "Share of the tokens, at the end, to hold out if there is no validation split."
     )
     eval_every: int | None = _field(
-        None, "Steps between evaluations; 0 for none.  [default: a tenth of the steps]"
+        None, "Steps between evaluations; 0 disables them.  [default: a tenth of the steps]"
     )
-    eval_windows: int = _field(128, "Windows of the held-out tokens to evaluate on.")
+    eval_windows: int = _field(128, "Number of held-out windows to evaluate on.")
     sample_every: int | None = _field(
-        None, "Steps between samples; 0 for none.  [default: as --eval-every]"
+        None, "Steps between samples; 0 disables them.  [default: --eval-every]"
     )
-    sample_prompt: str = _field("", "What samples begin with.")
-    sample_tokens: int = _field(48, "Tokens of a sample.")
+    sample_prompt: str = _field("", "Prompt of the samples.")
+    sample_tokens: int = _field(48, "Tokens per sample.")
     checkpoint_every: int | None = _field(
         None, "Steps between checkpoints.  [default: a tenth of the steps]"
     )
-    keep: int = _field(2, "Checkpoints to keep, besides the best.")
-    device: str = _field(
-        "auto", "Where to compute: auto (a GPU if there is one), cpu, cuda, cuda:1, mps."
-    )
+    keep: int = _field(2, "Number of recent checkpoints to keep besides the best.")
+    device: str = _field("auto", "Device: auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.")
     dtype: Dtype = _field("auto", "Matmul dtype; weights stay float32.")
-    kernels: KernelOption = _field("auto", "Which way to compute.")
-    compile: Compile = _field("auto", "Compile nothing, or the body.")
-    threads: int | None = _field(None, "Threads of a rank.  [default: torch's choice]")
-    parallel: Parallel = _field("ddp", "Under torchrun: copies of the model, or shards.")
-    tensorboard: bool = _field(True, "Write event files, where tensorboard is installed.")
-    wandb: bool = _field(False, "Log to Weights & Biases, offline, where wandb is installed.")
+    kernels: KernelOption = _field("auto", "Kernels of the forward and backward pass.")
+    compile: Compile = _field("auto", "Compile the Transformer blocks with torch.compile.")
+    threads: int | None = _field(None, "Threads per rank.  [default: torch's choice]")
+    parallel: Parallel = _field(
+        "ddp", "Under torchrun, replicate the model (ddp) or shard it (fsdp)."
+    )
+    tensorboard: bool = _field(True, "Write TensorBoard event files if tensorboard is installed.")
+    wandb: bool = _field(False, "Log to Weights & Biases in offline mode if wandb is installed.")
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -272,12 +278,12 @@ class TrainConfig:
         check_device_name(self.device)
         if self.embedding_lr is not None and self.optimizer == "sgd":
             raise ConfigError(
-                "embedding_lr is not for sgd, which has one rate for all", "leave it out"
+                "embedding_lr is not supported by sgd, which has one rate for all", "omit it"
             )
         if self.warmup is not None and self.warmup > self.steps:
             raise ConfigError(
-                f"warmup={self.warmup} is longer than the run of {self.steps} steps",
-                "warm up for some 5 % of the steps",
+                f"warmup must be ≤ steps={self.steps}, got {self.warmup}",
+                "about 5% of the steps is usual",
             )
 
     # --- what was left open -------------------------------------------------------------------
@@ -317,7 +323,7 @@ class TrainConfig:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> TrainConfig:
         """The config of `to_json`; unknown fields are refused."""
-        config: TrainConfig = from_mapping(cls, fields, "the run's config")
+        config: TrainConfig = from_mapping(cls, fields, "training config")
         return config
 
 
@@ -326,5 +332,5 @@ def check_device_name(name: str) -> None:
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name, re.ASCII):
         raise ConfigError(
             f"device must be auto, cpu, cuda, cuda:N or mps, got {name!r}",
-            "auto takes a GPU if there is one",
+            "auto uses a GPU if there is one",
         )

@@ -27,7 +27,7 @@ MAX_SEED = 2**64 - 1
 def from_mapping(cls: type[Any], fields: Mapping[str, Any], where: str) -> Any:
     """An instance of a config class; unknown and missing keys are refused, with a suggestion."""
     if not isinstance(fields, Mapping):
-        raise ConfigError(f"{where}: must be keys and values, got {_shown(fields)}")
+        raise ConfigError(f"{where}: must be a mapping, got {_shown(fields)}")
     known = [field.name for field in dataclasses.fields(cls)]
     for key in fields:
         if key not in known:
@@ -38,7 +38,9 @@ def from_mapping(cls: type[Any], fields: Mapping[str, Any], where: str) -> Any:
         if field.default is dataclasses.MISSING and field.name not in fields
     ]
     if missing:
-        raise ConfigError(f"{where}: {', '.join(missing)} not given", "say so in file or options")
+        raise ConfigError(
+            f"{where}: {', '.join(missing)} not given", "set it in the file or as an option"
+        )
     return cls(**fields)
 
 
@@ -73,7 +75,7 @@ OTHER_NAMES = {
 }
 SYNONYMS = {name: field for field, names in OTHER_NAMES.items() for name in names.split()}
 # Options of other programs that have no counterpart here: what to do instead.
-IN_STEPS = "a run is counted in steps of batch_size × context_length tokens each: set steps"
+IN_STEPS = "runs are measured in steps of batch_size × context_length tokens: set steps"
 ABSENT = {
     "dropout": "the models have no dropout; weight_decay regularizes them",
     "epochs": IN_STEPS,
@@ -93,7 +95,7 @@ def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigError:
     near = difflib.get_close_matches(plain, names, n=1)
     if SYNONYMS.get(plain) in names:
         near = [SYNONYMS[plain]]
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+    hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(names)}"
     # Not among presets or tables, which have names of their own.
     if "lr" in names:
         hint = ABSENT.get(plain, hint)
@@ -168,5 +170,10 @@ def _described(hint: Any) -> str:
         return f"one of {', '.join(map(repr, get_args(hint)))}"
     if get_args(hint):
         return " or ".join(_described(part) for part in get_args(hint) if part is not type(None))
-    names = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text"}
+    names = {
+        int: "a whole number",
+        float: "a finite number",
+        bool: "true or false",
+        str: "a string",
+    }
     return names.get(hint, getattr(hint, "__name__", str(hint)))

@@ -2,7 +2,7 @@
 
 The tokens are cut into windows of one context and a token. An epoch goes through all windows in
 an order given by a keyed permutation that is computed, not stored: any place in it is found at
-once, so a run goes on at any step, on any number of ranks, and memory does not grow with the
+once, so a run resumes at any step, on any number of ranks, and memory does not grow with the
 corpus. Each epoch has an order of its own, and cuts at other places.
 """
 
@@ -66,7 +66,7 @@ def open_tokens(
     Args:
         path: where they are.
         split: of a directory with several, which.
-        dtype: of raw ids, which do not tell.
+        dtype: type of raw ids, which have no header.
     """
     place = Path(path)
     if place.is_dir():
@@ -78,11 +78,11 @@ def open_tokens(
         except OSError:
             raise
         except Exception as error:  # of numpy's header parser, which raises whatever it meets
-            raise TokensError(f"{place}: not an array of numpy: {error}") from None
+            raise TokensError(f"{place}: not a numpy array: {error}") from None
         if ids.ndim != 1 or ids.dtype.kind not in "ui":
             raise TokensError(
-                f"{place}: an array of {ids.dtype} with {ids.ndim} dimensions",
-                "tokens are whole numbers in one dimension",
+                f"{place}: must be a one-dimensional array of integers, is {ids.dtype} with "
+                f"{ids.ndim} dimensions",
             )
         return ids  # type: ignore[no-any-return]
     if not place.is_file():
@@ -95,17 +95,17 @@ def open_tokens(
         )
     kind = np.dtype(dtype).newbyteorder("<")
     if kind.kind not in "ui":
-        raise ConfigError(f"token_dtype must be a type of whole numbers, got {dtype}")
+        raise ConfigError(f"token_dtype must be an integer type, got {dtype}")
     said = (manifest_beside(place) or {}).get("dtype", kind.name)
     if said != kind.name:
         raise TokensError(
-            f"{place}: ids of {said}, as the manifest beside it says, not of {kind.name}",
+            f"{place}: the ids are {said} according to the manifest beside it, not {kind.name}",
             f"use token_dtype={said!r}, or give the directory",
         )
     size = place.stat().st_size
     if size == 0 or size % kind.itemsize:
         raise TokensError(
-            f"{place}: {size} bytes are not whole ids of {kind.itemsize} bytes each ({dtype})",
+            f"{place}: {size} bytes is not a multiple of the id size, {kind.itemsize} ({dtype})",
             "give the type of the ids: token_dtype='uint32'",
         )
     return np.memmap(place, kind, "r")
@@ -241,10 +241,10 @@ def check_ids(windows: npt.NDArray[np.int64], starts: Array, vocab_size: int | N
         rule = "is negative" if id < 0 else f"is not below vocab_size={vocab_size}"
         raise TokensError(
             f"id {id} at token {place} {rule}",
-            "the tokens are labels with padding (-100), of another tokenizer, of another dtype, "
+            "the tokens are labels with padding (-100), from another tokenizer, of another dtype, "
             "or damaged"
             if id < 0
-            else "the tokens are of another tokenizer, of another dtype, or damaged",
+            else "the tokens are from another tokenizer, of another dtype, or damaged",
         )
 
 
@@ -265,8 +265,8 @@ def check_length(n_tokens: int, context_length: int) -> None:
         raise ConfigError(f"context_length must be ≥ 1, got {context_length}")
     if n_tokens <= context_length:
         raise TokensError(
-            f"{n_tokens:,} tokens are too few for a context of {context_length:,}: at least "
-            f"{context_length + 1:,} are needed",
+            f"a context of {context_length:,} needs at least {context_length + 1:,} tokens, "
+            f"got {n_tokens:,}",
             "encode more text, or use a shorter context_length=",
         )
 
@@ -346,7 +346,7 @@ def open_sources(
         val: tokens to evaluate on; None for the directory's split `val`, nanoGPT's `val.bin`
             beside `train.bin`, or the last share of the tokens.
         val_fraction: that share; 0 for none.
-        vocab_size: where neither tokens nor tokenizer tell.
+        vocab_size: vocabulary size, if neither tokens nor tokenizer define it.
         token_dtype: of raw ids.
     """
     place = Path(tokens)
@@ -371,7 +371,7 @@ def open_sources(
         held_out = open_tokens(other, named, token_dtype)
         if isinstance(held_out, Tokens) and fingerprint not in (None, held_out.fingerprint):
             raise TokensError(
-                f"{other}: made with another tokenizer than {place}",
+                f"{other}: encoded with another tokenizer than {place}",
                 "encode both with the same one",
             )
     elif val_fraction > 0:
@@ -417,12 +417,12 @@ def _tokenizer(
         found = given if isinstance(given, Tokenizer) else Tokenizer.load(given)
         if fingerprint not in (None, found.fingerprint):
             raise TokensError(
-                f"{place}: made with the tokenizer {str(fingerprint)[:12]}…, "
-                f"not with {found.fingerprint[:12]}…",
-                "use the tokenizer that the tokens were made with, or encode again",
+                f"{place}: encoded with the tokenizer {str(fingerprint)[:12]}…, "
+                f"not {found.fingerprint[:12]}…",
+                "use the tokenizer that the tokens were encoded with, or encode again",
             )
         return found
-    # Without a fingerprint a file that lies about may be any tokenizer's.
+    # Without a fingerprint, a tokenizer file nearby could be any tokenizer.
     if fingerprint is None:
         return None
     for path in (place / "tokenizer.json", place.absolute().parent / "tokenizer.json"):

@@ -1,4 +1,4 @@
-"""Where and how to compute: asked of the machine, with the reason for each answer."""
+"""Choosing device, dtype, kernels and compilation for this machine, with the reason for each."""
 
 from __future__ import annotations
 
@@ -6,31 +6,30 @@ import contextlib
 import shutil
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from .._system import resident_memory
+from .. import _system
 from ..errors import ConfigError
 from . import fast, naive
 from .config import Kernels, ModelConfig, TrainConfig, check_device_name
 from .model import TransformerLM
 from .plan import costs
 
-__all__ = ["Plan", "choose", "find_device", "free_memory", "matmul_rate", "peak_memory"]
+__all__ = ["ComputePlan", "choose", "find_device", "free_memory", "matmul_rate", "peak_memory"]
 
 # Compiling takes some twenty seconds on a CPU; a run must be long enough to earn them back.
 COMPILE_PAYS_AFTER = 400.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComputePlan:
     """How a run computes.
 
     Attributes:
         device: where.
-        dtype: arithmetic of matrix products.
+        dtype: matmul dtype.
         kernels: which way.
         compile: `"off"` or `"body"`.
         reasons: why, a line each.
@@ -63,8 +62,8 @@ class Plan:
         return torch.autocast(self.device.type, self.dtype)
 
 
-def choose(model: ModelConfig, train: TrainConfig, local_rank: int = 0) -> Plan:
-    """The plan for this model on this machine; what was requested is refused if it cannot be."""
+def choose(model: ModelConfig, train: TrainConfig, local_rank: int = 0) -> ComputePlan:
+    """The plan for this model on this machine; raises if a requested choice is not possible."""
     device, why_device = _device(train, local_rank)
     dtype, why_dtype = _dtype(model, train, device)
     kernels, why_kernels = _kernels(model, train, device, dtype)
@@ -75,7 +74,7 @@ def choose(model: ModelConfig, train: TrainConfig, local_rank: int = 0) -> Plan:
         f"kernels {kernels}: {why_kernels}",
         f"compile {compiled}: {why_compile}",
     ]
-    return Plan(device, dtype, kernels, compiled, reasons)
+    return ComputePlan(device, dtype, kernels, compiled, reasons)
 
 
 def find_device(name: str | None = None, local_rank: int = 0) -> torch.device:
@@ -96,8 +95,8 @@ def find_device(name: str | None = None, local_rank: int = 0) -> torch.device:
         there = ["cpu", *(f"cuda:{n}" for n in range(n_gpus)), *["mps"] * has_mps]
         build = "" if kind != "cuda" or torch.version.cuda else " (this build of torch has no CUDA)"
         raise ConfigError(
-            f"device {name!r} was requested, and torch finds no such device{build}",
-            f"available here: {', '.join(there)}",
+            f"device {name!r} is not available to torch{build}",
+            f"available: {', '.join(there)}",
         )
     return torch.device("cuda", index) if kind == "cuda" else torch.device(kind)
 
@@ -105,8 +104,8 @@ def find_device(name: str | None = None, local_rank: int = 0) -> torch.device:
 def _device(train: TrainConfig, local_rank: int) -> tuple[torch.device, str]:
     if local_rank and ":" in train.device:
         raise ConfigError(
-            f"device {train.device!r} is one GPU, and several ranks were started here",
-            "use device='cuda': each rank takes its own GPU",
+            f"device {train.device!r} is one GPU, but several ranks run on this machine",
+            "use device='cuda': each rank uses its own GPU",
         )
     device = find_device(train.device, local_rank)
     if train.device != "auto":
@@ -114,9 +113,9 @@ def _device(train: TrainConfig, local_rank: int) -> tuple[torch.device, str]:
     if device.type == "cuda":
         return device, torch.cuda.get_device_name(device)
     if device.type == "mps":
-        return device, "a GPU of Apple's"
+        return device, "an Apple GPU"
     n = torch.get_num_threads()
-    return device, f"no GPU here; {n} thread{'s' if n > 1 else ''}"
+    return device, f"no GPU; {n} thread{'s' if n > 1 else ''}"
 
 
 def _dtype(model: ModelConfig, train: TrainConfig, device: torch.device) -> tuple[torch.dtype, str]:
@@ -126,7 +125,7 @@ def _dtype(model: ModelConfig, train: TrainConfig, device: torch.device) -> tupl
     if train.dtype == "bfloat16":
         return torch.bfloat16, "as requested" if can else f"as requested, though {why}"
     if can and device.type == "cpu" and not costs.bfloat16_pays_on_cpu(model):
-        return torch.float32, f"{why}, but the products of this model are too small for it to pay"
+        return torch.float32, f"{why}, but the matmuls of this model are too small to benefit"
     return (torch.bfloat16 if can else torch.float32), why
 
 
@@ -137,23 +136,11 @@ def has_bfloat16(device: torch.device) -> tuple[bool, str]:
         return can, "the GPU has bfloat16" if can else "the GPU has no bfloat16"
     if device.type == "mps":
         return False, "float32 is the safe choice on this GPU"
-    flags = _cpu_flags()
+    flags = _system.cpu_flags()
     found = sorted(flags & {"avx512_bf16", "amx_bf16", "bf16"})
     if found:
-        return True, f"the processor has {found[0]}"
-    return False, "the processor has no bfloat16 arithmetic; emulated it is several times slower"
-
-
-def _cpu_flags() -> set[str]:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return set()
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return set(value.split())
-    return set()
+        return True, f"the CPU has {found[0]}"
+    return False, "the CPU has no bfloat16 instructions; emulation is several times slower"
 
 
 def _kernels(
@@ -164,7 +151,7 @@ def _kernels(
     reason = fast.why_not(model, device, dtype)
     if reason is not None:
         return "torch", reason
-    return "fused", "whole sublayers at a time: less memory, fewer passes over it"
+    return "fused", "fused sublayers use less memory and fewer passes over it"
 
 
 def _compile(
@@ -173,19 +160,19 @@ def _compile(
     if train.compile != "auto":
         return train.compile, "as requested"
     if device.type == "mps" or kernels == "plain":
-        return "off", "nothing to gain"
+        return "off", "no benefit"
     if device.type == "cuda":
         if train.steps < 200:
-            return "off", f"{train.steps} steps are too few to earn it back"
-        return "body", "it pays on a GPU"
+            return "off", f"{train.steps} steps are too few to recover the compile time"
+        return "body", "faster on a GPU"
     if kernels == "fused":
-        return "off", "the fused sublayers are faster than what the compiler makes"
+        return "off", "the fused sublayers are faster than compiled code"
     if not any(shutil.which(name) for name in ("g++", "clang++", "cl")):
-        return "off", "no C++ compiler here"
+        return "off", "no C++ compiler found"
     seconds = train.steps * costs.training_flops(model, train.batch_size) / 150e9
     if seconds < COMPILE_PAYS_AFTER:
-        return "off", "the run is too short to earn it back"
-    return "body", "the run is long enough to earn it back"
+        return "off", "the run is too short to recover the compile time"
+    return "body", "the run is long enough to recover the compile time"
 
 
 # --- measures ----------------------------------------------------------------------------------
@@ -209,7 +196,7 @@ def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.15)
 
 
 def synchronize(device: torch.device) -> None:
-    """Waits until the device has done what it was told."""
+    """Waits until the device has finished all queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -223,7 +210,7 @@ def peak_memory(device: torch.device) -> int:
     if device.type == "mps":
         # Not a peak, but what was allocated once is kept.
         return torch.mps.driver_allocated_memory()
-    return resident_memory(peak=True)
+    return _system.resident_memory(peak=True)
 
 
 def free_memory(device: torch.device) -> int:

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..errors import ConfigError, TokensError
-from ..progress import ProgressOption, Report, reporter
+from ..progress import ProgressCallback, ProgressOption, reporter
 from ..tokenizer import Tokenizer
 from ..tokens.encode import end_of_text
 from . import devices, evaluation_checks
@@ -46,7 +46,15 @@ from .naive import perplexity
 from .parallel import World
 from .run.directory import load, read_config
 
-__all__ = ["Document", "Evaluation", "Evaluator", "Scores", "evaluate", "spans", "token_lengths"]
+__all__ = [
+    "DocumentScore",
+    "Evaluation",
+    "Evaluator",
+    "Scores",
+    "evaluate",
+    "spans",
+    "token_lengths",
+]
 
 # Rows whose logits are made at a time.
 ROWS = 1024
@@ -133,7 +141,7 @@ class Evaluator:
 
 
 @dataclass(frozen=True)
-class Document:
+class DocumentScore:
     """The measures of a document.
 
     Attributes:
@@ -164,7 +172,7 @@ class Scores:
     tokens: str
     context_length: int
     stride: int
-    documents: list[Document] | None
+    documents: list[DocumentScore] | None
     warnings: list[str]
 
 
@@ -193,7 +201,7 @@ def evaluate(
         step: which checkpoint: `"best"`, `"last"`, or a number.
         stride: tokens that a window scores; the fewer, the more context each has, and the longer
             it takes. None for half the context.
-        per_document: each document by itself, behind nothing but an end-of-text.
+        per_document: score each document separately, after an end-of-text token only.
         batch_size: windows at a time.
         token_dtype: of raw ids.
         device: where to compute: `cpu`, `cuda`, `cuda:1`, `mps`; None for a GPU, or the CPU.
@@ -209,10 +217,10 @@ def evaluate(
     stride = max(1, config.context_length // 2) if stride is None else stride
     if not 1 <= stride <= config.context_length:
         raise ConfigError(
-            f"stride={stride} cannot be", f"use 1 to {config.context_length}, the model's context"
+            f"stride must be from 1 to the context length, {config.context_length}, got {stride}"
         )
     if batch_size < 1:
-        raise ConfigError(f"batch_size={batch_size} cannot be", "use 1 or more")
+        raise ConfigError(f"batch_size must be ≥ 1, got {batch_size}")
     facts = read_config(Path(run))
     ids, name = _chosen(facts, Path(tokens), split, token_dtype)
     evaluation_checks.check_tokenizer(facts, tokenizer, ids, str(tokens))
@@ -230,7 +238,7 @@ def evaluate(
         overlap = evaluation_checks.overlap(facts, ids, end, tokenizer, report) if check else None
     total = sum(parts, _Sums())
     if total.n_tokens == 0:
-        raise TokensError(f"{tokens}: too few tokens to predict any", "at least two are needed")
+        raise TokensError(f"{tokens}: at least two tokens are needed to predict one")
     found = total.evaluation(lengths is not None)
     return Scores(
         evaluation=found,
@@ -238,7 +246,9 @@ def evaluate(
         context_length=config.context_length,
         stride=stride,
         documents=[
-            Document(n, part.evaluation(lengths is not None), part.n_bytes if tokenizer else None)
+            DocumentScore(
+                n, part.evaluation(lengths is not None), part.n_bytes if tokenizer else None
+            )
             for n, part in enumerate(parts)
             if part.n_tokens
         ]
@@ -316,7 +326,7 @@ class _Scorer:
     def __init__(
         self,
         model: TransformerLM,
-        plan: devices.Plan,
+        plan: devices.ComputePlan,
         lengths: npt.NDArray[np.int64] | None,
         stride: int,
         batch_size: int,
@@ -324,7 +334,7 @@ class _Scorer:
         self.model, self.plan, self.lengths = model, plan, lengths
         self.stride, self.batch_size = stride, batch_size
 
-    def whole(self, ids: TokenArray, report: Report) -> list[_Sums]:
+    def whole(self, ids: TokenArray, report: ProgressCallback) -> list[_Sums]:
         windows = (
             _Window(0, start, np.asarray(ids[start:end]).astype(np.int64), end - first)
             for start, first, end in self._spans(len(ids))
@@ -332,7 +342,11 @@ class _Scorer:
         return self._scored(windows, 1, len(ids) - 1, report)
 
     def documents(
-        self, ids: TokenArray, ends: npt.NDArray[np.int64], end_id: int | None, report: Report
+        self,
+        ids: TokenArray,
+        ends: npt.NDArray[np.int64],
+        end_id: int | None,
+        report: ProgressCallback,
     ) -> list[_Sums]:
         def windows() -> Iterator[_Window]:
             begin = 0
@@ -350,7 +364,7 @@ class _Scorer:
         return spans(n_ids, self.model.config.context_length, self.stride)
 
     def _scored(
-        self, windows: Iterator[_Window], n_owners: int, total: int, report: Report
+        self, windows: Iterator[_Window], n_owners: int, total: int, report: ProgressCallback
     ) -> list[_Sums]:
         sums = [_Sums()] * n_owners
         done = 0
@@ -368,7 +382,7 @@ class _Scorer:
 
     def _score(self, batch: list[_Window], sums: list[_Sums]) -> int:
         """Adds the scores of a batch to those of its owners; how many tokens it scored."""
-        # Shorter windows are filled up behind: nothing before looks there.
+        # Shorter windows are padded at the end, which causal attention never sees.
         width = max(len(window.ids) for window in batch)
         ids = np.zeros((len(batch), width), np.int64)
         scored = np.zeros((len(batch), width - 1), bool)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BytemillError, TokensError
-from ..progress import Report
+from ..progress import ProgressCallback
 from ..tokenizer import Tokenizer
 from ..tokens.view import Tokens
 from .data import TokenArray, TokenSlice, open_tokens, splits_of
@@ -22,7 +22,7 @@ __all__ = ["check_tokenizer", "document_ends", "of_loss", "overlap"]
 
 # Shorter documents are alike by chance.
 LEAST_TOKENS = 16
-# Copies of a document may differ by so many tokens in what is around them.
+# Copies of a document may differ in length by this many surrounding tokens.
 AROUND = 4
 # Losses below this are of text known by heart, or of a target that the input gives away.
 TOO_GOOD = 0.1
@@ -34,12 +34,12 @@ def check_tokenizer(
     """Raises if the tokens are of another tokenizer than the run's."""
     inner = ids.tokens if isinstance(ids, TokenSlice) else ids
     if not isinstance(inner, Tokens):
-        return  # raw ids do not tell
+        return  # raw ids have no fingerprint
     trained = facts.get("tokens", {})
     own = tokenizer.fingerprint if tokenizer is not None else trained.get("fingerprint")
     if own not in (None, inner.fingerprint):
         raise TokensError(
-            f"{name}: made with the tokenizer {inner.fingerprint[:12]}…, "
+            f"{name}: encoded with the tokenizer {inner.fingerprint[:12]}…, "
             f"but the model was trained with {own[:12]}…",
             "encode the text again with the tokenizer.json of the run",
         )
@@ -49,22 +49,19 @@ def of_loss(loss: float, vocab_size: int) -> list[str]:
     """What a loss tells of the set-up."""
     guessing = math.log(vocab_size)
     if not math.isfinite(loss):
-        return [f"the loss is {loss}: the weights are not sound; evaluate an earlier checkpoint"]
+        return [f"the loss is {loss}: the weights are broken; evaluate an earlier checkpoint"]
     if loss > guessing:
         return [
-            f"the loss is above ln({vocab_size:,}) = {guessing:.2f}, that of blind guessing: the "
-            "tokens are likely of another tokenizer or another dtype, or the run has diverged"
+            f"the loss is above ln({vocab_size:,}) = {guessing:.2f}, that of uniform guessing: the "
+            "tokens are likely from another tokenizer or of another dtype, or the run has diverged"
         ]
     if loss > 0.97 * guessing:
         return [
-            f"the loss is nearly ln({vocab_size:,}) = {guessing:.2f}, that of blind guessing: the "
-            "model has hardly been trained, or the tokens are of another tokenizer"
+            f"the loss is close to ln({vocab_size:,}) = {guessing:.2f}, that of uniform guessing: "
+            "the model has hardly been trained, or the tokens are from another tokenizer"
         ]
     if loss < TOO_GOOD:
-        return [
-            f"the loss is below {TOO_GOOD}: text that was trained on, or that repeats itself, "
-            "gives such losses"
-        ]
+        return [f"the loss is below {TOO_GOOD}: training text or repetitive text gives such losses"]
     return []
 
 
@@ -74,7 +71,7 @@ def of_loss(loss: float, vocab_size: int) -> list[str]:
 def document_ends(ids: TokenArray, end_id: int | None) -> npt.NDArray[np.int64]:
     """Where documents end, the last at the end of the tokens.
 
-    Raw ids are cut behind each end-of-text, if it is known.
+    Raw ids are split after each end-of-text token, if it is known.
     """
     if isinstance(ids, TokenSlice):
         ends = document_ends(ids.tokens, end_id)
@@ -95,32 +92,34 @@ def overlap(
     ids: TokenArray,
     end_id: int | None,
     tokenizer: Tokenizer | None,
-    report: Report,
+    report: ProgressCallback,
 ) -> list[str]:
     """Tells of documents of `ids` that the run was trained on, word for word.
 
-    What stands around a document depends on the file that it came from: end-of-text and white
-    space before and behind it do not count.
+    The surroundings of a document depend on the file it came from: end-of-text and white space
+    before and after it are ignored.
     """
     if "imported" in facts:
-        return ["whether the model was trained on these documents is not known: it was imported"]
+        return ["cannot check whether the model was trained on these documents: it was imported"]
     trained = facts.get("tokens", {})
     place = Path(trained.get("path") or "")
     if not trained.get("path") or not place.exists():
-        return ["whether the run was trained on these documents is not known: its tokens are gone"]
+        return [
+            "cannot check whether the run was trained on these documents: its tokens are missing"
+        ]
     try:
         names = splits_of(place) if place.is_dir() else []
         train: Any = open_tokens(place, "train" if "train" in names else None, trained["dtype"])
     except (BytemillError, OSError, KeyError):
         return [
-            "whether the run was trained on these documents is not known: its tokens are damaged"
+            "cannot check whether the run was trained on these documents: its tokens are damaged"
         ]
     if isinstance(ids, TokenSlice) and _same(ids.tokens, train):
         train = TokenSlice(train, 0, ids.start)
     elif _same(ids, train):
         held_out = trained.get("val") is None and trained.get("held_out")
-        most = "most of them are" if held_out else "they are"
-        return [f"these are the tokens that the run was trained on ({most}): not an evaluation"]
+        most = "on most of them" if held_out else "on all of them"
+        return [f"the run was trained on these tokens ({most}): this is not an evaluation"]
     ends = document_ends(ids, end_id)
     around = _around(tokenizer, end_id)
     own = _hashes(ids, ends, None, around, report)
@@ -134,7 +133,7 @@ def overlap(
     n_tokens = int(np.diff(ends, prepend=0)[both].sum())
     return [
         f"{len(both):,} of {len(own):,} documents ({n_tokens / len(ids):.1%} of the tokens) are "
-        f"also in what the run was trained on, such as document {both[0]}: its loss is too good"
+        f"also in the training tokens, such as document {both[0]}: the loss is too optimistic"
     ]
 
 
@@ -167,7 +166,7 @@ def _hashes(
     ends: npt.NDArray[np.int64],
     lengths: npt.NDArray[np.int64] | None,
     around: set[int],
-    report: Report,
+    report: ProgressCallback,
 ) -> dict[int, bytes]:
     """A hash of each document that is long enough and, if some are given, of such a length."""
     found = np.diff(ends, prepend=0)

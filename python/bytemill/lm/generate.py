@@ -68,7 +68,7 @@ class Sampling:
         if not self.temperature >= 0:
             raise ConfigError(f"temperature must be ≥ 0, got {self.temperature}")
         if self.top_k is not None and self.top_k < 1:
-            raise ConfigError(f"top_k must be ≥ 1, got {self.top_k}", "leave it out for all ids")
+            raise ConfigError(f"top_k must be ≥ 1, got {self.top_k}", "omit it to use all ids")
         for name in ("top_p", "min_p"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
@@ -336,7 +336,8 @@ def _check_prompt(model: TransformerLM, prompt: Tensor, max_tokens: int, n_sampl
         raise ConfigError("the prompt is empty", "give some text")
     if len(prompt) > config.context_length:
         raise ConfigError(
-            f"the prompt has {len(prompt)} tokens, and the model reads {config.context_length}",
+            f"the prompt must have ≤ {config.context_length} tokens, the context length, "
+            f"got {len(prompt)}",
             "shorten the prompt, or train with a longer context",
         )
     least, most = int(prompt.min()), int(prompt.max())
@@ -344,7 +345,7 @@ def _check_prompt(model: TransformerLM, prompt: Tensor, max_tokens: int, n_sampl
         wrong = least if least < 0 else most
         raise ConfigError(
             f"id {wrong} of the prompt is not below vocab_size={config.vocab_size}",
-            "was it made with another tokenizer?",
+            "was it encoded with another tokenizer?",
         )
 
 
@@ -374,8 +375,8 @@ def prompt_ids(tokenizer: Tokenizer, prompt: str, special: Any = "none") -> list
         end = end_of_text(tokenizer, None, append_eot=False)
         if end is None:
             raise ConfigError(
-                "the prompt is empty, and the tokenizer has no end-of-text to begin with",
-                "begin with some text",
+                "the prompt is empty, and the tokenizer has no end-of-text token to start from",
+                "give some text",
             )
         ids = [tokenizer.special_tokens[end]]
     return ids
@@ -407,7 +408,7 @@ def stream_text(
         sampling: the fields of [`Sampling`][bytemill.lm.Sampling].
     """
     if any(not text for text in stop):
-        raise ConfigError("stop strings must not be empty", "leave it out")
+        raise ConfigError("stop strings must not be empty", "omit it")
     end = end_of_text(tokenizer, None, append_eot=False)
     end_id = None if end is None else tokenizer.special_tokens[end]
     texts = [_Text(tokenizer, tuple(stop)) for _ in range(n_samples)]

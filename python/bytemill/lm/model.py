@@ -64,7 +64,7 @@ class Linear(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws the weight anew: variance 2 / (in + out)."""
+        """Initialises the weight: variance 2 / (in + out)."""
         truncated_normal_(self.weight, math.sqrt(2 / (self.in_features + self.out_features)))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class Embedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws the weight anew."""
+        """Initialises the weight."""
         truncated_normal_(self.weight, self.std)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -208,7 +208,10 @@ class RotaryEmbedding(nn.Module):
     def check_length(self, n_positions: int) -> None:
         """Raises unless the tables have that many positions."""
         if n_positions > self.max_seq_len:
-            raise ConfigError(f"{n_positions} positions, but the tables have {self.max_seq_len}")
+            raise ConfigError(
+                f"positions must be < {self.max_seq_len}, the size of the tables, got "
+                f"{n_positions - 1}"
+            )
 
     def extra_repr(self) -> str:
         return f"theta={self.theta}, d_k={self.d_k}, max_seq_len={self.max_seq_len}"
@@ -466,7 +469,8 @@ class TransformerLM(nn.Module):
         n = ids.shape[-1] + (0 if cache is None else cache.length)
         if n > self.config.context_length:
             raise ConfigError(
-                f"{n} ids, but context_length={self.config.context_length}",
+                f"the sequence must have ≤ {self.config.context_length} ids, the context length, "
+                f"got {n}",
                 "shorten the text, or train with a longer context",
             )
 

@@ -69,7 +69,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -> Tens
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turns each pair (x[2i], x[2i+1]) by the angle whose cosine and sine are given.
+    """Rotates each pair (x[2i], x[2i+1]) by the angle whose cosine and sine are given.
 
     `cos` and `sin` are of shape (…, T, D/2) and broadcast against x of shape (…, T, D).
     """

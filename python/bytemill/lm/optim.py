@@ -68,8 +68,8 @@ class Muon(Optimizer):
             for p in group["params"]:
                 if p.dim() != 2:
                     raise ConfigError(
-                        f"Muon is for matrices, not for a parameter of shape {tuple(p.shape)}",
-                        "give the others to AdamW",
+                        f"Muon requires matrices, got a parameter of shape {tuple(p.shape)}",
+                        "use AdamW for the others",
                     )
 
     @torch.no_grad()
@@ -184,7 +184,7 @@ class Optimizers:
             for group in optimizer.param_groups:
                 if any(parameter is p for p in group["params"]):
                     return optimizer
-        raise KeyError("a parameter that no optimizer has")
+        raise KeyError("no optimizer updates this parameter")
 
     def set_lr(self, lr: float) -> None:
         for group in self.param_groups:
@@ -307,4 +307,4 @@ def learning_rate(
         return wsd_schedule(at, max_lr, min_lr, warmup, decay, total)
     if schedule == "constant":
         return constant_schedule(at, max_lr, warmup)
-    raise ConfigError(f"schedule={schedule!r} is unknown", "known are cosine, constant and wsd")
+    raise ConfigError(f"schedule must be cosine, constant or wsd, got {schedule!r}")

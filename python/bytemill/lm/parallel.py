@@ -1,8 +1,8 @@
-"""Several processes as one run: who is who, whether they can talk, and how a model is shared.
+"""Several processes as one run: ranks, their connection, and how a model is shared.
 
 `torchrun` sets the environment; a process without it is a world of one. What is said between
 ranks goes by gloo on CPUs and by NCCL on GPUs. A rank that dies closes its connections, on which
-the others' next exchange fails at once; that failure is told as what it is.
+the others' next exchange fails at once, and is reported as a lost rank.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def ranks_of_environment() -> tuple[int, int]:
     missing = [name for name in NAMES if not os.environ.get(name)]
     if missing:
         raise ConfigError(
-            f"started as one of several ranks, but {', '.join(missing)} is not set",
+            f"this process is one of several ranks, but {', '.join(missing)} is not set",
             "start with torchrun: torchrun --nproc-per-node 2 -m bytemill train …",
         )
     numbers = {}
@@ -51,7 +51,7 @@ def ranks_of_environment() -> tuple[int, int]:
             raise ConfigError(f"{name}={os.environ[name]!r} is not a number") from None
     rank, size = numbers["RANK"], numbers["WORLD_SIZE"]
     if not 0 <= rank < size:
-        raise ConfigError(f"RANK={rank} is not below WORLD_SIZE={size}")
+        raise ConfigError(f"RANK must be < WORLD_SIZE={size}, got {rank}")
     return rank, size
 
 
@@ -108,7 +108,7 @@ class World:
         differs = self.sum([float(abs(mean - number) > 0.5)])[0]
         if differs:
             raise ConfigError(
-                f"rank {self.rank}: the ranks do not agree on {what}",
+                f"rank {self.rank}: the ranks disagree on {what}",
                 "start all of them with the same command and the same files",
             )
 
@@ -161,7 +161,7 @@ def joined(device: torch.device) -> Iterator[World]:
         yield World(0, 1, device)
         return
     if device.type == "mps":
-        raise ConfigError("Apple's GPUs cannot be joined into one run", "use device='cpu'")
+        raise ConfigError("several ranks cannot share a run on Apple GPUs", "use device='cpu'")
     backend = "nccl" if device.type == "cuda" else "gloo"
     _check_device(device)
     where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
@@ -169,13 +169,13 @@ def joined(device: torch.device) -> Iterator[World]:
         dist.init_process_group(backend, timeout=MEETING, **_device_id(device))
         world = World(rank, size, device)
         if world.sum([1.0])[0] != size:
-            raise TrainingError(f"rank {rank}: not all of {size} ranks answer")
+            raise TrainingError(f"rank {rank}: not all of the {size} ranks responded")
         _set_patience()
     except (RuntimeError, ValueError) as error:
         raise TrainingError(
             f"rank {rank} of {size} cannot reach the others at {where} by {backend}: "
             f"{_first_line(error)}",
-            "check that all ranks were started, and that no firewall stands between them; "
+            "check that all ranks were started and that no firewall blocks them; "
             "GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names the network to use",
         ) from None
     try:
@@ -184,8 +184,8 @@ def joined(device: torch.device) -> Iterator[World]:
         if not _is_lost_connection(error):
             raise
         raise TrainingError(
-            f"rank {rank}: another rank is gone: {_first_line(error)}",
-            "its own error is above; resume=True continues the run",
+            f"rank {rank}: lost the connection to another rank: {_first_line(error)}",
+            "see that rank's error above; resume=True continues the run",
         ) from None
     finally:
         # Not waited for: if one is dead, leaving in good order would hang.

@@ -101,9 +101,11 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         import tomllib
     else:
         import tomli as tomllib
-    place, hint = Path(path), "lines such as d_model = 256"
+    place, hint = Path(path), "write lines such as d_model = 256"
     if place.exists() and not (place.is_file() and place.stat().st_size <= MAX_TOML_BYTES):
-        raise ConfigError(f"{path}: not a file of at most {MAX_TOML_BYTES:,} bytes", hint)
+        raise ConfigError(
+            f"{path}: must be a regular file of at most {MAX_TOML_BYTES:,} bytes", hint
+        )
     try:
         found = tomllib.loads(place.read_bytes().decode())
     except RecursionError:
@@ -170,11 +172,12 @@ def resolve(keys: Mapping[str, Any], vocab_size: int) -> tuple[ModelConfig, Trai
     fields = {key: value for key, value in keys.items() if key in MODEL_KEYS}
     if fields.get("vocab_size") is None:
         fields["vocab_size"] = vocab_size
-    model: ModelConfig = from_mapping(ModelConfig, fields, "the model's config")
+    model: ModelConfig = from_mapping(ModelConfig, fields, "model config")
     if model.vocab_size < vocab_size:
         raise ConfigError(
-            f"vocab_size={model.vocab_size}, but there are ids up to {vocab_size - 1}",
-            f"use {vocab_size} or more, or leave it to the tokens",
+            f"vocab_size must be ≥ {vocab_size}, the vocabulary of the tokens, got "
+            f"{model.vocab_size}",
+            "omit it to use that of the tokens",
         )
     return model, train_config(keys)
 

@@ -24,7 +24,7 @@ from ..progress import Progress
 from . import devices
 from .config import ModelConfig, TrainConfig
 from .data import TokenArray, Windows
-from .devices import Plan
+from .devices import ComputePlan
 from .model import TransformerLM
 from .optim import clip_gradients, make_optimizers
 from .parallel import World, local_rank
@@ -46,7 +46,7 @@ class Setup:
 
     model: ModelConfig
     train: TrainConfig
-    plan: Plan
+    plan: ComputePlan
     memory: Prediction
 
     def trainer(self, tokens: TokenArray, world: World | None = None) -> Trainer:
@@ -81,7 +81,7 @@ def prepare(
     return Setup(model, train, plan, check_memory(model, train, plan, n_ranks=n_ranks, force=force))
 
 
-def _warm_up(train: TrainConfig, plan: Plan) -> None:
+def _warm_up(train: TrainConfig, plan: ComputePlan) -> None:
     """Trains a tiny model for a step."""
     small = dataclasses.replace(train, batch_size=1, micro_batch_size=None, parallel="ddp")
     windows = Windows(np.zeros(20, np.uint16), 8)
@@ -106,7 +106,7 @@ class Trainer:
         model_config: ModelConfig,
         config: TrainConfig,
         windows: Windows,
-        plan: Plan,
+        plan: ComputePlan,
         world: World,
     ) -> None:
         self.config, self.windows, self.plan, self.world = config, windows, plan, world
@@ -127,7 +127,7 @@ class Trainer:
         )
 
     def compile(self, step: int, report: Progress) -> None:
-        """Compiles as planned; what cannot be compiled runs as it is."""
+        """Compiles the blocks if planned; falls back to uncompiled code on failure."""
         if self.plan.compile == "off":
             return
         try:
@@ -141,7 +141,7 @@ class Trainer:
             self.plan = dataclasses.replace(self.plan, compile="off")
             if self.shared is self.model or self.config.parallel != "fsdp":
                 self.plan.attach(self.model)
-            report.say(f"note: compiling failed ({type(error).__name__}); training without it")
+            report.say(f"note: compiling failed ({type(error).__name__}); training uncompiled")
         self.optimizers.zero_grad()
 
     def trial(self, step: int) -> float:
@@ -196,8 +196,8 @@ def rows_of(config: TrainConfig, world: World) -> range:
     """The rows of every batch that this rank computes."""
     if config.batch_size % world.size:
         raise ConfigError(
-            f"batch_size={config.batch_size} does not divide among {world.size} ranks",
-            f"use a multiple of {world.size}; it counts the sequences of all ranks together",
+            f"batch_size must be a multiple of the {world.size} ranks, got {config.batch_size}",
+            "it counts the sequences of all ranks together",
         )
     share = config.batch_size // world.size
     return range(world.rank * share, (world.rank + 1) * share)
@@ -212,7 +212,7 @@ DIVERGED_FOR = 50
 
 
 class Watch:
-    """Tells when a loss has left for good.
+    """Detects a loss that has diverged.
 
     Args:
         patience: steps that it may be far above its best.
@@ -233,8 +233,8 @@ class Watch:
         if self.above < self.patience:
             return None
         return (
-            f"the loss diverges: about {self.mean:.2f} for {self.above} steps, "
-            f"after {self.lowest:.2f}"
+            f"the loss diverged: about {self.mean:.2f} for {self.above} steps, "
+            f"after a minimum of {self.lowest:.2f}"
         )
 
 
@@ -262,7 +262,7 @@ class Stop:
         self._before: Any = None
 
     def __enter__(self) -> Stop:
-        # Only the main thread may, and a caller who ignores Ctrl-C shall go on doing so.
+        # Only the main thread may set handlers, and a caller's SIG_IGN is respected.
         with suppress(ValueError):
             if self.enabled and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 self._before = signal.signal(signal.SIGINT, self._ask)

@@ -182,8 +182,8 @@ def _only_writer(
     with writing(run):
         if stored_config(run, resume, overwrite) != stored:
             raise CheckpointError(
-                f"{run}: another process wrote there since this one was started",
-                "look at what it did, and start again",
+                f"{run}: another process wrote to it after this one started",
+                "check the run, then start again",
             )
         yield
 
@@ -224,7 +224,7 @@ class _Session:
         if len(held_out) <= context:
             self.report.say(
                 f"note: no evaluation: {len(held_out):,} tokens are held out, "
-                f"and a context of {context:,} needs {context + 1:,}"
+                f"but a context of {context:,} needs {context + 1:,}"
             )
             return None
         vocab_size = self.model.config.vocab_size
@@ -374,7 +374,8 @@ class _Session:
             if self.stop.asked and self.step < config.steps:
                 self._save()
                 self.report.say(
-                    f"stopped at step {self.step:,}, with a checkpoint: resume the run to continue"
+                    f"stopped at step {self.step:,} and saved a checkpoint: resume the run to "
+                    "continue"
                 )
                 raise KeyboardInterrupt
         self.world.wait()
@@ -494,15 +495,15 @@ class _Session:
         kept = f"the last good checkpoint is {steps[-1]}" if steps else "there is no checkpoint yet"
         raise TrainingError(
             f"step {self.step + 1}: {problem}; {kept}",
-            f"a smaller lr than {self.config.lr:g} or a longer warmup than "
-            f"{self.config.warmup_steps} steps usually helps; so do clip=1.0 and beta2=0.95",
+            f"try an lr below {self.config.lr:g} or a warmup longer than "
+            f"{self.config.warmup_steps} steps; clip=1.0 and beta2=0.95 also help",
         )
 
 
 def _without_tokenizer(facts: Mapping[str, Any]) -> str:
     """What a run without a tokenizer lacks, and how to give it one."""
     made = facts["fingerprint"]
-    which = "that the tokens were made with" + (f" (fingerprint {made[:12]}…)" if made else "")
+    which = "that the tokens were encoded with" + (f" (fingerprint {made[:12]}…)" if made else "")
     return (
         "no tokenizer found in or beside the tokens, so the run has none: no samples, no bits per "
         f"byte, and generate will need one. Give the one {which}: -t tokenizer.json"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PILE", "Comparison", "Report", "Vocabulary", "compare", "report", "sizes_to_show"]
 
-# The bytes of the Pile, the corpus by whose time people measure tokenizers.
+# Size of the Pile in bytes, a common yardstick for tokenizer speed.
 PILE = 825_000_000_000
 
 
@@ -44,7 +44,7 @@ class Comparison(Result):
         n_examined: how much of the text was searched for differences, spread over all of it.
         differences: the most frequent of these, the most frequent first.
         worst: for each tokenizer, the passages with the fewest bytes per token.
-        skipped: records that were left out, by what was wrong with them.
+        skipped: number of skipped records by reason.
     """
 
     n_bytes: int
@@ -95,7 +95,7 @@ def compare(
         progress: as in `train_tokenizer`.
     """
     if not tokenizers:
-        raise ConfigError("a comparison needs a tokenizer")
+        raise ConfigError("tokenizers must not be empty")
     measures = [Measure(name, tokenizer) for name, tokenizer in tokenizers.items()]
     differences = Differences()
     worst: list[list[Passage]] = [[] for _ in measures]
@@ -143,7 +143,7 @@ class Vocabulary:
 
     Attributes:
         statistics: what it holds: lengths, the longest tokens and more.
-        n_tokens: how many tokens it has, special ones left out.
+        n_tokens: number of tokens without special tokens.
         n_learnt: how many of these are longer than a byte.
         unused: (id, token) of those longer than a byte that came in no corpus, in the order of
             ids: of a tokenizer that was learnt, the earliest merges first.
@@ -224,9 +224,9 @@ def report(
     {'a': 1.75, 'b': 1.0}
     """
     if not corpora:
-        raise ConfigError("a report needs a corpus")
+        raise ConfigError("corpora must not be empty")
     if extrapolate <= 0:
-        raise ConfigError(f"extrapolate={extrapolate} cannot be", "use 1 or more")
+        raise ConfigError(f"extrapolate must be ≥ 1, got {extrapolate}")
     found = {
         name: compare(
             tokenizers,

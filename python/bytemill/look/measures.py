@@ -234,7 +234,7 @@ class Differences:
         self._found: dict[bytes, tuple[int, tuple[tuple[bytes, ...], ...]]] = {}
 
     def add(self, data: bytes, ends: Ends, common: Ends, every: Ends) -> None:
-        # A common end within a character is no bound: half characters would tell nobody anything.
+        # A common end inside a character is ignored: partial characters are not readable.
         whole = np.append(np.frombuffer(data, np.uint8) & 0xC0 != 0x80, True)
         bounds = np.concatenate(([0], np.flatnonzero(common & whole)))
         # An end that not all have lies inside exactly one stretch.
@@ -263,7 +263,7 @@ def _tokens(data: bytes, ends: Ends, start: int, end: int) -> tuple[tuple[bytes,
 
 
 def passages(source: str, offset: int, data: bytes, ends: Ends) -> list[Passage]:
-    """`data` in passages that end with a line; a rest at the end is left out."""
+    """`data` in passages of whole lines; an incomplete passage at the end is dropped."""
     newlines = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
     wanted = np.searchsorted(newlines, np.arange(PASSAGE, len(data), PASSAGE))
     bounds = np.unique(newlines[wanted[wanted < len(newlines)]])

@@ -56,7 +56,7 @@ def _compression(report: Report, names: Sequence[str]) -> Iterator[str]:
         [one.rows[i].bytes_per_token for one in report.corpora.values()] for i in range(len(names))
     ]
     best = [max(column) for column in zip(*values)]
-    yield "<h2>Compression</h2>\n<p>Bytes per token: the more, the fewer tokens.</p>\n"
+    yield "<h2>Compression</h2>\n<p>Bytes per token: higher is better.</p>\n"
     yield table(
         "lr" + "r" * len(corpora),
         ("tokenizer", "vocabulary", *corpora),
@@ -86,8 +86,8 @@ def _compression(report: Report, names: Sequence[str]) -> Iterator[str]:
 
 def _sizes(report: Report, names: Sequence[str]) -> Iterator[str]:
     yield (
-        "<h2>Bytes per token by vocabulary size</h2>\n<p>Of each tokenizer, the bytes and the "
-        "first merges alone: what it would have been if fewer had been learnt.</p>\n"
+        "<h2>Bytes per token by vocabulary size</h2>\n<p>Each tokenizer cut down to the bytes and "
+        "its first merges, as if it had been trained with a smaller vocabulary.</p>\n"
         f'{charts.legend(names)}<div class="side">\n'
     )
     for corpus, comparison in report.corpora.items():
@@ -116,8 +116,8 @@ def _curve(row: Row) -> list[tuple[float, float]]:
 def _speed(report: Report, names: Sequence[str]) -> Iterator[str]:
     much = size(report.extrapolated)
     yield (
-        f"<h2>Speed</h2>\n<p>On one thread, as measured while this page was made, and what "
-        f"{much} of such text would take and give.</p>\n"
+        f"<h2>Speed</h2>\n<p>On one thread, measured while this report was written, with the "
+        f"predicted time and tokens for {much} of such text.</p>\n"
     )
     rows = []
     for number, name in enumerate(names):
@@ -161,8 +161,8 @@ def _vocabularies(report: Report, names: Sequence[str]) -> Iterator[str]:
         cells = [(str(len(token)), str(id), _code([token])) for id, token in longest]
         yield table("rrl", ("bytes", "id", "token"), cells) + "</div>\n"
     yield (
-        "</div>\n<h2>Tokens never used</h2>\n<p>By no text of any corpus above, single bytes left "
-        "out; the first ids of each.</p>\n"
+        "</div>\n<h2>Unused tokens</h2>\n<p>Tokens that occur in none of the corpora, single bytes "
+        "excluded; lowest ids first.</p>\n"
     )
     rows = []
     for name, one in zip(names, found):
@@ -191,14 +191,14 @@ def _corpus(heading: str, comparison: Comparison, names: Sequence[str]) -> Itera
         )
         for row in comparison.rows
     ]
-    head = ("tokenizer", "tokens", "bytes per token", "never used", "shared")
+    head = ("tokenizer", "tokens", "bytes per token", "unused", "shared")
     yield table("lrrrr", head, rows)
     if comparison.skipped:
         yield f"<p>While reading: {skips(comparison.skipped)}.</p>\n"
     if len(names) > 1:
         yield (
             f"<p>Shared: tokens that {escape(names[0])} has at the same place. Of all "
-            f"boundaries between tokens, {comparison.agreement:.1%} are in all.</p>\n"
+            f"boundaries between tokens, {comparison.agreement:.1%} are common to all.</p>\n"
         )
         yield from _differences(comparison.differences, comparison.n_examined, names)
     for which, found in enumerate(comparison.worst):
@@ -211,7 +211,7 @@ def _corpus(heading: str, comparison: Comparison, names: Sequence[str]) -> Itera
 
 
 def _differences(found: Sequence[Difference], n_bytes: int, names: Sequence[str]) -> Iterator[str]:
-    yield f"<h3>Most frequent differences, in {size(n_bytes)} of it</h3>\n"
+    yield f"<h3>Most frequent differences, in a sample of {size(n_bytes)}</h3>\n"
     rows = [(f"{one.count:,}", *map(_code, one.cuts)) for one in found]
     head = ("count", *names)
     yield table("r" + "l" * len(names), head, rows) if rows else "<p>None.</p>\n"

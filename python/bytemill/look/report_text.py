@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from .. import _numbers
-from ..cli import streams
+from .. import _numbers, _tables
 from .comparison import Comparison, Report, Vocabulary, sizes_to_show
 from .measures import Row
 from .result import token_json, visible
@@ -131,7 +130,7 @@ def _matrix(report: Report) -> Iterator[str]:
         rows.append((name, f"{one.statistics.vocab_size:,}", *(f"{rate:.3f}" for rate in found)))
     yield "bytes per token\n"
     head = ("tokenizer", "vocabulary", *report.corpora)
-    yield streams.table("lr" + "r" * len(report.corpora), head, rows)
+    yield _tables.table("lr" + "r" * len(report.corpora), head, rows)
 
 
 def comparison_text(found: Comparison, extrapolated: int) -> Iterator[str]:
@@ -141,7 +140,7 @@ def comparison_text(found: Comparison, extrapolated: int) -> Iterator[str]:
     several = len(names) > 1
     columns = ("tokenizer", "vocabulary", "tokens", "bytes/token", "unused", "MB/s", much, "shared")
     shown = slice(None) if several else slice(-1)
-    yield streams.table(
+    yield _tables.table(
         "lrrrrrrr"[shown],
         columns[shown],
         [
@@ -159,13 +158,13 @@ def comparison_text(found: Comparison, extrapolated: int) -> Iterator[str]:
         ],
     )
     yield (
-        "\nunused: tokens that never came, single bytes left out. "
-        f"{much}: the time for so much at this speed.\n"
+        "\nunused: tokens that never occurred, single bytes excluded. "
+        f"{much}: the time to encode that much at this speed.\n"
     )
     if several:
         yield (
             f"shared: tokens that {names[0]} has at the same place. Of all boundaries between "
-            f"tokens, {found.agreement:.1%} are in all.\n"
+            f"tokens, {found.agreement:.1%} are common to all.\n"
         )
         yield from _differences(found, names)
     yield from _worst(found, names)
@@ -174,12 +173,12 @@ def comparison_text(found: Comparison, extrapolated: int) -> Iterator[str]:
 
 def _differences(found: Comparison, names: Sequence[str]) -> Iterator[str]:
     if not found.differences:
-        yield "\nno difference found\n"
+        yield "\nno differences found\n"
         return
-    yield f"\nmost frequent differences, in {_numbers.size(found.n_examined)} of it\n"
-    yield streams.table(
+    yield f"\nmost frequent differences, in a sample of {_numbers.size(found.n_examined)}\n"
+    yield _tables.table(
         "r" + "l" * len(names),
-        ("count", *(streams.shorten(name, TEXT_WIDTH) for name in names)),
+        ("count", *(_tables.shorten(name, TEXT_WIDTH) for name in names)),
         [(f"{one.count:,}", *map(_tokens, one.cuts)) for one in found.differences],
     )
 
@@ -187,14 +186,14 @@ def _differences(found: Comparison, names: Sequence[str]) -> Iterator[str]:
 def _worst(found: Comparison, names: Sequence[str]) -> Iterator[str]:
     for which, passages in enumerate(found.worst):
         yield f"\nleast compressed by {names[which]}\n"
-        yield streams.table(
+        yield _tables.table(
             "rll",
             ("bytes/token", "place", "text"),
             [
                 (
                     f"{passage.n_bytes / max(passage.tokens[which], 1):.2f}",
                     f"{passage.source}:{passage.offset}",
-                    streams.shorten(visible(passage.text), TEXT_WIDTH),
+                    _tables.shorten(visible(passage.text), TEXT_WIDTH),
                 )
                 for passage in passages
             ],
@@ -202,12 +201,12 @@ def _worst(found: Comparison, names: Sequence[str]) -> Iterator[str]:
 
 
 def _by_size(found: Comparison, names: Sequence[str]) -> Iterator[str]:
-    yield "\nbytes per token with the first merges alone\n"
+    yield "\nbytes per token by vocabulary size (first merges only)\n"
     rows = []
     for size in sizes_to_show(found):
         rates = (row.bytes_per_token_at(size) for row in found.rows)
         rows.append((f"{size:,}", *("–" if rate is None else f"{rate:.3f}" for rate in rates)))
-    yield streams.table("r" * (len(names) + 1), ("vocabulary", *names), rows)
+    yield _tables.table("r" * (len(names) + 1), ("vocabulary", *names), rows)
 
 
 def _lengths(vocabularies: Mapping[str, Vocabulary]) -> Iterator[str]:
@@ -221,17 +220,17 @@ def _lengths(vocabularies: Mapping[str, Vocabulary]) -> Iterator[str]:
         sums = [sum(n for k, n in lengths.items() if a <= k <= (b or k)) for a, b in bounds]
         shares = (f"{n / one.n_tokens:.1%}" for n in sums)
         rows.append((name, f"{one.statistics.mean_length:.2f}", *shares))
-    yield streams.table("lr" + "r" * len(bounds), ("tokenizer", "mean", *labels), rows)
+    yield _tables.table("lr" + "r" * len(bounds), ("tokenizer", "mean", *labels), rows)
 
 
 def _of_vocabulary(name: str, found: Vocabulary) -> Iterator[str]:
     if found.statistics.longest:
         yield f"\nlongest tokens of {name}\n"
         yield longest_tokens(found.statistics.longest)
-    yield f"\n{len(found.unused):,} tokens of {name} never came ({found.unused_share:.1%})"
-    examples = [streams.shorten(visible(token), 20) for _, token in found.unused[:EXAMPLES]]
+    yield f"\n{len(found.unused):,} tokens of {name} never occurred ({found.unused_share:.1%})"
+    examples = [_tables.shorten(visible(token), 20) for _, token in found.unused[:EXAMPLES]]
     yield f", such as {'  '.join(examples)}\n" if examples else "\n"
 
 
 def _tokens(cut: Sequence[bytes]) -> str:
-    return streams.shorten(BAR.join(map(visible, cut)), TEXT_WIDTH)
+    return _tables.shorten(BAR.join(map(visible, cut)), TEXT_WIDTH)

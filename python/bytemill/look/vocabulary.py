@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..cli import streams
+from .. import _tables
 from .result import Result, page, table, token_json, visible
 
 if TYPE_CHECKING:
@@ -215,10 +215,10 @@ def _script(text: str) -> str | None:
 def longest_tokens(tokens: list[tuple[int, bytes]]) -> str:
     """Ids, lengths and tokens as a table for the terminal."""
     rows = [
-        (str(id), str(len(token)), streams.shorten(visible(token), TOKEN_WIDTH))
+        (str(id), str(len(token)), _tables.shorten(visible(token), TOKEN_WIDTH))
         for id, token in tokens
     ]
-    return streams.table("rrl", ("id", "bytes", "token"), rows)
+    return _tables.table("rrl", ("id", "bytes", "token"), rows)
 
 
 def _shown(token: bytes) -> str:

@@ -43,8 +43,8 @@ Existing: TypeAlias = Literal["refuse", "resume", "overwrite"]
 LOCK = ".lock"
 PLAN = "plan.json"
 REPLACED = "replaced.json"
-HINT_ANEW = "begin anew: overwrite=True"
-# A task of a cluster may still write for a moment after it was told to stop.
+HINT_RESTART = "start over: overwrite=True"
+# A cluster task may still write for a moment after it was cancelled.
 REMOVE_ATTEMPTS = 40
 REMOVE_WAIT = 0.05
 
@@ -63,7 +63,7 @@ def writing(out: Path) -> Iterator[None]:
         with _files.writer_lock(out / LOCK, out, TokensError):
             yield
     finally:
-        # If nothing was written, nothing is left.
+        # Remove the directory again if nothing was written.
         if made:
             with contextlib.suppress(OSError):
                 out.rmdir()
@@ -78,7 +78,7 @@ def write_record(path: Path, value: Any) -> None:
 
 
 def _checksum(path: Path, text: bytes) -> int:
-    """Of the name too: a record in another's place is damage."""
+    """Includes the file name, so that a record under another name is detected as damage."""
     return zlib.crc32(path.name.encode() + text)
 
 
@@ -90,7 +90,7 @@ def read_record(path: Path) -> Any:
         return None
     found = re.fullmatch(rb'\["([0-9a-f]{8})", (.*)\]\n', data)
     if found is None or _checksum(path, found[2]) != int(found[1], 16):
-        raise TokensError(f"{path}: damaged: the checksum does not match", HINT_ANEW)
+        raise TokensError(f"{path}: damaged: the checksum does not match", HINT_RESTART)
     return json.loads(found[2])
 
 
@@ -109,24 +109,24 @@ class TokenDirectory:
         self.path, self.partial = path, path / manifests.PARTIAL
 
     def begin(self, plan: Plan, existing: Existing) -> bool:
-        """Starts, resumes or refuses the work; False if its result is there already."""
+        """Starts, resumes or refuses the job; False if its result exists already."""
         complete = (self.partial / manifests.NAME).exists()
         begun = None if complete else read_record(self.partial / PLAN)
         if not complete and begun is None:
             # Left by a process that was killed before it began, or after it had finished.
             self._remove_partial()
-            return self._begin_anew(plan, existing)
+            return self._start_over(plan, existing)
         if existing == "refuse":
             raise ConfigError(
-                f"{self.path}: an interrupted run left its files here",
-                "resume=True continues with them, overwrite=True begins anew",
+                f"{self.path}: contains the files of an interrupted run",
+                "resume=True continues it, overwrite=True starts over",
             )
         if existing == "overwrite":
             if complete:
                 self._publish()  # some of the files may have been moved already
             else:
                 self._remove_partial()
-            return self._begin_anew(plan, existing)
+            return self._start_over(plan, existing)
         if complete:
             manifest = manifests.read_manifest(self.partial)
             check_same(self.path, Plan.of(manifest), plan)
@@ -135,7 +135,7 @@ class TokenDirectory:
         check_same(self.path, Plan.of(begun or {}), plan)
         return True
 
-    def _begin_anew(self, plan: Plan, existing: Existing) -> bool:
+    def _start_over(self, plan: Plan, existing: Existing) -> bool:
         names = self._names()
         if names:
             finished = manifests.NAME in names
@@ -258,6 +258,6 @@ def _is_work(name: str) -> bool:
 
 def _not_ours(place: Path, name: str) -> ConfigError:
     return ConfigError(
-        f"{place}: holds other files than tokens, such as {name}, which will not be overwritten",
-        "name a directory that is new, empty or of tokens, or move the file away",
+        f"{place}: contains files that are not tokens, such as {name}; they are never overwritten",
+        "choose a new or empty directory or one of tokens, or move the file away",
     )

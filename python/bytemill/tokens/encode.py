@@ -33,7 +33,7 @@ from ..engines import Engine, EngineLike, chosen
 from ..engines.recipes import Recipe, bucket_bits, recipes
 from ..engines.units import Unit, units
 from ..errors import ConfigError, TokenizerError, TokensError
-from ..progress import ProgressOption, Report, reporter
+from ..progress import ProgressCallback, ProgressOption, reporter
 from . import manifest as manifests
 from . import parts
 from .directory import Existing, TokenDirectory, read_record, write_record, writing
@@ -80,7 +80,7 @@ def encode_files(
     if resume and has_stdin(resolved):
         raise ConfigError("stdin cannot be read again", "resume with files")
     if threads is not None and threads < 1:
-        raise ConfigError(f"threads must be ≥ 1, got {threads}", "use 1 or more")
+        raise ConfigError(f"threads must be ≥ 1, got {threads}")
     entries = resolved.entries()
     _check_place(Path(out), [entry.path for entry in entries if entry.path is not None])
     # The size of records that Python objects give is not known yet.
@@ -134,7 +134,7 @@ class _Job:
         engine: Engine,
         threads: int | None,
         known: bool,
-        report: Report,
+        report: ProgressCallback,
     ) -> None:
         self._tokenizer, self._plan, self._directory = tokenizer, plan, directory
         self._units, self._engine, self._report = work, engine, report
@@ -219,7 +219,7 @@ class _Job:
             found = path.stat().st_size
             if found != size:
                 raise TokensError(
-                    f"{path}: {found} bytes, not {size}", "begin anew: overwrite=True"
+                    f"{path}: {found} bytes, not {size}", "start over: overwrite=True"
                 )
 
     def _add(self, written: Mapping[str, Any], unit: Unit) -> None:
@@ -337,7 +337,9 @@ class _ByteCount:
         watch: reports progress within a call in this process; None if calls are elsewhere.
     """
 
-    def __init__(self, report: Report, phase: str, width: int, tokens: int, here: bool) -> None:
+    def __init__(
+        self, report: ProgressCallback, phase: str, width: int, tokens: int, here: bool
+    ) -> None:
         self._report, self._phase, self._width = report, phase, width
         self._done, self._total = 0, tokens * width
         self.watch = self._within if here else None
@@ -357,8 +359,8 @@ def _tokenizer_file(tokenizer: Tokenizer) -> bytes | None:
         return tokenizer.write("huggingface")[0]
     except TokenizerError as error:
         warnings.warn(
-            f"the tokens will not carry their tokenizer, which tokenizer.json cannot hold: "
-            f"{error.message}",
+            "the tokens directory will have no tokenizer.json, which cannot represent this "
+            f"tokenizer: {error.message}",
             UserWarning,
             stacklevel=4,
         )
@@ -372,7 +374,7 @@ def end_of_text(tokenizer: Tokenizer, eot: str | None, append_eot: bool) -> str 
         if eot not in known:
             raise ConfigError(
                 f"eot={eot!r} is not a special token of the tokenizer",
-                f"its special tokens are {', '.join(map(repr, known)) or 'none at all'}",
+                f"its special tokens are {', '.join(map(repr, known)) or 'none'}",
             )
         return eot
     usual = [text for text in END_OF_TEXTS if text in known] or list(known)
@@ -383,26 +385,26 @@ def end_of_text(tokenizer: Tokenizer, eot: str | None, append_eot: bool) -> str 
     if not usual:
         raise ConfigError(
             "the tokenizer has no special token to end documents with",
-            "append_eot=False appends none",
+            "use append_eot=False",
         )
     raise ConfigError(
-        f"which special token ends documents? The tokenizer has {', '.join(map(repr, usual))}",
-        "name it with eot=, or append none with append_eot=False",
+        f"several special tokens could end documents: {', '.join(map(repr, usual))}",
+        "choose one with eot=, or use append_eot=False",
     )
 
 
 def _check_place(out: Path, paths: list[str]) -> None:
     if out.suffix in (".npy", ".bin", ".idx", ".json"):
         raise ConfigError(
-            f"{out}: tokens go into a directory, and this looks like a file",
-            "name a directory; the files in it get names of their own",
+            f"{out}: the output must be a directory, and this looks like a file",
+            "give a directory; the files in it are named automatically",
         )
     inside = os.path.join(os.path.realpath(out), "")
     for path in paths:
         if os.path.realpath(path).startswith(inside):
             raise ConfigError(
-                f"{path}: this source lies in the directory that tokens go into",
-                "name another directory",
+                f"{path}: this source is in the output directory",
+                "choose another output directory",
             )
 
 

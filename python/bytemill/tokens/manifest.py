@@ -43,12 +43,12 @@ TOKENIZER = "tokenizer.json"
 PARTIAL = ".partial"
 KIND = "bytemill tokens"
 VERSION = 1
-# Far more than any manifest has: other files must not fill the memory.
+# Far more than any manifest has; protects memory from other files.
 MAX_BYTES = 2 << 30
 # Bytes of the header of an .npy file of ours.
 NPY_HEADER = 128
-HINT_ENCODE = "bytemill encode -o makes directories of tokens"
-HINT_VERIFY = "bytemill verify lists everything that is wrong"
+HINT_ENCODE = "bytemill encode -o creates token directories"
+HINT_VERIFY = "run bytemill verify to list all problems"
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -121,11 +121,11 @@ def whole_manifest(directory: Path) -> dict[str, Any]:
             raise FileNotFoundError(2, "No such file or directory", str(directory)) from None
         if (directory / PARTIAL).exists():
             raise TokensError(
-                f"{directory}: the tokens are not finished", "encode with resume=True to continue"
+                f"{directory}: encoding was not finished", "continue it with resume=True"
             ) from None
         raise TokensError(
-            f"{directory}: not a directory of tokens: it has no {NAME}",
-            f"if it holds text, encode it first: bytemill encode {shlex.quote(str(directory))} "
+            f"{directory}: not a token directory: it has no {NAME}",
+            f"if it contains text, encode it first: bytemill encode {shlex.quote(str(directory))} "
             "-t tokenizer.json -o tokens/",
         ) from None
 
@@ -143,8 +143,8 @@ def parse(data: bytes, path: Path) -> dict[str, Any]:
         raise _foreign(path)
     if version != VERSION:
         raise TokensError(
-            f"{path}: tokens of version {version}, not {VERSION}",
-            "use the bytemill that made them, or encode again",
+            f"{path}: format version {version}, not {VERSION}",
+            "use the bytemill that wrote it, or encode again",
         )
     try:
         _check(manifest)
@@ -177,13 +177,11 @@ def _object(data: bytes, path: Path) -> dict[str, Any]:
 
 
 def _foreign(path: Path) -> TokensError:
-    return TokensError(f"{path}: not a manifest of tokens", HINT_ENCODE)
+    return TokensError(f"{path}: not a token manifest", HINT_ENCODE)
 
 
 def _damaged(path: Path, what: str) -> TokensError:
-    return TokensError(
-        f"{path}: damaged: {what}", "encode again; overwrite=True replaces what is there"
-    )
+    return TokensError(f"{path}: damaged: {what}", "encode again with overwrite=True")
 
 
 # --- what it names ------------------------------------------------------------------------------
@@ -237,7 +235,7 @@ def named_files(path: Path) -> set[str]:
 
 
 class _Damage(Exception):
-    """What in a manifest cannot be."""
+    """An inconsistency in a manifest."""
 
 
 def _require(condition: object, what: str) -> None:
@@ -257,7 +255,7 @@ def _list_at(value: Any, what: str) -> list[Any]:
 
 def _whole(values: Mapping[str, Any], name: str, below: int = 2**64) -> int:
     value = values.get(name)
-    _require(type(value) is int and 0 <= value < below, f"{name} is not a number it can be")
+    _require(type(value) is int and 0 <= value < below, f"{name} is not a number in range")
     return int(value)  # type: ignore[arg-type]
 
 
@@ -280,15 +278,15 @@ def _check(manifest: Mapping[str, Any]) -> None:
         _whole(skipped, name)
     splits = [_object_at(split, "a split") for split in _list_at(manifest.get("splits"), "splits")]
     names = [split.get("name") for split in splits]
-    _require(names == plan.splits, "the splits are not those that val_fraction gives")
+    _require(names == plan.splits, "the splits do not match val_fraction")
     for number, split in enumerate(splits):
         _check_split(plan, number, split)
 
 
 def _check_plan(manifest: Mapping[str, Any]) -> None:
     format, dtype = manifest.get("format"), manifest.get("dtype")
-    _require(isinstance(format, str) and format in FORMATS, "format is not known")
-    _require(isinstance(dtype, str) and dtype in DTYPES, "dtype is not known")
+    _require(isinstance(format, str) and format in FORMATS, "format is unknown")
+    _require(isinstance(dtype, str) and dtype in DTYPES, "dtype is unknown")
     tokenizer = _object_at(manifest.get("tokenizer"), "tokenizer")
     _text(tokenizer, "fingerprint")
     _whole(tokenizer, "vocab_size")
@@ -300,10 +298,10 @@ def _check_plan(manifest: Mapping[str, Any]) -> None:
     sharded = manifest.get("shard_tokens") is not None
     _require(
         sharded == (format == "shards") and (not sharded or _whole(manifest, "shard_tokens") > 0),
-        "shard_tokens does not go with the format",
+        "shard_tokens does not match the format",
     )
     allowed = ("uint16", "int32") if format == "megatron" else ("uint16", "uint32")
-    _require(dtype in allowed, "dtype does not go with the format")
+    _require(dtype in allowed, "dtype does not match the format")
     _require(max_id <= DTYPES[str(dtype)], "the ids of the tokenizer do not fit in dtype")
     share = manifest.get("val_fraction")
     is_number = isinstance(share, (int, float)) and not isinstance(share, bool)
@@ -317,7 +315,7 @@ def _check_plan(manifest: Mapping[str, Any]) -> None:
 
 def _check_reading(reading: Mapping[str, Any]) -> None:
     _text(reading, "text_field")
-    _require(reading.get("on_error") in ("stop", "skip"), "on_error is not known")
+    _require(reading.get("on_error") in ("stop", "skip"), "on_error is unknown")
     for name in ("max_document", "max_ratio", "max_window"):
         _whole(reading, name)
     for name in ("include", "exclude"):
@@ -339,7 +337,7 @@ def _check_source(entry: Mapping[str, Any]) -> None:
 
 
 def _check_file(entry: Mapping[str, Any], name: str) -> None:
-    _require(entry.get("file") == name, f"{name} has a name that it cannot have")
+    _require(entry.get("file") == name, f"{name} has an invalid name")
     _whole(entry, "bytes")
     _text(entry, "crc32")
 
@@ -357,7 +355,10 @@ def _check_split(plan: Plan, split: int, entry: Mapping[str, Any]) -> None:
         docs = _object_at(shard.get("docs"), "docs")
         _check_file(shard, names["ids"])
         _check_file(docs, names["docs"])
-        _require((shard.get("index") is not None) == ("index" in names), f"the index of {name}")
+        _require(
+            (shard.get("index") is not None) == ("index" in names),
+            f"the index of {name} is missing or unexpected",
+        )
         if "index" in names:
             _check_file(_object_at(shard["index"], "index"), names["index"])
         header = NPY_HEADER if plan.has_header else 0
@@ -380,5 +381,5 @@ def _check_split(plan: Plan, split: int, entry: Mapping[str, Any]) -> None:
         set(map(type, appended)) <= {int}
         and all(map(operator.lt, appended, appended[1:]))
         and (not appended or 0 <= appended[0] <= appended[-1] < documents),
-        f"the appended of {name} are not documents in order",
+        f"the list appended of {name} is not ascending document numbers",
     )

@@ -33,7 +33,7 @@ from .plan import Plan
 if TYPE_CHECKING:
     from ..engines.recipes import Recipe
     from ..engines.units import Unit
-    from ..progress import Report
+    from ..progress import ProgressCallback
     from ..tokenizer import Tokenizer
 
 __all__ = [
@@ -73,7 +73,7 @@ class Workshop:
     def check(self) -> None:
         """Raises an error if the work was given up: then other work may be done there."""
         if not self.folder.is_dir():
-            raise TokensError(f"{self.partial}: this work was given up")
+            raise TokensError(f"{self.partial}: this job was cancelled")
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -148,7 +148,7 @@ def _once(workshop: Workshop, record: Path, make: Callable[[], Any]) -> Any:
 
 
 def encode_part(
-    workshop: Workshop, tokenizer: Tokenizer, progress: Report | None, unit: Unit
+    workshop: Workshop, tokenizer: Tokenizer, progress: ProgressCallback | None, unit: Unit
 ) -> tuple[int, dict[str, Any]]:
     """Encodes a unit into parts; gives its number, and ids and documents of each part, bytes of
     text, and skipped records."""
@@ -192,8 +192,8 @@ def check_unit(record: dict[str, Any], unit: Unit, path: Path) -> None:
     """Refuses a record of another unit."""
     if record["unit"] != unit.name():
         raise ConfigError(
-            f"{path}: the tokens of another part of the corpus, or made otherwise",
-            "resume with the same unit_size, or begin anew: overwrite=True",
+            f"{path}: belongs to another part of the corpus, or was written with other options",
+            "resume with the same unit_size, or start over: overwrite=True",
         )
 
 
@@ -230,7 +230,7 @@ def remove_part(workshop: Workshop, key: PartKey) -> None:
 
 
 def deal_part(
-    workshop: Workshop, bits: int, progress: Report | None, key: PartKey
+    workshop: Workshop, bits: int, progress: ProgressCallback | None, key: PartKey
 ) -> tuple[PartKey, list[list[tuple[int, int]]]]:
     """Ids and documents of each split in each bucket of a part, which is dealt if documents are
     shuffled."""
@@ -251,7 +251,7 @@ def deal_part(
 
     found = _once(workshop, record, make)
     if {name: found[name] for name in asked} != asked:
-        raise TokensError(f"{record}: of other work", "begin anew: overwrite=True")
+        raise TokensError(f"{record}: belongs to another job", "start over: overwrite=True")
     if workshop.plan.shuffle:
         remove_part(workshop, key)
     return key, found["shares"]
@@ -261,7 +261,7 @@ def assemble_shard(
     workshop: Workshop,
     keys: list[PartKey],
     bits: int | None,
-    progress: Report | None,
+    progress: ProgressCallback | None,
     recipe: Recipe,
 ) -> tuple[Recipe, dict[str, Any]]:
     """Makes a shard of parts; gives the record of its files."""

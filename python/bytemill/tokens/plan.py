@@ -1,6 +1,6 @@
 """The plan of a directory of tokens: all that decides which bytes are written.
 
-The manifest begins with it, so what was written can be told from what is asked for.
+The manifest starts with it, so existing tokens can be compared with a request.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Plan:
 
     @property
     def id(self) -> str:
-        """What tells the plan from others."""
+        """An identifier of the plan."""
         return hashlib.sha256(json.dumps(self.fields()).encode()).hexdigest()[:16]
 
     @property
@@ -121,11 +121,11 @@ def make_plan(
 ) -> Plan:
     """The plan for these options, which are checked."""
     if format not in FORMATS:
-        raise ConfigError(f"format={format!r} is not known", "use shards, npy, bin or megatron")
+        raise ConfigError(f"format must be shards, npy, bin or megatron, got {format!r}")
     if val_fraction is not None and not 0 <= val_fraction <= 1:
         raise ConfigError(f"val_fraction must be between 0 and 1, got {val_fraction}")
     if shard_tokens == 0:
-        raise ConfigError("shard_tokens=0 cannot be", "use 1 or more")
+        raise ConfigError("shard_tokens must be ≥ 1, got 0")
     sources = [source(entry) for entry in entries]
     plain = all("format" not in found for found in sources)
     return Plan(
@@ -148,7 +148,7 @@ def make_plan(
 
 
 def source(entry: Entry) -> dict[str, Any]:
-    """A source as the manifest has it: what tells whether it is still the same."""
+    """A source as stored in the manifest, to detect changes."""
     told: Any = entry if entry.reader is None else entry.reader
     found: dict[str, Any] = {"path": entry.name, "size": told.size, "mtime_ns": told.mtime_ns}
     further = {
@@ -167,29 +167,29 @@ def _reading(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _dtype(format: str, asked: str | None, max_id: int) -> str:
     if asked is not None and asked not in DTYPES:
-        raise ConfigError(f"dtype={asked!r} is not known", "use uint16 or uint32")
+        raise ConfigError(f"dtype must be uint16 or uint32, got {asked!r}")
     megatron = format == "megatron"
     large = "int32" if megatron else "uint32"
     is_small = max_id + 1 < SMALL_VOCAB if megatron else max_id <= DTYPES["uint16"]
     dtype = asked or ("uint16" if is_small else large)
     if dtype not in ("uint16", large):
         raise ConfigError(
-            f"dtype={dtype!r} does not go with this format", f'use "uint16" or "{large}"'
+            f"dtype={dtype!r} is not supported by this format", f'use "uint16" or "{large}"'
         )
     if max_id > DTYPES[dtype]:
         raise ConfigError(
             f"ids up to {max_id} do not fit in dtype={dtype!r}",
-            "without dtype=, the smallest that fits is taken",
+            "omit dtype= to use the smallest type that fits",
         )
     return dtype
 
 
 def check_fingerprint(place: Path, made_with: str, given: str) -> None:
-    """Refuses a tokenizer other than the one that the ids are of."""
+    """Rejects a tokenizer other than the one the tokens were encoded with."""
     if made_with != given:
         raise TokensError(
-            f"{place}: made with the tokenizer {made_with[:12]}…, not with {given[:12]}…",
-            "use the tokenizer that the tokens were made with, or encode again",
+            f"{place}: encoded with the tokenizer {made_with[:12]}…, not {given[:12]}…",
+            "use the tokenizer that the tokens were encoded with, or encode again",
         )
 
 
@@ -199,17 +199,17 @@ def check_same(place: Path, before: Plan, now: Plan) -> None:
     for what in _differences(before, now):
         raise ConfigError(
             f"{place}: {what}",
-            "resume with the same sources and options, or begin anew: overwrite=True",
+            "resume with the same sources and options, or start over: overwrite=True",
         )
 
 
 def _differences(before: Plan, now: Plan) -> Iterable[str]:
     for old, new in zip(before.sources, now.sources):
         if old["path"] != new["path"]:
-            yield f"was begun with the source {old['path']}, not {new['path']}"
+            yield f"was started with the source {old['path']}, not {new['path']}"
         if old != new:
-            yield f"the source {old['path']} has changed since it was begun"
+            yield f"the source {old['path']} has changed since the run started"
     if len(before.sources) != len(now.sources):
-        yield f"was begun with {len(before.sources)} sources, not {len(now.sources)}"
+        yield f"was started with {len(before.sources)} sources, not {len(now.sources)}"
     if before != now:
-        yield "was begun with other options"
+        yield "was started with other options"

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 from .. import _files, _native
 from ..corpus.argument import Corpus, CorpusLike, resolve
 from ..errors import ConfigError, TokenizerError, TokensError
-from ..progress import ProgressOption, Report, reporter
+from ..progress import ProgressCallback, ProgressOption, reporter
 from .manifest import files, open_manifest, whole_manifest
 from .plan import Plan, check_fingerprint
 
 if TYPE_CHECKING:
-    # Where it is used it is imported there: whoever imports bytemill may need none of this.
+    # Imported where it is used, to keep `import bytemill` fast.
     import numpy as np
     import numpy.typing as npt
 
@@ -42,7 +42,7 @@ Ids: TypeAlias = "npt.NDArray[np.unsignedinteger[Any]]"
 
 
 class Tokens:
-    """The tokens in a directory that [`Tokenizer.encode_files`][bytemill.Tokenizer] has made.
+    """The tokens in a directory written by [`Tokenizer.encode_files`][bytemill.Tokenizer].
 
     A sequence of ids: `len`, indexing, slicing (arrays; a slice within one file is a view of its
     memory map), iteration. `documents` is the same by document. May be pickled, and used from many
@@ -54,10 +54,10 @@ class Tokens:
 
     Attributes:
         path: the directory.
-        split: the name of the split; `"all"` if there is but one.
+        split: the name of the split; `"all"` if there is only one.
         manifest: the whole manifest.
         dtype: numpy's type of the ids.
-        fingerprint: that of the tokenizer that the ids are of.
+        fingerprint: fingerprint of the tokenizer.
         documents: the documents.
     """
 
@@ -88,29 +88,29 @@ class Tokens:
         if split is None and len(entries) == 1:
             return entries[0]
         if split not in names:
-            what = "no split was named" if split is None else f"there is no split {split!r}"
-            raise ConfigError(f"{self.path}: {what}", f"use split= with one of {', '.join(names)}")
+            what = "several splits" if split is None else f"no split {split!r}"
+            raise ConfigError(f"{self.path}: {what}", f"choose one with split=: {', '.join(names)}")
         return entries[names.index(split)]
 
     @property
     def skipped(self) -> dict[str, int]:
-        """Records that were left out when the tokens were made, by what was wrong with them."""
+        """Number of records skipped during encoding, by reason."""
         skipped: dict[str, int] = self.manifest.get("skipped", {})
         return skipped
 
     @property
     def text_bytes(self) -> int | None:
-        """Bytes of text that the tokens are of; None if the manifest does not say so."""
+        """Bytes of text that were encoded; None if the manifest does not contain it."""
         return self.manifest.get("text_bytes")
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of the files that they were made from, compressed as they were."""
+        """Bytes of the source files, compressed as they were."""
         return sum(source["size"] for source in self.manifest["sources"])
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """The tokenizer that lies in the directory; None if there is none.
+        """The tokenizer in the directory; None if there is none.
 
         It is loaded whenever it is asked for.
         """
@@ -123,10 +123,10 @@ class Tokens:
         if found.fingerprint == self.fingerprint:
             return found
         if "tokenizer_file" not in self.manifest:
-            return None  # somebody's own, put there by hand
+            return None  # not written by bytemill
         raise TokensError(
-            f"{path}: not the tokenizer that the tokens were made with",
-            "bytemill verify tells all that is wrong",
+            f"{path}: not the tokenizer that the tokens were encoded with",
+            "run bytemill verify to list all problems",
         )
 
     # --- ids ----------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Tokens:
         return self._maps[name]
 
     def close(self) -> None:
-        """Lets go of all files; arrays that were handed out stay valid."""
+        """Closes all files; arrays obtained before stay valid."""
         self._maps = None
 
     def __enter__(self) -> Tokens:
@@ -225,7 +225,7 @@ class Tokens:
     # --- what they mean -----------------------------------------------------------------------
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Raises a `TokensError` unless the ids are of this tokenizer."""
+        """Raises a `TokensError` unless the tokens were encoded with this tokenizer."""
         check_fingerprint(self.path, self.fingerprint, tokenizer.fingerprint)
 
     def decode(self, tokenizer: Tokenizer | None = None) -> Iterator[bytes]:
@@ -239,8 +239,8 @@ class Tokens:
         tokenizer = self.tokenizer if tokenizer is None else tokenizer
         if tokenizer is None:
             raise ConfigError(
-                f"{self.path}: these tokens do not carry their tokenizer",
-                "give it as well: tokenizer= (-t)",
+                f"{self.path}: contains no tokenizer",
+                "give the one the tokens were encoded with: tokenizer= (-t)",
             )
         self.check_tokenizer(tokenizer)
         left_out = self._appended_places()
@@ -254,7 +254,7 @@ class Tokens:
             except TokenizerError as error:
                 raise TokensError(
                     f"{self.path}: after id number {start}: {error.message}",
-                    "the files are damaged: bytemill verify tells where",
+                    "the files are damaged: run bytemill verify to see where",
                 ) from None
 
     def _appended_places(self) -> npt.NDArray[np.int64]:
@@ -278,7 +278,7 @@ class Tokens:
         source: CorpusLike | None = None,
         progress: ProgressOption = False,
     ) -> None:
-        """Raises a `TokensError` with all that is wrong with the directory, all splits of it.
+        """Raises a `TokensError` that lists all problems of the directory, in all splits.
 
         The arguments are those of [`verify_tokens`][bytemill.verify_tokens].
         """
@@ -286,7 +286,7 @@ class Tokens:
         if problems:
             raise TokensError(
                 f"{self.path}: {len(problems)} problems:\n" + "\n".join(problems),
-                "encode again; overwrite=True replaces what is there",
+                "encode again with overwrite=True",
             )
 
 
@@ -359,12 +359,12 @@ def _mapped(path: Path, dtype: np.dtype[Any], size: int) -> npt.NDArray[Any]:
         if file.read(len(header)) != header:
             raise TokensError(
                 f"{path}: the header does not match the manifest",
-                "bytemill verify tells all that is wrong",
+                "run bytemill verify to list all problems",
             )
         try:
             array = np.memmap(file, dtype, "r", len(header), (size,))
         except ValueError as error:
-            raise TokensError(f"{path}: {error}", "it was cut short; encode again") from None
+            raise TokensError(f"{path}: {error}", "it is truncated: encode again") from None
     return array.view(np.ndarray)
 
 
@@ -381,7 +381,7 @@ def verify_tokens(
     source: CorpusLike | None = None,
     progress: ProgressOption = None,
 ) -> list[str]:
-    """All that is wrong with a directory of tokens; an empty list if nothing is.
+    """Lists all problems of a token directory; empty if there are none.
 
     Checked are sizes, headers and checksums of all files, the range of ids, the ends of documents
     and the totals.
@@ -402,7 +402,7 @@ def verify_tokens(
 class _Verification:
     """Checks a directory of tokens; the loops over ids are in Rust."""
 
-    def __init__(self, path: Path, tokenizer: Tokenizer | None, report: Report) -> None:
+    def __init__(self, path: Path, tokenizer: Tokenizer | None, report: ProgressCallback) -> None:
         self._path, self._tokenizer, self._report = path, tokenizer, report
         self._manifest = whole_manifest(path)
         self._plan = Plan.of(self._manifest)
@@ -417,8 +417,8 @@ class _Verification:
         carried = manifest.get("tokenizer_file")
         if source is not None and self._tokenizer is None and carried is None:
             raise ConfigError(
-                "to compare with the source, the tokenizer is needed",
-                "give it as well: these tokens do not carry it",
+                "comparing with the source requires the tokenizer",
+                "the token directory contains none: give the one it was encoded with",
             )
         self._total = sum(size for _, size in files(manifest))
         if source is not None:
@@ -463,7 +463,7 @@ class _Verification:
             self._problems.append(f"{name}: {error.message.splitlines()[0]}")
             return
         if carried.fingerprint != self._plan.tokenizer["fingerprint"]:
-            self._problems.append(f"{name}: not the tokenizer that the manifest names")
+            self._problems.append(f"{name}: not the tokenizer named in the manifest")
         elif self._tokenizer is None:
             self._tokenizer = carried
 
@@ -484,7 +484,7 @@ class _Verification:
         if plan.end_of_text is not None and unended > allowed and len(self._problems) == before:
             self._problems.append(
                 f"{split['name']}: {unended} documents do not end in an end-of-text, "
-                f"where {allowed} may"
+                f"at most {allowed} may"
             )
 
     def _compare(self, tokenizer: Tokenizer, corpus: Corpus, entries: list[Entry]) -> None:
@@ -492,7 +492,8 @@ class _Verification:
         manifest, sources = self._manifest, self._plan.sources
         if len(entries) != len(sources):
             self._problems.append(
-                f"{len(entries)} sources were given, but the tokens are of {len(sources)}"
+                f"{len(entries)} sources were given, but the tokens were encoded from "
+                f"{len(sources)}"
             )
             return
         as_then = [

@@ -92,9 +92,9 @@ def export_run(
     """
     for name, value, known in (("to", to, get_args(Target)), ("dtype", dtype, tuple(TYPES))):
         if value not in known:
-            raise ConfigError(f"{name}={value!r} cannot be", f"use one of {', '.join(known)}")
+            raise ConfigError(f"{name} must be one of {', '.join(known)}, got {value!r}")
     if pre_tokenizer is not None and to != "gguf":
-        raise ConfigError("pre_tokenizer is for gguf only", "leave it out")
+        raise ConfigError("pre_tokenizer applies to gguf only", "omit it")
     target = Path(out)
     _check_target(target, to, overwrite)
     opened = open_run(run, step, tokenizer)
@@ -106,8 +106,8 @@ def export_run(
     if to == "gguf":
         if found is None:
             raise ConfigError(
-                f"{run}: the run has no tokenizer, and a GGUF file must have one",
-                "give the one that the tokens were made with: tokenizer=",
+                f"{run}: the run has no tokenizer, but a GGUF file needs one",
+                "give the one that the tokens were encoded with: tokenizer=",
             )
         pre_tokenizer = pre_tokenizer or gguf.pre_tokenizer(found)
         name = Path(run).resolve().name
@@ -155,7 +155,9 @@ def _check_target(target: Path, to: Target, overwrite: bool) -> None:
         check_place(target, overwrite, foreign_in_export, KIND)
         return
     if target.suffix != ".gguf":
-        raise ConfigError(f"{target}: a GGUF file's name ends in .gguf", "such as model.gguf")
+        raise ConfigError(
+            f"{target}: the name of a GGUF file must end in .gguf", "such as model.gguf"
+        )
     if target.is_dir():
         raise IsADirectoryError(21, "Is a directory", str(target))
     if target.exists() and not overwrite:

@@ -2,8 +2,8 @@
 
     magic, version, counts │ key-value pairs │ names, shapes, places of tensors │ tensors
 
-The architecture `llama` turns neighbours by rotary angles, as ours does: the weights are ours as
-they are. `qwen3`, which has the norm on queries and keys, turns halves.
+The architecture `llama` rotates neighbouring pairs, as bytemill does: the weights are unchanged.
+`qwen3`, which has a norm on queries and keys, rotates halves.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ALIGNMENT = 32
 NORMAL, CONTROL, UNUSED = 1, 3, 5
 
 # What llama.cpp calls patterns, stage by stage, that cut as ours do. There is none for cl100k:
-# that keeps white space at the end of a text together, where llama-bpe cuts behind line breaks.
+# that keeps white space at the end of a text together, where llama-bpe cuts after line breaks.
 PRE_TOKENIZERS = {
     ("gpt2",): "gpt-2",
     ("llama3",): "llama-bpe",
@@ -73,13 +73,13 @@ def pre_tokenizer(tokenizer: Tokenizer) -> str:
         shown = " then ".join(stages)
         raise ConfigError(
             f"llama.cpp has no name for the split pattern {shown[:60]}",
-            f"known are {', '.join(' then '.join(known) for known in PRE_TOKENIZERS)}; "
-            "pre_tokenizer= names another of llama.cpp's at your own risk",
+            f"supported: {', '.join(' then '.join(known) for known in PRE_TOKENIZERS)}; "
+            "pre_tokenizer= sets llama.cpp's name for another pattern, unchecked",
         )
     if name == "gpt-4o":
         warnings.warn(
-            "llama.cpp cuts only nearly as o200k does: words with combining marks, or with "
-            "capitals beyond ASCII, may get other ids there",
+            "llama.cpp's o200k pattern differs slightly: words with combining marks, or with "
+            "capitals beyond ASCII, may get different ids there",
             stacklevel=2,
         )
     # A name also says whether a piece that is a token is taken as it is, whatever the merges say.
@@ -90,9 +90,9 @@ def pre_tokenizer(tokenizer: Tokenizer) -> str:
     if takes_whole:
         return "smaug-bpe"  # the same pattern, with merges as they are
     raise ConfigError(
-        f"llama.cpp goes by merges alone with the pattern {name}, and this tokenizer has tokens "
-        "that merges do not lead to (ignore_merges)",
-        "only with the pattern llama3 can such a tokenizer be exported",
+        f"llama.cpp uses merges alone with the pattern {name}, but this tokenizer has tokens "
+        "that merges do not produce (ignore_merges)",
+        "such a tokenizer can be exported only with the pattern llama3",
     )
 
 
@@ -115,8 +115,9 @@ def _tokens(tokenizer: Tokenizer, vocab_size: int) -> tuple[list[str], list[int]
             texts[id] = f"[PAD{id}]"
     if len(set(texts)) < vocab_size:
         raise ConfigError(
-            "a token reads like [PAD…], which stands for ids that the tokenizer does not use",
-            "rename the special token: llama.cpp knows tokens by their text",
+            "a token has the text [PAD…], which is reserved for ids that the tokenizer does not "
+            "use",
+            "rename the special token: llama.cpp identifies tokens by their text",
         )
     merges = [m if isinstance(m, str) else " ".join(m) for m in said["model"]["merges"]]
     return texts, kinds, merges
@@ -141,13 +142,13 @@ def metadata(
         tokenizer: its tokenizer.
         name: of the model, for people.
         pre: llama.cpp's name for the tokenizer's pattern.
-        end: the id that ends a text, and behind which one begins.
+        end: the end-of-text id, which also precedes a text.
         dtype: of the matrices.
     """
     kind = architecture(config)
     texts, kinds, merges = _tokens(tokenizer, config.vocab_size)
     if end is None:
-        # Left out, llama.cpp would end texts at id 11. No text in UTF-8 has the byte FF.
+        # If omitted, llama.cpp would end texts at id 11. No UTF-8 text has the byte FF.
         end = tokenizer.token_id(b"\xff")
     return {
         "general.architecture": kind,

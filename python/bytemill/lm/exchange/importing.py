@@ -66,7 +66,7 @@ def import_run(
     Args:
         directory: with config.json, safetensors (also in shards) and tokenizer.json.
         out: the run's directory; it appears whole or not at all.
-        tokenizer: False to leave the tokenizer behind, of a kind that bytemill does not read.
+        tokenizer: False to import without the tokenizer, if bytemill cannot read it.
         overwrite: replace the run in `out`.
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
     """
@@ -110,8 +110,8 @@ def _read_json(path: Path) -> dict[str, Any]:
         return read_object(path, CheckpointError)
     except FileNotFoundError:
         raise CheckpointError(
-            f"{path.parent}: not a model of transformers: it has no {path.name}",
-            "name the directory that save_pretrained made",
+            f"{path.parent}: not a transformers model: it has no {path.name}",
+            "give the directory that save_pretrained wrote",
         ) from None
 
 
@@ -119,13 +119,14 @@ def _read_tokenizer(source: Path, config: ModelConfig) -> Tokenizer:
     path = source / "tokenizer.json"
     if not path.is_file():
         raise CheckpointError(
-            f"{source}: it has no tokenizer.json",
+            f"{source}: has no tokenizer.json",
             "tokenizer=False imports the weights alone",
         )
     found = Tokenizer.load(path)
     if found.max_id >= config.vocab_size:
         raise CheckpointError(
-            f"{path}: has ids up to {found.max_id}, and the model {config.vocab_size}",
+            f"{path}: has ids up to {found.max_id}, but the model's vocab_size is "
+            f"{config.vocab_size}",
             "tokenizer=False imports the weights alone",
         )
     return found
@@ -139,7 +140,7 @@ def _weights(source: Path) -> Iterator[dict[str, Deferred]]:
     elif (source / INDEX).is_file():
         places = _read_json(source / INDEX).get("weight_map")
         if not isinstance(places, dict) or not all(isinstance(p, str) for p in places.values()):
-            raise CheckpointError(f"{source / INDEX}: it has no weight_map")
+            raise CheckpointError(f"{source / INDEX}: has no weight_map")
         names = sorted(set(places.values()))
         for name in names:
             if Path(name).name != name or not (source / name).is_file():
@@ -148,11 +149,11 @@ def _weights(source: Path) -> Iterator[dict[str, Deferred]]:
         pickled = [path.name for kind in PICKLES for path in sorted(source.glob(kind))]
         if pickled:
             raise CheckpointError(
-                f"{source}: its weights are pickled ({pickled[0]}), and loading those can run "
-                "any program",
-                "save it with safetensors where you trust it: model.save_pretrained(directory)",
+                f"{source}: the weights are pickled ({pickled[0]}), and loading a pickle can run "
+                "arbitrary code",
+                "if you trust it, convert it to safetensors: model.save_pretrained(directory)",
             )
-        raise CheckpointError(f"{source}: it has no {ONE_FILE} and no {INDEX}")
+        raise CheckpointError(f"{source}: has neither {ONE_FILE} nor {INDEX}")
     with contextlib.ExitStack() as stack:
         found: dict[str, Deferred] = {}
         for name in names:
@@ -167,8 +168,8 @@ def _ours(config: ModelConfig, weights: dict[str, Deferred], name: str) -> dict[
     for theirs in weights:
         if theirs not in allowed and not transformers.IGNORED.fullmatch(theirs):
             raise CheckpointError(
-                f"{name}: the model cannot be imported: it has {theirs}, which ours lacks",
-                "imported are models that ours can compute exactly",
+                f"{name}: the model cannot be imported: bytemill has no weight for {theirs}",
+                "only models that bytemill can compute exactly are imported",
             )
     for ours, expected in weight_shapes(config):
         theirs = names[ours]
@@ -176,7 +177,8 @@ def _ours(config: ModelConfig, weights: dict[str, Deferred], name: str) -> dict[
             raise CheckpointError(f"{name}: {theirs} is missing", "is a file or a shard missing?")
         if weights[theirs].shape != expected:
             raise CheckpointError(
-                f"{name}: {theirs} is {weights[theirs].shape}, and by config.json {expected}"
+                f"{name}: {theirs} has shape {weights[theirs].shape}, but config.json implies "
+                f"{expected}"
             )
     neighbours = transformers.to_neighbours(config)
     same: Callable[[Tensor], Tensor] = lambda w: w  # noqa: E731

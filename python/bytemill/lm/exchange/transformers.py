@@ -1,8 +1,8 @@
 """How a model of ours is written in transformers' terms, and back.
 
-Two of its architectures are ours exactly: Llama, and, with a norm on queries and keys, Qwen3. Both
-turn the two halves of a head by rotary angles where ours turns neighbours, so the rows of queries
-and keys are put into another order; no number changes.
+Two of its architectures match ours exactly: Llama, and, with a norm on queries and keys, Qwen3.
+Both rotate the two halves of a head where ours rotates neighbouring pairs, so the rows of queries
+and keys are permuted; no number changes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def architecture(config: ModelConfig) -> Architecture:
         if getattr(config, name) != expected:
             raise ConfigError(
                 f"a model with {name}={getattr(config, name)!r} cannot be exported: {reason}",
-                f"others cannot compute it; train with {name}={expected!r} to export",
+                f"to export, train with {name}={expected!r}",
             )
     return "qwen3" if config.qk_norm else "llama"
 
@@ -85,7 +85,7 @@ def tensor_names(config: ModelConfig) -> dict[str, str]:
 
 
 def is_turned(name: str) -> bool:
-    """Whether the weight of that name of ours is turned by positions."""
+    """Whether the rows of this weight are rotated by positions."""
     return name.split(".")[-2] in TURNED
 
 
@@ -112,7 +112,7 @@ def config_fields(config: ModelConfig, end: int | None, dtype: str) -> dict[str,
 
     Args:
         config: what the model is.
-        end: the id that ends a text, and behind which one begins.
+        end: the end-of-text id, which also precedes a text.
         dtype: of the weights, in torch's words.
     """
     kind = architecture(config)
@@ -132,7 +132,7 @@ def config_fields(config: ModelConfig, end: int | None, dtype: str) -> dict[str,
         "rope_theta": config.rope_theta,
         "tie_word_embeddings": config.tie_embeddings,
         "attention_bias": False,
-        # Left out, Llama's own ids would be taken.
+        # If omitted, Llama's own ids would be used.
         "bos_token_id": end,
         "eos_token_id": end,
         "torch_dtype": dtype,
@@ -141,7 +141,7 @@ def config_fields(config: ModelConfig, end: int | None, dtype: str) -> dict[str,
 
 
 def read_fields(fields: Mapping[str, Any], name: str) -> ModelConfig:
-    """The model of a config.json; a CheckpointError if ours cannot be it.
+    """The model of a config.json; raises a CheckpointError if bytemill cannot represent it.
 
     Args:
         fields: what the file says.
@@ -150,7 +150,7 @@ def read_fields(fields: Mapping[str, Any], name: str) -> ModelConfig:
     kind = fields.get("model_type")
     if not isinstance(kind, str) or kind not in CLASSES:
         shown = repr(kind)[:60]
-        _refuse(name, f"model_type {shown} is another architecture", "known are llama and qwen3")
+        _refuse(name, f"model_type {shown} is not supported", "supported: llama and qwen3")
     checked = _Fields(fields, name)
     d_model, heads = checked.whole("hidden_size"), checked.whole("num_attention_heads")
     _check_fields(checked, d_model, heads)
@@ -190,7 +190,7 @@ class _Fields:
         return value
 
     def wrong(self, what: str) -> CheckpointError:
-        return CheckpointError(f"{self.name}: not the config of a model: {what}")
+        return CheckpointError(f"{self.name}: not a model config: {what}")
 
     def whole(self, key: str, default: int | None = None) -> int:
         return int(self.get(key, (int,), default))
@@ -213,22 +213,22 @@ def _check_fields(fields: _Fields, d_model: int, heads: int) -> None:
     name = fields.name
     for bias in ("attention_bias", "mlp_bias"):
         if fields.flag(bias):
-            _refuse(name, f"{bias} is set, and our layers have no biases")
+            _refuse(name, f"{bias} is set, but bytemill's layers have no biases")
     activation = fields.text("hidden_act", "silu")
     if activation != "silu":
-        _refuse(name, f"hidden_act is {activation!r}, and ours is silu")
+        _refuse(name, f"hidden_act must be 'silu', is {activation!r}")
     is_given = fields.fields.get("head_dim") is not None
     head = fields.whole("head_dim", 128)  # 128 is Qwen3's own, Llama's follows from the others
     if (is_given or fields.text("model_type", "") == "qwen3") and head * heads != d_model:
         _refuse(
             name,
-            f"head_dim={head} times {heads} heads is not hidden_size={d_model}, as ours must be",
+            f"head_dim={head} times {heads} heads must equal hidden_size={d_model}",
         )
     layers = fields.get("layer_types", (list,), [])
     if fields.flag("use_sliding_window") or any(kind != "full_attention" for kind in layers):
-        _refuse(name, "its attention has a sliding window, and ours has none")
+        _refuse(name, "sliding-window attention is not supported")
     if fields.fields.get("quantization_config"):
-        _refuse(name, "its weights are quantized", "import the model it was made from")
+        _refuse(name, "quantized weights are not supported", "import the unquantized model")
 
 
 def _rope_theta(fields: _Fields) -> float:
@@ -237,17 +237,17 @@ def _rope_theta(fields: _Fields) -> float:
     for place in (scaling, rope):
         kind = place.text("rope_type", place.text("type", "default"))
         if kind != "default":
-            _refuse(fields.name, f"its rotary frequencies are scaled ({kind[:40]}), ours are not")
+            _refuse(fields.name, f"scaled rotary frequencies ({kind[:40]}) are not supported")
     share = rope.number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0))
     if share != 1.0:
-        _refuse(fields.name, f"rotary positions turn only {share} of each head, and ours turn all")
+        _refuse(fields.name, f"rotary positions rotate only {share} of each head, not all of it")
     return rope.number("rope_theta", fields.number("rope_theta", 10000.0))
 
 
 def _refuse(name: str, reason: str, hint: str | None = None) -> NoReturn:
     raise CheckpointError(
         f"{name}: the model cannot be imported: {reason}",
-        hint or "imported are models that ours can compute exactly",
+        hint or "only models that bytemill can compute exactly are imported",
     )
 
 

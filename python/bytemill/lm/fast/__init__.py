@@ -111,9 +111,9 @@ def is_float32_on_cpu(x: Tensor) -> bool:
 def why_not(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> str | None:
     """Why blocks are not fused for this model and machine; None if they are."""
     if device.type != "cpu" or dtype != torch.float32:
-        return "torch's own kernels are the best here"
+        return "torch's own kernels are faster here"
     if not can_fuse(config):
-        return "the fused sublayers do not know this kind of model"
+        return "the fused sublayers do not support this kind of model"
     problem = _try_out()
     return None if problem is None else f"the fused sublayers fail here ({problem})"
 
@@ -131,7 +131,7 @@ def _try_out() -> str | None:
             torch.autograd.backward(loss)
             found.append((loss.detach(), model.embedding.weight.grad))
         close = all(torch.allclose(a, b, 1e-3, 1e-5) for a, b in zip(*found))
-        return None if close else "another result"
+        return None if close else "wrong result"
     except (RuntimeError, AttributeError, TypeError) as error:
         return type(error).__name__
     finally:

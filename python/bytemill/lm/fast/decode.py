@@ -53,7 +53,7 @@ class NativeStep(CachedStep):
     def step(self, ids: Tensor) -> Tensor:
         place = self.cache.length
         if place == self.cache.capacity:
-            raise ConfigError(f"the cache is full: it has {place} places")
+            raise ConfigError(f"the cache is full: its capacity is {place} positions")
         logits = self._decoder.step(ids.tolist(), place)
         self.cache.set_length(place + 1)
         return torch.from_numpy(logits)

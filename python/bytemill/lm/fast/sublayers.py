@@ -2,12 +2,12 @@
 
 Composed of torch's operations one by one, a block spends a quarter of its time in passes over
 memory that multiply and add, and keeps every intermediate result for the way back. Here a
-sublayer keeps only what is dear to make again (the products of matrices) and makes the rest anew.
+sublayer keeps only what is expensive to recompute (the matmuls) and recomputes the rest.
 The products are torch's; what is between them is one native pass each, attention too
 (`bytemill._native.Passes`), on the threads that torch's products run on.
 
-What is overwritten is always memory that nobody else has seen. Everything is held to the plain
-mathematics by tests.
+Only memory that is private to the sublayer is overwritten. Tests compare everything with the plain
+mathematics.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def passes() -> Passes:
 
 
 def _openmp() -> str | None:
-    """The OpenMP library that torch has loaded; None where that cannot be found out."""
+    """The OpenMP library that torch has loaded; None if unknown."""
     try:
         places = Path("/proc/self/maps").read_text().split()
     except OSError:
@@ -61,7 +61,7 @@ def array(tensor: Tensor) -> npt.NDArray[np.float32]:
 
 
 def _copy(weight: Tensor) -> npt.NDArray[np.float32]:
-    """A parameter for a pass: FSDP resizes its memory, which cannot be once an array shows it."""
+    """A copy of a parameter for a pass: FSDP cannot resize memory that an array references."""
     return array(weight.detach().clone())
 
 

@@ -172,13 +172,13 @@ def account(
     if isinstance(config, str):
         config = preset_model(config)
     if batch_size < 1:
-        raise ConfigError(f"batch_size={batch_size} cannot be", "use 1 or more")
+        raise ConfigError(f"batch_size must be ≥ 1, got {batch_size}")
     if not 0 < mfu <= 1:
-        raise ConfigError(f"mfu={mfu} cannot be", "it is a share of the peak: above 0, at most 1")
+        raise ConfigError(f"mfu must be > 0 and ≤ 1, got {mfu}", "it is a share of the peak")
     if tokens is not None and tokens < 1:
-        raise ConfigError(f"tokens={tokens} cannot be", "use 1 or more")
+        raise ConfigError(f"tokens must be ≥ 1, got {tokens}")
     if optimizer not in ("adamw", "muon", "sgd"):
-        raise ConfigError(f"optimizer={optimizer!r} is unknown", "known are adamw, muon and sgd")
+        raise ConfigError(f"optimizer must be adamw, muon or sgd, got {optimizer!r}")
     found = _hardware(hardware)
     if dtype is None:
         has = found is not None and "bfloat16" in found.flops
@@ -186,7 +186,7 @@ def account(
         pays = has and (not on_cpu or costs.bfloat16_pays_on_cpu(config))
         dtype = "bfloat16" if pays else "float32"
     if dtype not in costs.WIDTHS:
-        raise ConfigError(f"dtype={dtype!r} is unknown", "known are float32 and bfloat16")
+        raise ConfigError(f"dtype must be float32 or bfloat16, got {dtype!r}")
     limit = memory if memory is not None else None if found is None else found.memory
     way: dict[str, Any] = {"dtype": dtype, "optimizer": optimizer}
     if found is not None:
@@ -199,7 +199,7 @@ def account(
     if found is not None:
         if dtype not in found.flops:
             raise ConfigError(
-                f"{found.name}: how fast it multiplies {dtype} is not known",
+                f"{found.name}: the matmul rate in {dtype} is unknown",
                 f"use {' or '.join(found.flops)}",
             )
         seconds = total / (mfu * found.flops[dtype])
@@ -261,7 +261,7 @@ def largest_that(fits: Callable[[int], bool], below: int | None = None) -> int:
     """The largest number of sequences that fits, by bisection; 0 if not even one does.
 
     Args:
-        fits: whether so many do; fewer then do too.
+        fits: whether n sequences fit; must be monotonic.
         below: a number that does not; None to look for one.
 
     >>> largest_that(lambda n: n <= 100), largest_that(lambda n: n <= 5, 7)
@@ -289,7 +289,5 @@ def _hardware(hardware: str | Hardware | None) -> Hardware | None:
 
         return lm.this_machine()
     if hardware not in HARDWARE:
-        raise ConfigError(
-            f"hardware={hardware!r} is unknown", f"known are {', '.join(HARDWARE)} and this"
-        )
+        raise ConfigError(f"hardware must be {', '.join(HARDWARE)} or this, got {hardware!r}")
     return HARDWARE[hardware]

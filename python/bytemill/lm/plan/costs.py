@@ -88,9 +88,9 @@ def forward_flops(config: ModelConfig, n_tokens: int) -> int:
 
 
 def training_flops(config: ModelConfig, n_sequences: int, *, recompute: bool = False) -> int:
-    """Operations of an update on so many sequences: backward is twice forward.
+    """Operations of an update on `n_sequences`: backward is twice forward.
 
-    With `recompute`, the blocks are gone through forward once more.
+    With `recompute`, the forward pass of the blocks is computed twice.
     """
     return sum(update_flops_of(config, n_sequences, recompute=recompute).values())
 
@@ -123,7 +123,7 @@ class Memory:
     Attributes:
         weights: the parameters, in float32.
         gradients: as many again.
-        moments: what the optimizer remembers.
+        moments: optimizer state.
         activations: what forward keeps for backward.
         working: what a block, the head or the optimizer needs for the moment.
         peak: the most at any one time. Less than the sum: by the time that the gradients are
@@ -154,7 +154,7 @@ def training_memory(
     accumulate: bool = False,
     device: str | None = None,
 ) -> Memory:
-    """What training on so many sequences at a time takes.
+    """The memory of training on `n_sequences` at a time.
 
     Args:
         config: the model.
@@ -228,7 +228,7 @@ def _back_through_block(config: ModelConfig, n_sequences: int, kernels: str, dty
     # Gradients of the inner width, the stream's, and that of a matrix.
     inner = n_tokens * (2 * f + 2 * d) * width + 4 * d * f
     if config.norm == "post":
-        # What the norm behind the layer kept is gone by then.
+        # The activations of the norm after the layer are freed by then.
         inner -= 4 * n_tokens * (2 * d + 1)
     if kernels == "plain":
         # Four times the scores, when what the feed-forward layer kept is gone.
@@ -256,7 +256,7 @@ def head_rows(n_ids: int, n_rows: int, device: str = "cpu") -> int:
 
 
 def chunk_rows(width: int, n_rows: int, least: int = 128) -> int:
-    """Rows that are made at a time, of so many: a multiple of 64, or all of them."""
+    """Rows per chunk, out of `n_rows`: a multiple of 64, or all of them."""
     return min(n_rows, max(least, CHUNK_BYTES // (4 * width) // 64 * 64))
 
 
@@ -324,7 +324,7 @@ def _block(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> i
 
 
 def _tail(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> int:
-    """Bytes that are kept behind the blocks: final norm, head and loss."""
+    """Bytes of activations after the blocks: final norm, head and loss."""
     n_tokens, d, width = n_sequences * config.context_length, config.d_model, WIDTHS[dtype]
     # Input and scale; the fused norm keeps no more.
     fused = kernels == "fused" and dtype == "float32"
@@ -375,6 +375,6 @@ def _update(config: ModelConfig, optimizer: str, device: str) -> int:
 
 
 def kv_cache(config: ModelConfig, n_sequences: int = 1, dtype: str = "float32") -> int:
-    """Bytes of the keys and values of so many sequences at full context."""
+    """Bytes of the keys and values of `n_sequences` at full context."""
     n_tokens = n_sequences * config.context_length
     return 2 * config.num_layers * n_tokens * _kv_width(config) * WIDTHS[dtype]

@@ -14,7 +14,7 @@ from ..._numbers import size
 from ..._system import available_memory, resident_memory
 from ...errors import ConfigError
 from ..config import ModelConfig, TrainConfig
-from ..devices import Plan, free_memory
+from ..devices import ComputePlan, free_memory
 from ..parallel import local_size
 from . import costs
 from .accounting import largest_that
@@ -62,7 +62,7 @@ class Prediction:
 def predict_memory(
     model: ModelConfig,
     config: TrainConfig,
-    plan: Plan,
+    plan: ComputePlan,
     *,
     base: int,
     n_ranks: int = 1,
@@ -108,7 +108,7 @@ def predict_memory(
 def check_memory(
     model: ModelConfig,
     config: TrainConfig,
-    plan: Plan,
+    plan: ComputePlan,
     *,
     base: int | None = None,
     n_ranks: int = 1,
@@ -134,7 +134,7 @@ def check_memory(
         return found
     most = largest_that(lambda n: predicted(n).peak <= available, found.micro)
     if most:
-        remedy = f"micro_batch_size={most} fits, and leaves the batch size as it is"
+        remedy = f"micro_batch_size={most} fits and does not change the batch size"
     else:
         held = found.base + found.training.weights + found.training.gradients
         alone = held + found.training.moments > available
@@ -147,7 +147,7 @@ def check_memory(
     where = "" if cpu else f" on {plan.device}"
     raise ConfigError(
         f"training on {sequences} of {model.context_length:,} tokens at a time needs about "
-        f"{size(found.peak)} of memory, and {size(available)} are available{where} "
+        f"{size(found.peak)} of memory, but {size(available)} are available{where} "
         f"({found.parts()})",
         f"{remedy}; force=True trains anyway",
     )

@@ -37,7 +37,7 @@ from .accounting import Hardware
 __all__ = ["Measured", "counted_flops", "measured_step", "this_machine"]
 
 STEPS = 3
-SMALLER = "a smaller batch_size=, which needs less memory"
+SMALLER = "a smaller batch_size="
 
 
 @dataclass(frozen=True)

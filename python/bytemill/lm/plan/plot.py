@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..._files import replacing
-from ...errors import CheckpointError, ConfigError, MissingPackageError
+from ...errors import CheckpointError, ConfigError, require
 from ..config import ModelConfig
 from ..presets import MODEL_KEYS, PRESETS
 from ..run.metrics import METRICS, read_metrics
@@ -53,7 +52,7 @@ def plot_runs(
     """
     target = picture_path(out)
     if x not in ("step", "seconds"):
-        raise ConfigError(f"x={x!r} is unknown", "known are step and seconds")
+        raise ConfigError(f"x must be step or seconds, got {x!r}")
     found = [(Path(run), *curves(Path(run), x)) for run in runs]
     drawn = figure()
     axes = drawn.add_subplot()
@@ -77,7 +76,7 @@ def picture_path(out: str | os.PathLike[str]) -> Path:
     """The path, if its ending is that of a picture."""
     target = Path(out)
     if target.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise ConfigError(f"{out}: not a picture", "end the name in .png, .svg or .pdf")
+        raise ConfigError(f"{out}: the name must end in .png, .svg or .pdf")
     return target
 
 
@@ -89,12 +88,7 @@ def save(drawn: Any, target: Path) -> None:
 
 def figure(width: float = 9, height: float = 5.5) -> Any:
     """An empty picture."""
-    try:
-        module = importlib.import_module("matplotlib.figure")
-    except ModuleNotFoundError:
-        raise MissingPackageError(
-            "drawing needs matplotlib, which is not installed", "pip install 'bytemill[plot]'"
-        ) from None
+    module = require("matplotlib.figure", "drawing", extra="plot")
     # Without pyplot there is no window and no state that others could have changed.
     return module.Figure(figsize=(width, height), dpi=120, layout="constrained")
 
@@ -105,7 +99,7 @@ Curve = tuple[list[float], list[float]]
 def curves(run: Path, x: str) -> tuple[Curve, Curve]:
     """The smoothed loss of steps, and the loss of evaluations."""
     if not (run / METRICS).exists():
-        raise CheckpointError(f"{run}: no {METRICS} here", "a run is what bytemill train -o makes")
+        raise CheckpointError(f"{run}: has no {METRICS}", "bytemill train -o creates runs")
     rows = list(read_metrics(run))
     training: Curve = ([], [])
     held_out: Curve = ([], [])
@@ -121,7 +115,7 @@ def curves(run: Path, x: str) -> tuple[Curve, Curve]:
             held_out[0].append(row["step"] if x == "step" else seconds)
             held_out[1].append(row["val_loss"])
     if not training[0]:
-        raise CheckpointError(f"{run}: no step was finished yet", "wait a moment")
+        raise CheckpointError(f"{run}: no step has finished yet", "wait for the first step")
     return training, held_out
 
 
@@ -211,7 +205,7 @@ def plot_curves(trials: Sequence[Trial], out: Path) -> None:
         style: dict[str, Any] = {"linewidth": 1.2, "zorder": 100 - number}
         if trial.status == "diverged":
             style |= {"linestyle": ":"}
-        # A legend of a hundred names helps nobody.
+        # A legend of a hundred names is useless.
         label = trial.run.name if number < 12 else None
         (line,) = axes.plot(*training, label=label, **style)
         if held_out[0]:

@@ -22,9 +22,9 @@ __all__ = ["RateTest", "find_lr"]
 
 # The loss of single steps jumps; so much of the mean stays with each.
 KEPT = 0.8
-# A loss so many nats above the lowest ends the test.
+# The test ends when the loss is this many nats above the lowest.
 RISEN = 1.0
-# At the rate where the loss is lowest, it is about to rise; so many times less is safe.
+# Safety factor: at the rate with the lowest loss, the loss is about to rise.
 BACK_OFF = 10.0
 
 
@@ -79,9 +79,9 @@ def find_lr(
         options: fields of `ModelConfig` and `TrainConfig`.
     """
     if not 0 < low < high:
-        raise ConfigError(f"{low}..{high} is not a range of rates", "above 0, the lower end first")
+        raise ConfigError(f"the range of rates must have 0 < low < high, got {low}..{high}")
     if steps < 10:
-        raise ConfigError(f"steps={steps} are too few to see anything", "use 10 or more")
+        raise ConfigError(f"steps must be ≥ 10, got {steps}")
     file = presets.read_toml(config) if isinstance(config, (str, os.PathLike)) else config
     preset = model if isinstance(model, str) else None
     keys = presets.merged(preset, file, presets.given(model, train) | options)
@@ -113,7 +113,7 @@ def find_lr(
             if not math.isfinite(trainer.update(rate)):
                 break
     if len(rates) < 5:
-        raise TrainingError(f"the loss rose at once, at a rate of {low:g}", "begin lower")
+        raise TrainingError(f"the loss rose immediately, at a rate of {low:g}", "start lower")
     return _found(rates, losses, smoothed)
 
 

@@ -35,9 +35,7 @@ class Range:
 
     def __post_init__(self) -> None:
         if not -MOST < self.low < self.high < MOST:
-            raise ConfigError(
-                f"{self.low}..{self.high} is not a range", "the lower end comes first"
-            )
+            raise ConfigError(f"{self.low}..{self.high} is not a range", "give the lower end first")
 
     def draw(self, share: float) -> float | int:
         """The number at this share of the way."""
@@ -68,32 +66,32 @@ def parse(field: str, text: str) -> list[Any] | Range:
         return Range(*ends)
     values = [_value(field, part, kinds) for part in text.split(",")]
     if len(set(values)) != len(values):
-        raise ConfigError(f"{field}: {text} names a value twice", "name each once")
+        raise ConfigError(f"{field}: {text} contains a value twice", "give each once")
     return values
 
 
 def trials_of(
     space: Mapping[str, Sequence[Any] | Range], random: int | None, seed: int
 ) -> list[dict[str, Any]]:
-    """The settings of each run: every combination, or so many draws, none twice."""
+    """The settings of each run: every combination, or `random` distinct draws."""
     for field, values in space.items():
         if field not in MODEL_KEYS and field not in TRAIN_KEYS:
             raise unknown_key(field, (*MODEL_KEYS, *TRAIN_KEYS), "settings")
         if not isinstance(values, Range) and not len(values):
-            raise ConfigError(f"{field}: no values", "name at least one")
+            raise ConfigError(f"{field}: no values", "give at least one")
     if not space:
         raise ConfigError("nothing varies", "give several values: lr=[1e-4, 1e-3]")
     if random is None:
         ranges = [field for field, values in space.items() if isinstance(values, Range)]
         if ranges:
             raise ConfigError(
-                f"{ranges[0]} is a range, of which there is no every combination",
-                "random=20 draws from it; or name its values",
+                f"{ranges[0]} is a range, which has no finite set of combinations",
+                "random=20 draws from it; or list its values",
             )
         lists = [list(values) for values in space.values() if not isinstance(values, Range)]
         return [dict(zip(space, values)) for values in itertools.product(*lists)]
     if random < 1:
-        raise ConfigError(f"random={random} cannot be", "use 1 or more")
+        raise ConfigError(f"random must be ≥ 1, got {random}")
     found: list[dict[str, Any]] = []
     # A small space may have fewer different draws than were asked for.
     for number in range(20 * random):
@@ -160,6 +158,6 @@ def _value(field: str, text: str, kinds: tuple[Any, ...]) -> Any:
                 if kind is int and float(text).is_integer():
                     return int(float(text))  # such as 1e6
     choices = [get_args(kind) for kind in kinds if get_origin(kind) is Literal]
-    hint = f"one of {', '.join(choices[0])}" if choices else None
     named = {int: "a whole number", float: "a number", bool: "yes or no"}
-    raise ConfigError(f"{field}: {text!r} cannot be", hint or f"it must be {named.get(kinds[0])}")
+    rule = f"one of {', '.join(choices[0])}" if choices else named.get(kinds[0])
+    raise ConfigError(f"{field} must be {rule}, got {text!r}")

@@ -6,8 +6,7 @@
       best.toml                 the best config, for `bytemill train --config`
       settings.png curves.png   final loss against each setting; all loss curves
 
-A run that is over is kept, one that was interrupted goes on: everything that must survive is in the
-directory of its run.
+A finished run is kept, an interrupted one is resumed: all state is in the directory of its run.
 """
 
 from __future__ import annotations
@@ -141,7 +140,7 @@ def sweep(
         tokens: as for `train`.
         out: directory for the runs and what came of them.
         space: for each field of the configs that varies, its values, or a `Range` to draw from.
-        random: so many random draws; None for every combination. They depend on `seed`.
+        random: number of random draws, which depend on `seed`; None for every combination.
         tokenizer: as for `train`; so are `val`, `token_dtype`, `model`, `train` and
             `config`.
         engine: `"local"` trains one after another here, `"ray"` on a cluster whose machines
@@ -153,7 +152,7 @@ def sweep(
         fixed: fields that are the same for all.
     """
     if resume and overwrite:
-        raise ConfigError("resume contradicts overwrite", "give one of them")
+        raise ConfigError("resume=True contradicts overwrite=True", "give one of them")
     place, preset = Path(out), model if isinstance(model, str) else None
     fixed = presets.given(model, train) | fixed
     found = trials_of(space, random, check_seed(fixed.get("seed", 0)))
@@ -180,7 +179,7 @@ def sweep(
     with writing(place):
         if _planned(place, resume, overwrite) != names:
             raise CheckpointError(
-                f"{place}: another process wrote there since this one was started", "start again"
+                f"{place}: another process wrote to it after this one started", "start again"
             )
         for name in names:
             tidy(place / name)
@@ -236,7 +235,7 @@ def _sweep(
 
 
 def _steps(keys: Mapping[str, Any]) -> int:
-    """Updates of a run; of one whose config cannot be, none."""
+    """Updates of a run; 0 if its config is invalid."""
     steps = keys.get("steps", TrainConfig.steps)
     return steps if type(steps) is int and 0 < steps <= MAX_COUNT else 0
 
@@ -254,15 +253,16 @@ def _planned(place: Path, resume: bool, overwrite: bool) -> list[str]:
     path = place / SUMMARY
     if not path.exists():
         raise ConfigError(
-            f"{place}: the directory is not empty, and not a sweep", "give it one of its own"
+            f"{place}: the directory is not empty and not a sweep",
+            "choose a new or empty directory",
         )
     found = read_object(path, CheckpointError)
     names = found.get("runs")
     if found.get("kind") != KIND or not isinstance(names, list) or not all(map(_is_name, names)):
-        raise CheckpointError(f"{path}: not the table of a sweep of bytemill's")
+        raise CheckpointError(f"{path}: not the table of a bytemill sweep")
     if not (resume or overwrite):
         raise ConfigError(
-            f"{place}: there is a sweep already",
+            f"{place}: already contains a sweep",
             "resume=True resumes it, overwrite=True replaces it",
         )
     for name in names if overwrite else []:
@@ -271,8 +271,8 @@ def _planned(place: Path, resume: bool, overwrite: bool) -> list[str]:
         foreign = foreign_in_run(place / name)
         if foreign is not None:
             raise ConfigError(
-                f"{foreign}: not a part of a run, and its directory would be replaced",
-                "move it elsewhere, or name another directory",
+                f"{foreign}: not part of a run, but its directory would be replaced",
+                "move it elsewhere, or choose another directory",
             )
     return names
 
@@ -311,7 +311,7 @@ def _one_after_another(
 
 
 def _trial(order: dict[str, Any], told: Callable[[int], None] | None = None) -> Trial:
-    """Trains a run, or goes on with it; tells what came of it. On a cluster, this is a task."""
+    """Trains or resumes a run and returns its outcome. On a cluster, this is a task."""
     run = Path(order["run"])
     keys = {k: v for k, v in order.items() if k not in ("run", "settings", "patience", "force")}
     keys["options"] = {k: v for k, v in keys["options"].items() if k != "threads"}
@@ -369,17 +369,17 @@ def _outcome(run: Path, keys: dict[str, Any], varied: dict[str, Any]) -> Trial |
         return None
     before, trial = found.get("keys"), found.get("trial")
     if not (isinstance(before, dict) and isinstance(before.get("options"), dict)):
-        raise CheckpointError(f"{path}: damaged: it has no keys", "delete it: the run is resumed")
+        raise CheckpointError(f"{path}: damaged: it has no keys", "delete it to resume the run")
     now = json.loads(json.dumps(keys))
     if before != now:
         old, new = before.pop("options") | before, now.pop("options") | now
         differ = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
         raise ConfigError(
-            f"{run}: it was trained with another {', '.join(differ)}",
-            "overwrite=True begins anew; or name another directory",
+            f"{run}: was trained with a different {', '.join(differ)}",
+            "start over with overwrite=True, or choose another directory",
         )
     if not isinstance(trial, dict) or not _is_trial(trial):
-        raise CheckpointError(f"{path}: damaged", "delete it: the run is resumed")
+        raise CheckpointError(f"{path}: damaged", "delete it to resume the run")
     return Trial(**trial | {"run": run, "settings": varied})
 
 
@@ -422,12 +422,12 @@ def _finished(place: Path, fields: list[str], trials: list[Trial], facts: dict[s
         plot_settings(ordered, fields, place / PICTURES[0])
         plot_curves(ordered, place / PICTURES[1])
     except MissingPackageError as error:
-        notes.append(f"no pictures: {error.hint}")
+        notes.append(f"no plots: {error.hint}")
     result = Sweep(place, fields, ordered, notes)
     if result.best is not None:
         write_atomically(place / BEST, _toml(result.best).encode())
     else:
-        notes.append("no run was finished: try lower learning rates")
+        notes.append("no run finished: try lower learning rates")
     _write_summary(place, facts, trials)
     return result
 

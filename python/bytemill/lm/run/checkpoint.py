@@ -109,7 +109,9 @@ def load_checkpoint(
         data = src.read()
     tensors, facts = _parse(data, name)
     if facts.get("crc32") != _checksum_of(tensors):
-        raise CheckpointError(f"{name}: damaged: the checksum does not match", "use another one")
+        raise CheckpointError(
+            f"{name}: damaged: the checksum does not match", "use another checkpoint"
+        )
     weights = _below("model.", tensors)
     if model is None:
         config = model_config(facts, name)
@@ -129,7 +131,9 @@ def _load_directory(
     if not (directory / STATE).exists():
         steps = step_directories(directory)
         if not steps:
-            raise CheckpointError(f"{directory}: no checkpoint in it", "name a run or a step of it")
+            raise CheckpointError(
+                f"{directory}: contains no checkpoint", "give a run or one of its steps"
+            )
         directory = steps[-1]
     facts = read_step(directory)
     if model is None:
@@ -157,7 +161,7 @@ def model_config(facts: Mapping[str, Any], name: str) -> ModelConfig:
     """The config in a file of ours; `name` is the file, for errors."""
     if "model" not in facts:
         raise CheckpointError(
-            f"{name}: does not say what model it is of", "make the model, and give it as well"
+            f"{name}: contains no model config", "create the model and pass it as model="
         )
     try:
         return ModelConfig.from_json(facts["model"])
@@ -178,7 +182,7 @@ def checked_config(directory: Path, facts: Mapping[str, Any]) -> ModelConfig:
 
 
 def _parse(data: bytes, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    hint = "it must be one of bytemill's"
+    hint = "only checkpoints written by bytemill can be read"
     try:
         tensors = safetensors.torch.load(data)
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
@@ -187,7 +191,7 @@ def _parse(data: bytes, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     metadata = parse_object(data[8 : 8 + size], name, CheckpointError, hint).get("__metadata__")
     text = metadata.get("bytemill") if isinstance(metadata, dict) else None
     if not isinstance(text, str):
-        raise CheckpointError(f"{name}: not a checkpoint of bytemill's", hint)
+        raise CheckpointError(f"{name}: not a bytemill checkpoint", hint)
     facts = parse_object(text, name, CheckpointError, hint)
     _check_fields(facts, name)
     return tensors, facts
@@ -240,7 +244,7 @@ def write_step(
     foreign = foreign_in_step(final)
     if foreign is not None:
         raise CheckpointError(
-            f"{foreign}: not a part of a checkpoint, which would replace its directory",
+            f"{foreign}: not part of a checkpoint, but its directory would be replaced",
             "move it elsewhere",
         )
     with replacing_directory(final) as directory:
@@ -266,31 +270,31 @@ def read_step(directory: Path) -> dict[str, Any]:
     try:
         facts = read_object(path, CheckpointError, _OLDER)
     except FileNotFoundError:
-        raise CheckpointError(f"{directory}: no checkpoint here: {STATE} is missing") from None
+        raise CheckpointError(f"{directory}: not a checkpoint: {STATE} is missing") from None
     if facts.get("kind") != KIND:
-        raise CheckpointError(f"{path}: not a checkpoint of bytemill's")
+        raise CheckpointError(f"{path}: not a bytemill checkpoint")
     if facts.get("version") != VERSION:
         raise CheckpointError(
-            f"{directory}: of version {str(facts.get('version'))[:60]}, and this is for {VERSION}",
-            "use the bytemill that it was made with",
+            f"{directory}: format version {str(facts.get('version'))[:60]}, not {VERSION}",
+            "use the bytemill that wrote it",
         )
     _check_fields(facts, str(path))
     if STEP.fullmatch(directory.name) and _number(directory) != facts["iteration"]:
         raise CheckpointError(
-            f"{path}: of step {facts['iteration']}, and its directory is {directory.name}",
-            "give the directory back the name it was written under",
+            f"{path}: belongs to step {facts['iteration']}, but its directory is {directory.name}",
+            "restore the directory's original name",
         )
     return facts
 
 
-_OLDER = "an earlier step of the run may still be whole: name its directory"
+_OLDER = "an earlier step of the run may be intact: give its directory"
 
 
 def checked_file(directory: Path, name: str, facts: Mapping[str, Any]) -> Path:
     """A file of a step directory, after its checksum was compared."""
     path = _present_file(directory, name, facts)
     if _file_checksum(path) != facts["files"][name].get("crc32"):
-        raise CheckpointError(f"{path}: damaged: its checksum is not what was written", _OLDER)
+        raise CheckpointError(f"{path}: damaged: the checksum does not match", _OLDER)
     return path
 
 
@@ -301,7 +305,7 @@ def _present_file(directory: Path, name: str, facts: Mapping[str, Any]) -> Path:
     if expected is None or not path.is_file():
         raise CheckpointError(f"{path}: missing", _OLDER)
     if not isinstance(expected, dict) or path.stat().st_size != expected.get("bytes"):
-        raise CheckpointError(f"{path}: damaged: its size is not what was written", _OLDER)
+        raise CheckpointError(f"{path}: damaged: the size does not match", _OLDER)
     return path
 
 
@@ -391,8 +395,8 @@ def fill_model(model: nn.Module, weights: Mapping[str, Tensor], name: str) -> No
     there = dict(_named(model))
     missing, extra = there.keys() - weights.keys(), weights.keys() - there.keys()
     if missing or extra:
-        what = f"lacks {sorted(missing)[0]}" if missing else f"has {sorted(extra)[0]} besides"
-        raise CheckpointError(f"{name}: of another model: it {what}", OTHER_CONFIG)
+        what = f"lacks {sorted(missing)[0]}" if missing else f"has an unexpected {sorted(extra)[0]}"
+        raise CheckpointError(f"{name}: belongs to another model: it {what}", OTHER_CONFIG)
     for key, target in there.items():
         found = weights[key]
         if target.shape != found.shape:
@@ -444,7 +448,9 @@ def fill_optimizer(
 ) -> None:
     """Puts a saved state into an optimizer of the same model."""
     if facts is None:
-        raise CheckpointError(f"{name}: has no optimizer state", "it is for inference only")
+        raise CheckpointError(
+            f"{name}: has no optimizer state", "it can be used for inference only"
+        )
     named = dict(_named(model))
     states: dict[str, dict[str, Any]] = {}
     numbers = facts.get("numbers", {})
@@ -453,7 +459,9 @@ def fill_optimizer(
     for place, value in [*tensors.items(), *numbers.items()]:
         key, _, parameter = place.partition("/")
         if parameter not in named:
-            raise CheckpointError(f"{name}: has state of {parameter}, which the model lacks")
+            raise CheckpointError(
+                f"{name}: has optimizer state of {parameter}, which the model lacks"
+            )
         _check_state(name, place, value, named[parameter])
         states.setdefault(parameter, {})[key] = value
     for parameter, state in states.items():

@@ -77,10 +77,10 @@ def read_config(run: Path) -> dict[str, Any]:
         fields = read_object(path, CheckpointError)
     except FileNotFoundError:
         raise CheckpointError(
-            f"{run}: not a run: it has no {CONFIG}", "a run is what bytemill train -o makes"
+            f"{run}: not a run: it has no {CONFIG}", "bytemill train -o creates runs"
         ) from None
     if fields.get("kind") != KIND:
-        raise CheckpointError(f"{path}: not the config of a run of bytemill's")
+        raise CheckpointError(f"{path}: not the config of a bytemill run")
     for name in ("model", "train", "tokens", "plan"):
         if not isinstance(fields.get(name, {}), dict):
             raise CheckpointError(f"{path}: damaged: {name} is {str(fields[name])[:60]}")
@@ -154,7 +154,7 @@ def write_best(run: Path, step: int, loss: float) -> None:
 
 def best_step(run: Path) -> tuple[Path, float] | None:
     """The step that evaluated best, and its loss; None if there is none."""
-    hint = "delete it: the last step is taken then"
+    hint = "delete it to use the last step"
     try:
         fields = read_object(run / BEST, CheckpointError, hint)
     except FileNotFoundError:
@@ -171,7 +171,7 @@ def find_step(run: Path, which: str | int = "best") -> Path:
     """The checkpoint of a run: `"best"` (else the last), `"last"`, or a number of steps."""
     steps = step_directories(run)
     if not steps:
-        raise CheckpointError(f"{run}: no checkpoint yet", "continue its training with resume=True")
+        raise CheckpointError(f"{run}: no checkpoint yet", "resume training with resume=True")
     if which == "last":
         return steps[-1]
     if which == "best":
@@ -180,7 +180,7 @@ def find_step(run: Path, which: str | int = "best") -> Path:
     place = run / f"step-{int(which):08}"
     if place not in steps:
         there = ", ".join(str(int(p.name.removeprefix("step-"))) for p in steps)
-        raise CheckpointError(f"{run}: no checkpoint of step {which}", f"there are {there}")
+        raise CheckpointError(f"{run}: no checkpoint of step {which}", f"available steps: {there}")
     return place
 
 
@@ -221,13 +221,13 @@ def open_run(
             raise CheckpointError(
                 f"{name}: not the tokenizer that the model was trained with: its fingerprint is "
                 f"{tokenizer.fingerprint[:12]}…, not {str(trained)[:12]}…",
-                "use the tokenizer that the tokens were made with",
+                "use the tokenizer that the tokens were encoded with",
             )
         n_ids = model_config(facts, str(chosen)).vocab_size
         if tokenizer.max_id >= n_ids:
             raise CheckpointError(
-                f"{name}: has ids up to {tokenizer.max_id}, and the model ids below {n_ids}",
-                "use the tokenizer that the tokens were made with",
+                f"{name}: has ids up to {tokenizer.max_id}, but the model's vocab_size is {n_ids}",
+                "use the tokenizer that the tokens were encoded with",
             )
     return OpenRun(chosen, facts, tokenizer)
 
@@ -241,7 +241,7 @@ def check_same_model(run: Path, config: dict[str, Any], step: Path, facts: dict[
     raise CheckpointError(
         f"{run / CONFIG} and {step / STATE} disagree: "
         f"{name} is {ours.get(name)!r:.60} and {theirs.get(name)!r:.60}",
-        "one of the files was changed or is of another run",
+        "one of the files was changed or belongs to another run",
     )
 
 

@@ -60,7 +60,7 @@ class Metrics:
         try:
             wandb = importlib.import_module("wandb")
         except ImportError:
-            self.notes.append("nothing for Weights & Biases: pip install wandb")
+            self.notes.append("no Weights & Biases log: pip install wandb")
             return None
         os.environ.setdefault("WANDB_SILENT", "true")
         return wandb.init(project="bytemill", name=run.name, dir=str(run), mode="offline")

@@ -105,8 +105,8 @@ def _check_lock(directory: Path) -> None:
     lock = directory / LOCK
     if os.path.lexists(lock) and not _is_our_lock(lock):
         raise ConfigError(
-            f"{lock}: this file was not written by bytemill, which would need its name",
-            "name another directory",
+            f"{lock}: not written by bytemill, which needs this name for its lock",
+            "choose another directory",
         )
 
 
@@ -131,8 +131,8 @@ def check_place(
     found = foreign(target)
     if found is not None:
         raise ConfigError(
-            f"{found}: not a part of {what}, and all of {target} would be replaced",
-            "move it elsewhere, or name another directory",
+            f"{found}: not part of {what}, but all of {target} would be replaced",
+            "move it elsewhere, or choose another directory",
         )
 
 

@@ -1,4 +1,4 @@
-"""Whether a run is begun, gone on with, or refused; with which config, and with whose weights."""
+"""Start, resume or refuse a run: which config it has, and which weights it starts from."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def stored_config(run: Path, resume: bool, overwrite: bool) -> dict[str, Any] | 
         return None
     if not (run / CONFIG).exists():
         raise ConfigError(
-            f"{run}: the directory holds something that is not a run: {there[0].name}",
-            "only a run is ever resumed or replaced; name another directory",
+            f"{run}: contains files that are not part of a run, such as {there[0].name}",
+            "only runs are resumed or replaced; choose another directory",
         )
     try:
         stored = read_config(run)
     except CheckpointError as error:
-        hint = "it stays as it is: name another directory, or remove this one yourself"
+        hint = "it was not changed: choose another directory, or remove this one yourself"
         raise CheckpointError(error.message, hint) from None
     if not (resume or overwrite):
         raise ConfigError(
-            f"{run}: there is a run already",
+            f"{run}: already contains a run",
             "resume=True resumes it, overwrite=True replaces it",
         )
     if overwrite:
@@ -64,7 +64,7 @@ def stored_config(run: Path, resume: bool, overwrite: bool) -> dict[str, Any] | 
     if "train" not in stored:
         raise ConfigError(
             f"{run}: was imported, not trained here, so there is nothing to resume",
-            f"begin another run with its weights: start_from={str(run)!r}",
+            f"start a new run from its weights: start_from={str(run)!r}",
         )
     model_config(stored, str(run / CONFIG))
     try:
@@ -95,7 +95,7 @@ def check_last_step(run: Path, stored: Mapping[str, Any]) -> None:
         raise CheckpointError(
             f"{run / CONFIG} and {steps[-1]} disagree: seed is {stored['train'].get('seed')} "
             f"and {str(facts.get('seed'))[:40]}",
-            "one of the files was changed or is of another run",
+            "one of the files was changed or belongs to another run",
         )
     checked_config(steps[-1], facts)
 
@@ -114,8 +114,8 @@ def resumed_keys(
             presets.merged(None, None, {key: value})  # raises, with a suggestion
         if key not in CHANGEABLE and value != keys[key]:
             raise ConfigError(
-                f"the run was begun with {key}={keys[key]}, and {key}={value} was given",
-                "leave it out to go on with the run, or begin another",
+                f"the run was started with {key}={keys[key]}, not {key}={value}",
+                "omit it to resume the run, or start another",
             )
         keys[key] = value
     return keys
@@ -127,18 +127,18 @@ def own_tokenizer(run: Path) -> Path | None:
 
 
 def check_same_tokens(stored: Mapping[str, Any], sources: Sources) -> None:
-    """Raises unless the tokens are those that the run was begun on."""
+    """Raises unless the tokens are those that the run was started with."""
     before = stored.get("tokens", {})
     if before.get("tokenizer") is not None and sources.tokenizer is None:
         raise TokensError(
-            "the run was begun with a tokenizer, which it has lost", "give it again: -t FILE"
+            "the run was started with a tokenizer, which is missing", "give it again: -t FILE"
         )
     for name in ("fingerprint", "tokens", "held_out"):
         if before.get(name) != sources.facts[name]:
             raise TokensError(
-                f"the run was begun on other tokens: {name} was {before.get(name)!s:.80}, "
-                f"and is {sources.facts[name]}",
-                "go on with the same tokens, or begin another run",
+                f"the run was started with other tokens: {name} was {before.get(name)!s:.80}, "
+                f"now it is {sources.facts[name]}",
+                "resume with the same tokens, or start another run",
             )
 
 
@@ -159,17 +159,15 @@ def find_start(
         before = stored.get("start_from")
         if given is not None and before is None:
             raise ConfigError(
-                f"{run}: was not begun with the weights of another run",
-                "leave start_from= out to continue it",
+                f"{run}: was not started from the weights of another run",
+                "omit start_from= to resume it",
             )
         return None if before is None else Path(before)
     if given is None:
         return None
     step = open_run(given).step.absolute()
     if step.is_relative_to(run.absolute()):
-        raise ConfigError(
-            f"{given}: lies in the run that is to be replaced", "name another directory"
-        )
+        raise ConfigError(f"{given}: is inside the run to be replaced", "choose another directory")
     return step
 
 
@@ -184,8 +182,8 @@ def start_keys(step: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in given.items():
         if key in keys and value != keys[key]:
             raise ConfigError(
-                f"{step}: of a model with {key}={keys[key]}, and {key}={value} was given",
-                "leave it out, or begin without start_from=",
+                f"{step}: the model has {key}={keys[key]}, not {key}={value}",
+                "omit it, or start without start_from=",
             )
     return keys
 
@@ -196,7 +194,7 @@ def check_start_tokens(step: Path, sources: Sources) -> None:
     theirs = sources.facts["fingerprint"] or sources.facts["tokenizer"]
     if None not in (its, theirs) and its != theirs:
         raise TokensError(
-            f"the tokens were made with the tokenizer {str(theirs)[:12]}…, "
-            f"and {step} is of a model for {str(its)[:12]}…",
-            "encode with the tokenizer.json of the run that the weights are of",
+            f"the tokens were encoded with the tokenizer {str(theirs)[:12]}…, "
+            f"but the model of {step} was trained with {str(its)[:12]}…",
+            "encode with the tokenizer.json of the run that the weights come from",
         )

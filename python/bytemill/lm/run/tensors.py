@@ -68,7 +68,8 @@ def converted(tensor: Deferred, dtype: torch.dtype, change: Callable[[Tensor], T
         after = before.to(dtype)
         if dtype == torch.float16 and not bool(after.isfinite().all()):
             raise ConfigError(
-                f"a weight of {float(before.abs().max()):g} is beyond float16, which ends at 65504",
+                "weights must be ≤ 65504 in magnitude for float16, got "
+                f"{float(before.abs().max()):g}",
                 "use bf16 or f32",
             )
         return after
@@ -136,7 +137,7 @@ def check_finite(name: str, key: str, tensor: Tensor) -> None:
     if n_wrong:
         raise CheckpointError(
             f"{name}: {n_wrong:,} of {tensor.numel():,} values of {key} are NaN or infinite",
-            "the training diverged, or the file is damaged: use an earlier checkpoint",
+            "training diverged, or the file is damaged: use an earlier checkpoint",
         )
 
 
@@ -161,8 +162,8 @@ def open_tensors(path: Path) -> Iterator[dict[str, Deferred]]:
                 part = file.get_slice(name)
                 if part.get_dtype() not in types:
                     raise CheckpointError(
-                        f"{path}: {name} is of type {part.get_dtype()}",
-                        "weights must be floating-point numbers: not quantized",
+                        f"{path}: {name} has type {part.get_dtype()}",
+                        "weights must be floating-point numbers, not quantized",
                     )
                 shape, dtype = tuple(part.get_shape()), types[part.get_dtype()]
                 found[name] = Deferred(shape, dtype, partial(_read, file, name, path))

@@ -64,7 +64,7 @@ def check_weights(config: ModelConfig, found: Mapping[str, Described], name: str
     known = set()
     for key, shape in weight_shapes(config):
         if key not in found:
-            raise CheckpointError(f"{name}: of another model: it lacks {key}", OTHER_CONFIG)
+            raise CheckpointError(f"{name}: belongs to another model: it lacks {key}", OTHER_CONFIG)
         if tuple(found[key].shape) != shape:
             raise wrong_shape(name, key, tuple(found[key].shape), shape)
         if not found[key].dtype.is_floating_point:
@@ -72,20 +72,24 @@ def check_weights(config: ModelConfig, found: Mapping[str, Described], name: str
         known.add(key)
     if len(known) < len(found):
         extra = next(key for key in found if key not in known)
-        raise CheckpointError(f"{name}: of another model: it has {extra} besides", OTHER_CONFIG)
+        raise CheckpointError(
+            f"{name}: belongs to another model: it has an unexpected {extra}", OTHER_CONFIG
+        )
 
 
-OTHER_CONFIG = "use the config it is of"
+OTHER_CONFIG = "use the config it was saved with"
 
 
 def wrong_shape(
     name: str, key: str, found: tuple[int, ...], expected: tuple[int, ...]
 ) -> CheckpointError:
-    return CheckpointError(f"{name}: {key} is {found}, and {expected} in this model", OTHER_CONFIG)
+    return CheckpointError(
+        f"{name}: {key} has shape {found}, but {expected} in this model", OTHER_CONFIG
+    )
 
 
 def wrong_type(name: str, key: str, dtype: torch.dtype) -> CheckpointError:
     return CheckpointError(
-        f"{name}: {key} is of type {str(dtype).removeprefix('torch.')}",
+        f"{name}: {key} has type {str(dtype).removeprefix('torch.')}",
         "weights must be floating-point numbers",
     )
