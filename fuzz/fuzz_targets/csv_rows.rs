@@ -95,7 +95,8 @@ fuzz_target!(|input: (u8, u8, u8, &[u8])| {
         reading.max_document = reading.max_document.max(data.len() / 2);
     }
     let separator = if flags & 1 == 0 { b',' } else { b'\t' };
-    let kind = FileKind { format: FileFormat::Separated(separator), compression: Compression::Plain };
+    let kind =
+        FileKind { format: FileFormat::Separated(separator), compression: Compression::Plain };
     let chunk_size = usize::from(chunk_size) * if data.len() > 10_000 { 500 } else { 1 } + 1;
     let Some(found) = read_in_every_way(&data, kind, &reading, chunk_size) else { return };
     assert_eq!(found, expected(&data, separator, reading.max_document));
