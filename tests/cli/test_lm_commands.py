@@ -250,6 +250,6 @@ def test_the_demo_trains_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     out = tmp_path / "demo"
     for _ in range(2):
         text = ok("demo", "--out", out, "--vocab-size", 600, "--seconds", 0.3, "-q").text
-        assert "what it writes:\n\n  | def " in text
+        assert "sample:\n\n  | def " in text
     assert "bytemill generate" in text
     ok("generate", out / "run", "import ", "--max-tokens", 3)

@@ -136,7 +136,7 @@ class Tokenizer:
                 )
         if len(merges) < n_merges:
             short = (
-                f"no pair is left to merge: the text gives {256 + len(merges)} of the "
+                f"no pairs left to merge: the text gives {256 + len(merges)} of the "
                 f"{vocab_size} ids asked for"
             )
             if min_count is None:
