@@ -152,7 +152,9 @@ def test_a_full_cache() -> None:
     with torch.inference_mode():
         step.read(torch.tensor([[1, 2, 3]]))
         step.step(torch.tensor([4]))
-        with pytest.raises(bytemill.ConfigError, match="the cache is full: its capacity is 4 positions"):
+        with pytest.raises(
+            bytemill.ConfigError, match="the cache is full: its capacity is 4 positions"
+        ):
             step.step(torch.tensor([5]))
         step.read(torch.tensor([[1]]))
         with pytest.raises(bytemill.ConfigError, match="id 97 is not below vocab_size=97"):
