@@ -45,7 +45,7 @@ demo: $(VENV)/.native $(VENV)/.lm ## a tokenizer and a small model from Python's
 
 test: check-format lint types test-rust test-python ## everything that must hold: run before each commit
 
-test-fast: $(VENV)/.native $(VENV)/.dev ## formatting, types and the quick tests, in under two minutes
+test-fast: $(VENV)/.native $(VENV)/.dev ## formatting, types and the quick tests, in some two and a half minutes
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy --no-error-summary
