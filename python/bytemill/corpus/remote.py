@@ -300,7 +300,7 @@ def _is_final(error: Exception) -> bool:
 
 
 def _status(error: BaseException | None) -> int | None:
-    """The HTTP status behind an error; some drivers raise FileNotFoundError for everything."""
+    """The HTTP status that caused an error; some drivers raise FileNotFoundError for everything."""
     while error is not None:
         status = getattr(error, "status", None)
         if isinstance(status, int):

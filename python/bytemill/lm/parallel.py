@@ -229,11 +229,6 @@ def _is_lost_connection(error: BaseException) -> bool:
     return any(word in text for word in (*words, "broken pipe", "timed out"))
 
 
-def mean_over_ranks(value: Tensor, world: World) -> float:
-    """A number that each rank has its own of, averaged."""
-    return world.sum([float(value)])[0] / world.size
-
-
 # --- tensors of which each rank has a part ------------------------------------------------------
 
 

@@ -156,7 +156,7 @@ def given(model: ModelConfig | str | None, train: TrainConfig | None) -> dict[st
 def preset_model(
     name: str | None, file: Mapping[str, Any] | None = None, **changes: Any
 ) -> ModelConfig:
-    """The model of a preset; with as many ids as GPT-2 has, or 10,000, where nothing is said.
+    """The model of a preset; with as many ids as GPT-2 has, or 10,000, where none is given.
 
     >>> preset_model("gpt2-xl").vocab_size, preset_model("tiny", d_model=32).d_model
     (50257, 32)

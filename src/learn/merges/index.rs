@@ -168,7 +168,7 @@ fn index_bytes<I: SlotNumber>(
     let mut shares: Vec<_> =
         shares.into_iter().map(|share| (share, vec![(0u64, 0u64); 1 << 16])).collect();
     for_each_on(team, &mut shares, |(share, counts), _| {
-        // A slice, because the address of a `Vec` behind a reference is reloaded for every pair.
+        // A slice, because the address of a `Vec` reached through a reference is reloaded for every pair.
         let counts = &mut counts[..];
         for_each_byte_pair(slots, share.clone(), job, |_, pair, weight| {
             let (count, n) = &mut counts[pair];
