@@ -21,6 +21,7 @@ __all__ = [
     "given",
     "merged",
     "preset_model",
+    "read_config",
     "read_toml",
     "resolve",
     "train_config",
@@ -145,6 +146,13 @@ def merged(
     for key in options:
         _check_key(key, "options")
     return PRESETS[name] | file | dict(options)
+
+
+def read_config(
+    config: str | os.PathLike[str] | Mapping[str, Any] | None,
+) -> Mapping[str, Any] | None:
+    """The keys of a `config=` argument: a TOML file's, or the keys themselves."""
+    return read_toml(config) if isinstance(config, (str, os.PathLike)) else config
 
 
 def given(model: ModelConfig | str | None, train: TrainConfig | None) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def train(
     options = presets.given(model, train) | options
     rank, n_ranks = ranks_of_environment()
     report = reporter(progress if rank == 0 else False)
-    file = presets.read_toml(config) if isinstance(config, (str, os.PathLike)) else config
+    file = presets.read_config(config)
     if rank == 0:
         # Of several ranks, none may give up before all have met: the others would wait for it.
         with nullcontext() if n_ranks == 1 else suppress(CheckpointError):

@@ -82,7 +82,7 @@ def find_lr(
         raise ConfigError(f"the range of rates must have 0 < low < high, got {low}..{high}")
     if steps < 10:
         raise ConfigError(f"steps must be ≥ 10, got {steps}")
-    file = presets.read_toml(config) if isinstance(config, (str, os.PathLike)) else config
+    file = presets.read_config(config)
     preset = model if isinstance(model, str) else None
     keys = presets.merged(preset, file, presets.given(model, train) | options)
     sources = open_sources(
