@@ -20,7 +20,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use crate::base::error::Error;
 use crate::base::job::Phase;
 use crate::text::pattern::{self, Pattern};
-use crate::tokenizer::formats::{self, Kind};
+use crate::tokenizer::formats::{self, TokenizerFormat};
 use convert::Text;
 use gateway::{run_sized, to_python};
 
@@ -85,11 +85,11 @@ fn default_threads(py: Python<'_>) -> PyResult<usize> {
 #[pyo3(signature = (data, /))]
 fn recognise(data: &[u8]) -> Option<&'static str> {
     formats::recognise(data).map(|kind| match kind {
-        Kind::TokenizerJson => "huggingface",
-        Kind::Gpt2Vocab => "gpt2-vocab",
-        Kind::Gpt2Merges => "gpt2-merges",
-        Kind::Tiktoken => "tiktoken",
-        Kind::Minbpe => "minbpe",
+        TokenizerFormat::TokenizerJson => "huggingface",
+        TokenizerFormat::Gpt2Vocab => "gpt2-vocab",
+        TokenizerFormat::Gpt2Merges => "gpt2-merges",
+        TokenizerFormat::Tiktoken => "tiktoken",
+        TokenizerFormat::Minbpe => "minbpe",
     })
 }
 

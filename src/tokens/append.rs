@@ -50,7 +50,7 @@ impl Append {
         let (header, size) = (header as u64, len.saturating_add(header as u64));
         if file.metadata().map_err(failed)?.len() < size {
             let what = format!("{}: shorter than when the work stopped", path.display());
-            return Err(Error::tokens(what).with_hint("begin anew: overwrite=True"));
+            return Err(Error::tokens(what).with_hint("start again with overwrite=True"));
         }
         // Bytes written after the last complete part are cut off.
         file.set_len(size).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;

@@ -119,7 +119,7 @@ pub(super) fn copy(
 }
 
 fn damaged(path: &Path) -> Error {
-    Error::tokens(format!("{}: damaged", path.display())).with_hint("begin anew: overwrite=True")
+    Error::tokens(format!("{}: damaged", path.display())).with_hint("start again with overwrite=True")
 }
 
 /// How much of each split is in each of `1 << bits` buckets of a part. If documents are shuffled,

@@ -1,18 +1,17 @@
-//! Merges as files have them: pairs of spellings, still to be looked up.
+//! The merges of a file as pairs of spellings, before they are resolved to ids.
 //!
-//! A file may list its merges before its vocabulary, so they are kept by their bytes until both
-//! are known. The two halves of a merge lie next to each other in one buffer: what they become is
-//! the slice over both, and no concatenation is made to look it up.
+//! A file may list its merges before its vocabulary, so they are kept by their bytes until both are
+//! known. The two halves of a merge are adjacent in one buffer: the bytes of its result are the slice
+//! over both, and a lookup needs no concatenation.
 
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, SeqAccess, Visitor};
 
-use super::byte_alphabet;
-use super::check::{shown, shown_spelling};
-use super::index::TokenIndex;
+use super::spelling::{self, shown_spelling};
+use super::vocabulary::TokenIndex;
 use crate::base::error::{Error, Result};
-use crate::tokenizer::spec::Merge;
+use crate::tokenizer::spec::{Merge, shown};
 
 /// Merges by the bytes of their halves.
 #[derive(Debug, Default)]
@@ -23,7 +22,7 @@ pub(super) struct MergeNames {
 }
 
 impl MergeNames {
-    /// Adds a merge spelled `left right`, or says what is wrong with it.
+    /// Adds a merge spelled `left right`; an error is the reason without the place.
     pub(super) fn push_line(&mut self, line: &str) -> Result<(), String> {
         match line.split_once(' ') {
             Some((left, right)) if !right.contains(' ') => {
@@ -41,7 +40,7 @@ impl MergeNames {
         if text.is_empty() {
             return Err("one of the two tokens is empty".to_owned());
         }
-        byte_alphabet::decode_into(text, &mut self.bytes)
+        spelling::push_bytes(text, &mut self.bytes)
             .map_err(|c| format!("the token {} contains {c:?}, which spells no byte", shown(text)))
     }
 
@@ -69,7 +68,7 @@ impl MergeNames {
             merges.push(Merge {
                 left: index.id_within(&self.bytes, start, middle).ok_or_else(|| unknown(left))?,
                 right: index.id_within(&self.bytes, middle, end).ok_or_else(|| unknown(right))?,
-                // Vocabularies are in the order of ids, and ids in that of the merges.
+                // Vocabularies are ordered by id, and ids follow the order of the merges.
                 result: index
                     .id_from(&mut place_of_result, result)
                     .ok_or_else(|| unknown(result))?,
@@ -82,13 +81,13 @@ impl MergeNames {
 
 impl<'de> Deserialize<'de> for MergeNames {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(Merges)
+        deserializer.deserialize_seq(MergeListVisitor)
     }
 }
 
-struct Merges;
+struct MergeListVisitor;
 
-impl<'de> Visitor<'de> for Merges {
+impl<'de> Visitor<'de> for MergeListVisitor {
     type Value = MergeNames;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,21 +96,21 @@ impl<'de> Visitor<'de> for Merges {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<MergeNames, A::Error> {
         let mut names = MergeNames::default();
-        while list.next_element_seed(Element(&mut names))?.is_some() {}
+        while list.next_element_seed(MergeSeed(&mut names))?.is_some() {}
         Ok(names)
     }
 }
 
-/// Reads one merge, `"a b"` or `["a", "b"]`, to the end of the names.
-struct Element<'n>(&'n mut MergeNames);
+/// Appends one merge, `"a b"` or `["a", "b"]`, to the names.
+struct MergeSeed<'n>(&'n mut MergeNames);
 
-impl Element<'_> {
+impl MergeSeed<'_> {
     fn malformed<E: serde::de::Error>(&self, why: &str) -> E {
         E::custom(format!("merge {}: {why}", self.0.ends.len()))
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Element<'_> {
+impl<'de> DeserializeSeed<'de> for MergeSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -119,7 +118,7 @@ impl<'de> DeserializeSeed<'de> for Element<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Element<'_> {
+impl<'de> Visitor<'de> for MergeSeed<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -131,9 +130,9 @@ impl<'de> Visitor<'de> for Element<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut pair: A) -> Result<(), A::Error> {
-        let left = pair.next_element_seed(Half(self.0))?;
+        let left = pair.next_element_seed(HalfSeed(self.0))?;
         let middle = self.0.bytes.len();
-        let right = pair.next_element_seed(Half(self.0))?;
+        let right = pair.next_element_seed(HalfSeed(self.0))?;
         match (left, right) {
             (Some(()), Some(())) if pair.next_element::<IgnoredAny>()?.is_none() => {
                 self.0.ends.push((middle, self.0.bytes.len()));
@@ -145,9 +144,9 @@ impl<'de> Visitor<'de> for Element<'_> {
 }
 
 /// Reads one of the two strings of `["a", "b"]`.
-struct Half<'n>(&'n mut MergeNames);
+struct HalfSeed<'n>(&'n mut MergeNames);
 
-impl<'de> DeserializeSeed<'de> for Half<'_> {
+impl<'de> DeserializeSeed<'de> for HalfSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -155,7 +154,7 @@ impl<'de> DeserializeSeed<'de> for Half<'_> {
     }
 }
 
-impl Visitor<'_> for Half<'_> {
+impl Visitor<'_> for HalfSeed<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

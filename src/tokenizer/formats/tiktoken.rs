@@ -1,18 +1,28 @@
-//! `tiktoken`'s rank files: a line for each token, its base64 and its id; a lower id merges first.
+//! `tiktoken`'s rank files: a line for each token, with its base64 and its id; a lower id merges first.
 //!
-//! The file knows neither the split pattern nor the special tokens: the caller does.
+//! The file states neither the split pattern nor the special tokens; the caller provides both.
+//!
+//! In a rank file two neighbours merge where their concatenation is a token, the lowest id first,
+//! and a piece that is a token is that token. A list of merges is equivalent, on every text, if
+//!
+//! 1. the ids of the results never fall along the list, and
+//! 2. for each token, merging its own bytes by rank up to two parts gives a pair that is listed.
+//!
+//! Consider two neighbours, somewhere in a text, whose concatenation is the token *t*. Nothing has
+//! merged across the ends of *t*, so what happened inside is what happens to the bytes of *t* alone:
+//! the two are the pair of point 2. Hence merging by rank never meets a pair that is not in the list,
+//! and both take the same steps. Likewise a piece that is a token becomes that token by merging,
+//! except for a token whose bytes never merge to two parts: only a whole piece becomes it, which
+//! needs `ignore_merges`.
 
+use super::fields::{canonical_pattern, parse_id};
+use super::vocabulary::{TokenIndex, Vocabulary};
+use super::{base64, special_ids};
+use crate::base::error::{Error, Result};
+use crate::tokenizer::spec::{Merge, MergeRule, Spec, shown, shown_token};
 use std::collections::HashSet;
 
-use super::check::{parse_id, shown};
-use super::vocabulary::Vocabulary;
-use super::{base64, by_rank, canonical_pattern, specials};
-use crate::base::error::{Error, Result};
-use crate::tokenizer::spec::{MergeRule, Spec};
-
-/// Reads a rank file.
-///
-/// A special token has the id given, or the next free one.
+/// Reads a rank file. A special token has the id given, or the next free one.
 pub fn read_tiktoken(
     data: &[u8],
     pattern: &[String],
@@ -32,8 +42,8 @@ pub fn read_tiktoken(
         }
         start += line.len() + 1;
     }
-    let specials = specials::place(special_tokens, &vocabulary, |_| None)?;
-    let tokens = specials::settle(vocabulary, &[], &specials, &HashSet::new())?;
+    let specials = special_ids::assign(special_tokens, &vocabulary, |_| None)?;
+    let tokens = special_ids::remove(vocabulary, &[], &specials, &HashSet::new())?;
     Ok(Spec {
         pattern: canonical_pattern(pattern),
         tokens,
@@ -43,7 +53,8 @@ pub fn read_tiktoken(
     })
 }
 
-/// Reads one line: the token's bytes into `token`, the id as the result; or says what is wrong.
+/// Appends the token of a line to `token` and returns its id; an error is the reason without the
+/// place.
 pub(super) fn read_line(line: &[u8], token: &mut Vec<u8>) -> Result<u32, String> {
     let text = String::from_utf8_lossy;
     let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
@@ -68,13 +79,11 @@ pub(super) fn read_line(line: &[u8], token: &mut Vec<u8>) -> Result<u32, String>
         .ok_or_else(|| format!("{} is not an id", shown(&text(id))))
 }
 
-/// Writes a rank file: the ordinary tokens in the order of their ids. Special tokens and the
-/// pattern have no place in it.
-///
-/// Fails where the ids do not say in which order tokens merge.
+/// Writes the ordinary tokens in the order of their ids; a rank file has neither special tokens nor
+/// a pattern. Fails if the ids are not the order of merging.
 pub fn write_tiktoken(spec: &Spec) -> Result<Vec<u8>> {
     if let MergeRule::List(merges) = &spec.merges {
-        by_rank::check(spec, merges, spec.ignore_merges)?;
+        check_rank_order(spec, merges, spec.ignore_merges)?;
     }
     let mut tokens: Vec<(u32, &[u8])> = spec.tokens.iter().collect();
     tokens.sort_unstable();
@@ -84,4 +93,54 @@ pub fn write_tiktoken(spec: &Spec) -> Result<Vec<u8>> {
         out.extend_from_slice(format!(" {id}\n").as_bytes());
     }
     Ok(out)
+}
+
+/// Fails unless `merges`, the list of `spec`, is equivalent to its ids. `with_whole` allows tokens
+/// that only whole pieces become. O(n²) for a token of n bytes, which is short.
+pub(super) fn check_rank_order(spec: &Spec, merges: &[Merge], with_whole: bool) -> Result<()> {
+    let refused = |message: String| {
+        Error::tokenizer(message)
+            .with_hint("such a tokenizer cannot be written in this format; save a tokenizer.json")
+    };
+    if let Some(i) = merges.windows(2).position(|pair| pair[0].result > pair[1].result) {
+        return Err(refused(format!(
+            "the ids do not follow the order of the merges: merge {i} makes {}, the next one {}",
+            merges[i].result,
+            merges[i + 1].result
+        )));
+    }
+    let index = TokenIndex::new(&spec.tokens)?;
+    let listed: HashSet<Merge> = merges.iter().copied().collect();
+    for (id, token) in spec.tokens.iter().filter(|(_, token)| token.len() > 1) {
+        let found = last_pair(&index, token);
+        let agrees = match found {
+            Some((left, right)) => listed.contains(&Merge { left, right, result: id }),
+            None => with_whole,
+        };
+        if !agrees {
+            return Err(refused(format!(
+                "the ids do not say how the token {} (id {id}) is made{}",
+                shown_token(token),
+                match found {
+                    Some((left, right)) => format!(": by them it is {left} and {right}"),
+                    None => " and no merge makes it".to_owned(),
+                }
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The two tokens that remain before the last merge, when `token` is merged by rank; None if it never
+/// merges to two.
+fn last_pair(index: &TokenIndex<'_>, token: &[u8]) -> Option<(u32, u32)> {
+    let mut ends: Vec<usize> = (1..=token.len()).collect();
+    let start = |ends: &[usize], i: usize| if i == 0 { 0 } else { ends[i - 1] };
+    while ends.len() > 2 {
+        let lowest = (0..ends.len() - 1)
+            .filter_map(|i| Some((index.id(&token[start(&ends, i)..ends[i + 1]])?, i)))
+            .min()?;
+        ends.remove(lowest.1);
+    }
+    Some((index.id(&token[..ends[0]])?, index.id(&token[ends[0]..])?))
 }

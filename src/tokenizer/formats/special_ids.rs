@@ -1,16 +1,15 @@
-//! Special tokens: giving them ids, and telling them from the ordinary tokens they stand among.
+//! The ids of special tokens, and the ordinary tokens of a vocabulary without them.
 
 use std::collections::HashSet;
 
-use super::check::{MAX_ID, shown, shown_token};
-use super::index::TokenIndex;
-use super::vocabulary::Vocabulary;
+use super::fields::MAX_ID;
+use super::vocabulary::{TokenIndex, Vocabulary};
 use crate::base::error::{Error, Result};
-use crate::tokenizer::spec::{Merge, SpecialToken, TokenList};
+use crate::tokenizer::spec::{Merge, SpecialToken, TokenList, shown, shown_token};
 
-/// Special tokens as the caller asked for them, with the ids that were left open filled in: the id
-/// that `id_of` has for the text, otherwise the next after every id in use.
-pub(super) fn place(
+/// The special tokens that the caller requested. One without an id gets the id that `id_of` returns
+/// for its text, else the next one after all ids in use.
+pub(super) fn assign(
     requested: &[(String, Option<u32>)],
     vocabulary: &Vocabulary,
     id_of: impl Fn(&str) -> Option<u32>,
@@ -37,9 +36,9 @@ pub(super) fn place(
     Ok(specials)
 }
 
-/// The ids of those special tokens that have an entry of their own in `vocabulary`, under their
-/// text as it is; `index` is that of the vocabulary's tokens.
-pub(super) fn among(
+/// The ids of the special tokens whose plain text is a key of `vocabulary`; `index` is that of its
+/// tokens.
+pub(super) fn in_vocabulary(
     vocabulary: &Vocabulary,
     index: &TokenIndex<'_>,
     specials: &[SpecialToken],
@@ -64,10 +63,10 @@ pub(super) fn among(
     Ok(ids)
 }
 
-/// The ordinary tokens of `vocabulary`, once everything is found in order: special tokens have a
-/// text, all different; no merge makes or uses one; no two tokens, of either kind, have the same
-/// id. `among` are the ids of the entries that are special tokens.
-pub(super) fn settle(
+/// The ordinary tokens of `vocabulary`: all but the entries with the ids `among`, which are special
+/// tokens. An error unless the texts of special tokens are distinct and not empty, no merge creates or
+/// uses one, and no two tokens of either kind have the same id.
+pub(super) fn remove(
     vocabulary: Vocabulary,
     merges: &[Merge],
     specials: &[SpecialToken],
@@ -91,7 +90,7 @@ fn check_texts(specials: &[SpecialToken]) -> Result<()> {
         None => Ok(()),
         Some(pair) => {
             let text = shown(pair[0]);
-            Err(Error::tokenizer(format!("the special token {text} is there twice")))
+            Err(Error::tokenizer(format!("the special token {text} occurs twice")))
         }
     }
 }
@@ -102,7 +101,7 @@ fn check_ids(
     among: &HashSet<u32>,
 ) -> Result<()> {
     let own = specials.iter().map(|special| special.id).filter(|id| !among.contains(id));
-    // A special token of a shared id has its text there; two of them cannot, as texts differ.
+    // A special token in the vocabulary shares the id of its own entry, which is no conflict.
     let mut ids: Vec<u32> = vocabulary.ids().chain(own).collect();
     if ids.is_sorted_by(|a, b| a < b) {
         return Ok(());
