@@ -82,11 +82,11 @@ pub fn check_signals() -> Result<()> {
     checked.map_err(|error| Error::Foreign(Box::new(error)))
 }
 
-impl From<bytemill_kernels::error::Error> for Error {
-    fn from(error: bytemill_kernels::error::Error) -> Self {
+impl From<bytemill_kernels::Error> for Error {
+    fn from(error: bytemill_kernels::Error) -> Self {
         match error {
-            bytemill_kernels::error::Error::Input(message) => Error::config(message),
-            bytemill_kernels::error::Error::Bug(message) => Error::Bug(message),
+            bytemill_kernels::Error::Input(message) => Error::config(message),
+            bytemill_kernels::Error::Bug(message) => Error::Bug(message),
         }
     }
 }

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use super::gateway::{threads, to_python};
 use crate::base::error::{Error, Result};
 use crate::base::threads::{Idle, Team};
-use bytemill_kernels::Level;
+use bytemill_kernels::SimdLevel;
 use bytemill_kernels::decode::{Decoder, Layer, ModelShape, Weights};
 
 /// A view of a tensor; it keeps the memory alive.
@@ -70,7 +70,8 @@ impl LMDecoder {
             capacity,
         };
         let team = Team::new(n_threads.min(shape.useful_threads()), Idle::Linger);
-        let decoder = Decoder::new(shape, Level::best()).map_err(|e| to_python(py, e.into()))?;
+        let decoder =
+            Decoder::new(shape, SimdLevel::best()).map_err(|e| to_python(py, e.into()))?;
         let decoder = Mutex::new(decoder);
         Ok(LMDecoder {
             embedding,

@@ -133,7 +133,8 @@ pub fn encode_range(
     let threads = self::threads(py, threads)?;
     run(py, &Job::new(Phase::Encode, 0), progress, |job| {
         let (sources, open): (Vec<_>, _) = (parsed(sources)?, parsed(open)?);
-        let range = tokens::Range { inputs: &inputs.0, sources: &sources, threads, block_size };
+        let range =
+            tokens::CorpusRange { inputs: &inputs.0, sources: &sources, threads, block_size };
         let plan = plan.checked()?;
         let written =
             tokens::encode_range(tokenizer, &range, &plan, &directory, open, is_last, job)?;

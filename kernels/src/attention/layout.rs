@@ -3,11 +3,10 @@
 use std::cell::RefCell;
 
 use super::tile::{Matrix, TILE_WIDTH_UNIT, product};
-use crate::columns::Columns;
-use crate::error::{Result, require};
 use crate::math::{Angles, Direction, angles_at, rotate};
 use crate::simd::Simd;
-use crate::threads::Threads;
+use crate::threads::{Columns, Threads};
+use crate::{Result, require};
 
 /// Keys in a panel, which is the transpose of as many rows: all their first numbers, then all their
 /// second ones, and so on.
@@ -28,7 +27,7 @@ pub struct AttentionShape {
 
 /// Queries, keys and values, (samples, tokens, heads · d_head) each, before rotation.
 #[derive(Debug, Clone, Copy)]
-pub struct Inputs<'a> {
+pub struct AttentionInputs<'a> {
     pub query: &'a [f32],
     pub key: &'a [f32],
     pub value: &'a [f32],
@@ -37,7 +36,7 @@ pub struct Inputs<'a> {
 }
 
 impl AttentionShape {
-    pub(super) fn check(&self, inputs: &Inputs) -> Result<()> {
+    pub(super) fn check(&self, inputs: &AttentionInputs) -> Result<()> {
         let &AttentionShape { n_samples, n_tokens, n_heads, n_kv_heads, d_head } = self;
         let sizes = || {
             let rows = n_samples.checked_mul(n_tokens)?;
