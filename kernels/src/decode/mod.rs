@@ -92,7 +92,9 @@ impl Decoder {
         )?;
         if position >= shape.capacity {
             let capacity = shape.capacity;
-            return Err(Error::input(format!("the cache is full: its capacity is {capacity} positions")));
+            return Err(Error::input(format!(
+                "the cache is full: its capacity is {capacity} positions"
+            )));
         }
         let width = shape.d_model;
         for (&id, row) in ids.iter().zip(self.vectors.residual.chunks_exact_mut(width)) {

@@ -5,8 +5,7 @@
 
 use std::ops::Range;
 
-use super::pairs::{Pair, PairEntry, PairTable};
-use super::slot_number::SlotNumber;
+use super::pairs::{Pair, PairEntry, PairTable, SlotNumber};
 use super::slots::Slots;
 use crate::base::error::Result;
 use crate::base::job::Job;

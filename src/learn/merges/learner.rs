@@ -1,12 +1,10 @@
 //! The loop: take the best pair, merge it, update the counts.
 
 use super::index::Positions;
-use super::neighbours::{NeighbourSum, Neighbours};
-use super::options::{Base, MAX_TOKEN_LENGTH, Options, TieBreak};
-use super::pairs::{Pair, PairEntry, PairTable};
+use super::pairs::{NeighbourSum, Neighbours, Pair, PairEntry, PairTable, SlotNumber};
 use super::queue::{Candidate, PairOrder, PairQueue};
-use super::slot_number::SlotNumber;
 use super::slots::{Findings, Replacement, Slots};
+use super::{Base, MAX_TOKEN_LENGTH, Options, TieBreak};
 
 use crate::base::error::Result;
 use crate::base::job::Job;

@@ -6,10 +6,8 @@
 
 use std::ops::Range;
 
-use super::neighbours::Neighbours;
-use super::options::Base;
-use super::pairs::Pair;
-use super::slot_number::SlotNumber;
+use super::Base;
+use super::pairs::{Neighbours, Pair, SlotNumber};
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
 use crate::base::pages::{Pages, Zeroable, prefetch};

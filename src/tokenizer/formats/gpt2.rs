@@ -6,8 +6,7 @@
 use std::collections::HashSet;
 
 use super::fields::{canonical_pattern, parse_json, utf8};
-use super::merge_names::MergeNames;
-use super::special_ids;
+use super::resolve::{self, MergeNames};
 use super::spelling::{Spelled, listed, shown_spelling, spell};
 use super::tiktoken::check_rank_order;
 use super::vocabulary::{TokenIndex, Vocabulary};
@@ -37,11 +36,11 @@ pub fn read_gpt2(
         special_tokens
     };
     let id_of = |text: &str| vocabulary.id_of_key(&index, text);
-    let specials = special_ids::assign(requested, &vocabulary, id_of)?;
-    let among = special_ids::in_vocabulary(&vocabulary, &index, &specials)?;
+    let specials = resolve::assign_ids(requested, &vocabulary, id_of)?;
+    let among = resolve::specials_in(&vocabulary, &index, &specials)?;
     check_made(&vocabulary.tokens, &merges, &index, &among)?;
     drop(index);
-    let tokens = special_ids::remove(vocabulary, &merges, &specials, &among)?;
+    let tokens = resolve::without_specials(vocabulary, &merges, &specials, &among)?;
     Ok(Spec {
         pattern: canonical_pattern(pattern),
         tokens,

@@ -14,7 +14,7 @@
 use std::collections::HashSet;
 
 use super::fields::{WHOLE, parse_id, regex_stage, utf8};
-use super::special_ids;
+use super::resolve;
 use super::spelling::listed;
 use super::tiktoken::check_rank_order;
 use super::vocabulary::Vocabulary;
@@ -53,7 +53,7 @@ pub fn read_minbpe(data: &[u8]) -> Result<Spec> {
 
     let (tokens, merges) = read_merges(&mut lines)?;
     let vocabulary = Vocabulary { tokens, ..Vocabulary::default() };
-    let tokens = special_ids::remove(vocabulary, &merges, &specials, &HashSet::new())?;
+    let tokens = resolve::without_specials(vocabulary, &merges, &specials, &HashSet::new())?;
     Ok(Spec {
         pattern: vec![pattern],
         tokens,

@@ -12,17 +12,14 @@
 //! file states (ids, duplicates, merges of unknown tokens). Whether all 256 bytes are tokens is
 //! checked later, in `vocab`.
 //!
-//! - `fields`, `vocabulary`, `merge_names`, `special_ids`: what several formats have in common
-//! - `spelling`, `base64`: tokens as text
+//! - `fields`, `spelling`, `vocabulary`, `resolve`: what several formats have in common
 //! - `huggingface`, `gpt2`, `tiktoken`, `minbpe`: a format each
 
-mod base64;
 mod fields;
 mod gpt2;
 mod huggingface;
-mod merge_names;
 mod minbpe;
-mod special_ids;
+mod resolve;
 mod spelling;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@
 //! and 256 kB.
 
 use crate::base::pages::Pages;
-use crate::base::seed::seed;
+use crate::base::table::seed;
 use crate::tokenizer::merge::NONE;
 
 const BITS: u32 = 21;

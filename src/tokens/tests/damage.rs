@@ -69,7 +69,7 @@ fn what_is_wrong_with_right_checksums_is_found() {
     assert!(forged(|ids, _| ids[FIRST + 1] = 200).contains("at position 0 is not in the voc"));
     // Another letter: only the source knows.
     assert!(forged(|ids, _| ids[FIRST] ^= 1).contains("0.txt has at byte"));
-    assert!(forged(|_, docs| docs[FIRST] += 1).contains("end-of-texts between"));
+    assert!(forged(|_, docs| docs[FIRST] += 1).contains("end-of-text ids between"));
     assert!(forged(|_, docs| docs[FIRST] = 255).contains("document 0 ends at 255"));
     assert!(forged(|_, docs| docs[FIRST + 8] = 0).contains("document 1 ends at 0"));
 }

@@ -1,5 +1,6 @@
 //! Counts that go to disk against counts that do not; counts files, whole and damaged.
 
+use crate::base::error::Error;
 use std::fs;
 use std::path::Path;
 

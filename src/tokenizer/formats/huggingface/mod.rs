@@ -22,8 +22,7 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::fields::{MAX_ID, parse_json};
-use super::merge_names::MergeNames;
-use super::special_ids;
+use super::resolve::{self, MergeNames};
 use super::vocabulary::{JsonId, TokenIndex, Vocabulary};
 use crate::base::error::{Error, Result};
 use crate::tokenizer::spec::{MergeRule, Spec, SpecialToken, shown};
@@ -63,9 +62,9 @@ pub fn read_tokenizer_json(data: &[u8]) -> Result<Spec> {
     let index =
         TokenIndex::new(&vocabulary.tokens).map_err(|error| error.in_file("model.vocab"))?;
     let merges = merges.resolve(&index, |i| format!("model.merges[{i}]"))?;
-    let among = special_ids::in_vocabulary(&vocabulary, &index, &specials)?;
+    let among = resolve::specials_in(&vocabulary, &index, &specials)?;
     drop(index);
-    let tokens = special_ids::remove(vocabulary, &merges, &specials, &among)?;
+    let tokens = resolve::without_specials(vocabulary, &merges, &specials, &among)?;
     Ok(Spec { pattern, tokens, merges: MergeRule::List(merges), specials, ignore_merges })
 }
 
