@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyIterator, PyList, PyString};
+use pyo3::types::{PyBytes, PyIterator, PyList};
 
 use super::arrow::Column;
 use super::convert::Text;
@@ -30,49 +30,65 @@ pub struct Inputs {
     inner: Arc<corpus::Inputs>,
 }
 
-/// Name in results and messages; format, or None for that of the name; range, or None for all; the
-/// object that reads it, the path of a file, or None if the name is the path.
-type PyInput<'py> = (String, Option<String>, Option<(u64, u64)>, Option<Bound<'py, PyAny>>);
+/// `bytemill.corpus.places.Entry`, as far as reading depends on it.
+#[derive(FromPyObject)]
+struct EntryArgument<'py> {
+    /// For results and messages.
+    name: String,
+    format: String,
+    /// None for all.
+    range: Option<(u64, u64)>,
+    /// None for a local file.
+    reader: Option<Bound<'py, PyAny>>,
+    /// The path of a local file; None if it is the name.
+    path: Option<PathBuf>,
+}
 
-#[pymethods]
-impl Inputs {
-    #[new]
-    #[pyo3(signature = (entries, *, text_field="text", on_error="stop", max_document=None,
-                        max_ratio=None, max_window=None, include=None, exclude=None))]
-    #[allow(clippy::too_many_arguments)]
-    fn new(
-        py: Python<'_>,
-        entries: Vec<PyInput<'_>>,
-        text_field: &str,
-        on_error: &str,
-        max_document: Option<usize>,
-        max_ratio: Option<u64>,
-        max_window: Option<u64>,
-        include: Option<Vec<String>>,
-        exclude: Option<Vec<String>>,
-    ) -> PyResult<Self> {
-        let usual = Reading::default();
-        let on_error = match on_error {
+/// `bytemill._options.Reading`.
+#[derive(FromPyObject)]
+struct ReadingArgument {
+    text_field: String,
+    on_error: String,
+    max_document: Option<usize>,
+    max_ratio: Option<u64>,
+    max_window: Option<u64>,
+    include: Vec<String>,
+    exclude: Vec<String>,
+}
+
+impl ReadingArgument {
+    fn checked(self) -> Result<Reading> {
+        let default = Reading::default();
+        let on_error = match self.on_error.as_str() {
             "stop" => OnError::Stop,
             "skip" => OnError::Skip,
             other => {
-                let error = Error::config(format!("on_error={other:?} is not known"));
-                return Err(to_python(py, error.with_hint("use \"stop\" or \"skip\"")));
+                return Err(Error::config(format!("on_error={other:?} is not known"))
+                    .with_hint("use \"stop\" or \"skip\""));
             }
         };
         let reading = Reading {
             on_error,
-            max_document: max_document.unwrap_or(usual.max_document),
-            max_ratio: max_ratio.unwrap_or(usual.max_ratio),
-            max_window: max_window.unwrap_or(usual.max_window),
-            choice: Choice {
-                include: include.unwrap_or_default(),
-                exclude: exclude.unwrap_or_default(),
-            },
-            ..usual
+            max_document: self.max_document.unwrap_or(default.max_document),
+            max_ratio: self.max_ratio.unwrap_or(default.max_ratio),
+            max_window: self.max_window.unwrap_or(default.max_window),
+            choice: Choice { include: self.include, exclude: self.exclude },
+            ..default
         };
+        Ok(reading.with_field(&self.text_field))
+    }
+}
+
+#[pymethods]
+impl Inputs {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        entries: Vec<EntryArgument<'_>>,
+        reading: ReadingArgument,
+    ) -> PyResult<Self> {
+        let reading = reading.checked().map_err(|error| to_python(py, error))?;
         let list = entries.into_iter().map(|entry| input(py, entry)).collect::<PyResult<_>>()?;
-        let reading = reading.with_field(text_field);
         Ok(Inputs { inner: Arc::new(corpus::Inputs { list, reading }) })
     }
 
@@ -220,15 +236,12 @@ impl Texts {
     }
 }
 
-fn input(py: Python<'_>, (name, format, range, reader): PyInput<'_>) -> PyResult<Input> {
-    let kind = match &format {
-        None => FileKind::of_name(&name),
-        Some(format) => FileKind::parse(format).map_err(|error| to_python(py, error))?,
-    };
+fn input(py: Python<'_>, entry: EntryArgument<'_>) -> PyResult<Input> {
+    let EntryArgument { name, format, range, reader, path } = entry;
+    let kind = FileKind::parse(&format).map_err(|error| to_python(py, error))?;
     let location = match reader {
-        None => Location::File(PathBuf::from(&name)),
-        // The name is another string if the path is not UTF-8.
-        Some(path) if path.is_instance_of::<PyString>() => Location::File(path.extract()?),
+        // The name is not the path if the path is not UTF-8.
+        None => Location::File(path.unwrap_or_else(|| PathBuf::from(&name))),
         Some(reader) => {
             let source = Source {
                 path: name.clone(),

@@ -12,9 +12,11 @@ use super::convert::Text;
 use super::corpus::InputsOrPaths;
 use super::gateway::{run, threads, to_python};
 use super::tokenizer::Core;
-use crate::base::error::Error;
+use crate::base::error::{Error, Result};
 use crate::base::job::{Job, Phase};
-use crate::learn::counts::{BLOCK_SIZE, Counts as Inner, Cursor, Limit, SortedCounts, Stats};
+use crate::learn::counts::{
+    BLOCK_SIZE, Counts as CorpusCounts, Cursor, Limit, SortedCounts, Stats,
+};
 use crate::learn::merges::{MAX_TOKEN_LENGTH, Options, TieBreak};
 use crate::text::cutter::Cutter;
 use crate::tokenizer::encode::Tokenizer;
@@ -23,32 +25,27 @@ use crate::tokenizer::learn::{self as learning, Target};
 /// How often each piece occurs.
 #[pyclass(frozen, module = "bytemill._native")]
 pub struct Counts {
-    inner: Mutex<Inner>,
+    inner: Mutex<CorpusCounts>,
 }
 
 impl Counts {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, CorpusCounts> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[pymethods]
 impl Counts {
-    /// `used_once` allows learning to free them.
     #[new]
-    #[pyo3(signature = (pattern, special_tokens, threads=None, used_once=false))]
+    #[pyo3(signature = (pattern, special_tokens, threads=None))]
     fn new(
         py: Python<'_>,
         pattern: Vec<String>,
         special_tokens: Vec<String>,
         threads: Option<i64>,
-        used_once: bool,
     ) -> PyResult<Self> {
         let cutter = Cutter::new(&pattern, &special_tokens).map_err(|e| to_python(py, e))?;
-        let mut inner = Inner::new(cutter, self::threads(py, threads)?);
-        if used_once {
-            inner.use_once();
-        }
+        let inner = CorpusCounts::new(cutter, self::threads(py, threads)?);
         Ok(Counts { inner: Mutex::new(inner) })
     }
 
@@ -63,7 +60,7 @@ impl Counts {
     ) -> PyResult<Self> {
         let threads = self::threads(py, threads)?;
         let job = Job::new(Phase::Gather, 0);
-        let inner = run(py, &job, progress, |job| Inner::open(&path, threads, job))?;
+        let inner = run(py, &job, progress, |job| CorpusCounts::open(&path, threads, job))?;
         Ok(Counts { inner: Mutex::new(inner) })
     }
 
@@ -243,45 +240,56 @@ impl CountsIterator {
     }
 }
 
-/// Learns a tokenizer from counts.
-#[pyfunction]
-#[pyo3(signature = (counts, *, vocab_size, special_tokens, tie_break, min_frequency,
-                    min_piece_count, max_token_length, extend_from, progress=None))]
-#[allow(clippy::too_many_arguments)]
-pub fn learn(
-    py: Python<'_>,
-    counts: &Bound<'_, Counts>,
+/// `bytemill._options.LearnOptions`.
+#[derive(FromPyObject)]
+pub struct LearnOptions<'py> {
     vocab_size: usize,
     special_tokens: Vec<String>,
-    tie_break: &str,
+    tie_break: String,
     min_frequency: u64,
     min_piece_count: u64,
     max_token_length: Option<usize>,
-    extend_from: Option<&Bound<'_, Core>>,
+    extend_from: Option<Bound<'py, Core>>,
+    free_counts: bool,
+}
+
+impl LearnOptions<'_> {
+    fn target(&self) -> Result<Target<'_>> {
+        let tie_break = match self.tie_break.as_str() {
+            "bytes" => TieBreak::Bytes,
+            "huggingface" => TieBreak::HuggingFace,
+            other => {
+                return Err(Error::config(format!("tie_break={other:?} is not known"))
+                    .with_hint("use \"bytes\" or \"huggingface\""));
+            }
+        };
+        Ok(Target {
+            vocab_size: self.vocab_size,
+            special_tokens: &self.special_tokens,
+            min_piece_count: self.min_piece_count,
+            free_counts: self.free_counts,
+            merging: Options {
+                tie_break,
+                min_frequency: self.min_frequency,
+                max_token_length: self.max_token_length.unwrap_or(MAX_TOKEN_LENGTH),
+                ..Options::default()
+            },
+        })
+    }
+}
+
+/// Learns a tokenizer from counts.
+#[pyfunction]
+#[pyo3(signature = (counts, options, progress=None))]
+pub fn learn(
+    py: Python<'_>,
+    counts: &Bound<'_, Counts>,
+    options: LearnOptions<'_>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Core> {
-    let tie_break = match tie_break {
-        "bytes" => TieBreak::Bytes,
-        "huggingface" => TieBreak::HuggingFace,
-        other => {
-            let error = Error::config(format!("tie_break={other:?} is not known"))
-                .with_hint("use \"bytes\" or \"huggingface\"");
-            return Err(to_python(py, error));
-        }
-    };
-    let target = Target {
-        vocab_size,
-        special_tokens: &special_tokens,
-        min_piece_count,
-        merging: Options {
-            tie_break,
-            min_frequency,
-            max_token_length: max_token_length.unwrap_or(MAX_TOKEN_LENGTH),
-            ..Options::default()
-        },
-    };
+    let target = options.target().map_err(|error| to_python(py, error))?;
+    let base = options.extend_from.as_ref().map(|core| core.get().tokenizer());
     let counts = counts.get();
-    let base = extend_from.map(|core| core.get().tokenizer());
     let job = Job::new(Phase::Merge, 0);
     run(py, &job, progress, |job| {
         let mut counts = counts.lock();

@@ -1,5 +1,5 @@
-//! Counts → tokenizer: merges with ids, in the order that makes a smaller vocabulary a prefix of
-//! a larger one.
+//! Counts → tokenizer: merges with ids in their order, so that a smaller vocabulary is a prefix of a
+//! larger one.
 
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
@@ -22,29 +22,37 @@ static EVERY_BYTE: [u8; 256] = {
 /// The tokenizer to learn.
 #[derive(Debug, Clone)]
 pub struct Target<'a> {
-    /// Ids in all: the bytes, the merges, the special tokens.
+    /// The number of ids: bytes, merges and special tokens.
     pub vocab_size: usize,
     pub special_tokens: &'a [String],
     /// Rarer pieces are ignored.
     pub min_piece_count: u64,
+    /// Whether the counts are dropped before merging.
+    pub free_counts: bool,
     pub merging: Options,
 }
 
 impl<'a> Target<'a> {
-    /// Of all pieces, with the usual options of merging.
+    /// All pieces, with the default options of merging.
     pub fn new(vocab_size: usize, special_tokens: &'a [String]) -> Self {
-        Target { vocab_size, special_tokens, min_piece_count: 1, merging: Options::default() }
+        Target {
+            vocab_size,
+            special_tokens,
+            min_piece_count: 1,
+            free_counts: false,
+            merging: Options::default(),
+        }
     }
 }
 
 /// Learns a tokenizer: the bytes, the merges, the special tokens last.
 pub fn learn(counts: &mut Counts, target: &Target<'_>, job: &Job) -> Result<Spec> {
-    let merges = merge(counts, target, 256 + target.special_tokens.len(), &Bytes, job)?;
+    let merges = learn_merges(counts, target, 256 + target.special_tokens.len(), &Bytes, job)?;
     Ok(spec(counts.pattern(), &merges, target.special_tokens))
 }
 
-/// Learns as many merges as there is room for beside the ids already `taken`.
-fn merge(
+/// Learns merges until the vocabulary has `vocab_size` ids, of which `taken` are in use already.
+fn learn_merges(
     counts: &mut Counts,
     target: &Target<'_>,
     taken: usize,
@@ -52,9 +60,9 @@ fn merge(
     job: &Job,
 ) -> Result<Vec<(u32, u32)>> {
     let room = room(target.vocab_size, taken)?;
-    let pieces = counts.pieces(target.min_piece_count, job)?;
+    let pieces = counts.pieces(target.min_piece_count, target.free_counts, job)?;
     let n_merges = target.merging.n_merges.min(room);
-    // Merging threads spin for each other: where one waits for a core, all wait.
+    // Merging threads spin: if one waits for a core, all wait.
     let threads = counts.threads().min(threads::available());
     job.set_total(n_merges as u64);
     merges::learn(pieces, base, &Options { n_merges, threads, ..target.merging }, job)
@@ -89,7 +97,7 @@ pub fn extend(
     let new: Vec<String> =
         target.special_tokens.iter().filter(|text| !known(text)).cloned().collect();
     let taken = tokenizer.vocab().len() + new.len();
-    let merges = merge(counts, target, taken, &Extended(tokenizer), job)?;
+    let merges = learn_merges(counts, target, taken, &Extended(tokenizer), job)?;
     let vocab = tokenizer.vocab();
     let next = vocab.rank_ids().iter().max().map_or(0, |id| id + 1);
     let n_known = vocab.n_ranks() as u32;
@@ -115,8 +123,8 @@ fn room(vocab_size: usize, taken: usize) -> Result<usize> {
     })
 }
 
-/// Appends merges, given as ranks, and the tokens they make. `known` are the bytes of the tokens
-/// there are, by rank.
+/// Appends merges, given as ranks, and the tokens that they create. `known` are the bytes of the
+/// existing tokens, by rank.
 fn add_merges<'a>(
     spec: &mut Spec,
     known: impl Iterator<Item = &'a [u8]>,
@@ -142,7 +150,7 @@ fn add_merges<'a>(
     }
 }
 
-/// A tokenizer to learn on top of: numbers are its ranks.
+/// A tokenizer that is extended: ids of merging are its ranks.
 struct Extended<'a>(&'a Tokenizer);
 
 impl Base for Extended<'_> {

@@ -52,8 +52,6 @@ pub struct Counts {
     limit: Option<Limit>,
     /// None if something was added since they were computed.
     stats: Option<Stats>,
-    /// Whether learning may free the counts.
-    used_once: bool,
     bytes_read: u64,
     skipped: Skipped,
 }
@@ -69,7 +67,6 @@ impl Counts {
             dir: Arc::new(SpillDir::new(std::env::temp_dir())),
             limit: None,
             stats: None,
-            used_once: false,
             bytes_read: 0,
             skipped: Skipped::default(),
         }
@@ -85,11 +82,6 @@ impl Counts {
         sweep(&directory);
         // Existing runs keep theirs.
         self.dir = Arc::new(SpillDir::new(directory));
-    }
-
-    /// Allows learning to free the counts before it merges: they are used only once.
-    pub fn use_once(&mut self) {
-        self.used_once = true;
     }
 
     /// Bytes of text counted, special tokens included.
