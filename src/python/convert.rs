@@ -71,7 +71,10 @@ fn without_surrogates<'py>(text: &Bound<'py, PyString>) -> PyResult<Bound<'py, P
 }
 
 /// Which special tokens a call recognises.
-pub fn recognise(tokenizer: &Tokenizer, special: Option<&Bound<'_, PyAny>>) -> PyResult<Recognise> {
+pub fn special_choice(
+    tokenizer: &Tokenizer,
+    special: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Recognise> {
     let Some(special) = special else { return Ok(Recognise::All) };
     let py = special.py();
     if let Ok(word) = special.cast::<PyString>() {
@@ -117,14 +120,14 @@ impl Ids<'_> {
         make: impl FnOnce(usize, &dyn Fn(&mut [u8]) -> PyResult<()>) -> PyResult<B>,
     ) -> PyResult<B> {
         match self {
-            Ids::Wide(array) => decode(py, vocab, array.as_slice().unwrap_or_default(), make),
-            Ids::Narrow(array) => decode(py, vocab, array.as_slice().unwrap_or_default(), make),
-            Ids::Copied(ids) => decode(py, vocab, ids, make),
+            Ids::Wide(array) => decode_ids(py, vocab, array.as_slice().unwrap_or_default(), make),
+            Ids::Narrow(array) => decode_ids(py, vocab, array.as_slice().unwrap_or_default(), make),
+            Ids::Copied(ids) => decode_ids(py, vocab, ids, make),
         }
     }
 }
 
-fn decode<I: Id + Sync, B>(
+fn decode_ids<I: Id + Sync, B>(
     py: Python<'_>,
     vocab: &Vocab,
     ids: &[I],

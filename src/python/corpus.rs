@@ -25,8 +25,8 @@ use crate::corpus::{
 use crate::text::cutter::Cutter;
 
 /// The sources of a corpus.
-#[pyclass(frozen, module = "bytemill._native")]
-pub struct Inputs {
+#[pyclass(name = "Inputs", frozen, module = "bytemill._native")]
+pub struct PyInputs {
     inner: Arc<corpus::Inputs>,
 }
 
@@ -80,7 +80,7 @@ impl ReadingArgument {
 }
 
 #[pymethods]
-impl Inputs {
+impl PyInputs {
     #[new]
     fn new(
         py: Python<'_>,
@@ -89,7 +89,7 @@ impl Inputs {
     ) -> PyResult<Self> {
         let reading = reading.checked().map_err(|error| to_python(py, error))?;
         let list = entries.into_iter().map(|entry| input(py, entry)).collect::<PyResult<_>>()?;
-        Ok(Inputs { inner: Arc::new(corpus::Inputs { list, reading }) })
+        Ok(PyInputs { inner: Arc::new(corpus::Inputs { list, reading }) })
     }
 
     fn __len__(&self) -> usize {
@@ -108,7 +108,7 @@ impl Inputs {
         special_tokens: Vec<String>,
         limits: Vec<u64>,
         block_size: usize,
-    ) -> PyResult<Texts> {
+    ) -> PyResult<PyTexts> {
         let cutter =
             Cutter::new(&["gpt2"], &special_tokens).map_err(|error| to_python(py, error))?;
         let inputs = Arc::clone(&self.inner);
@@ -123,7 +123,7 @@ impl Inputs {
             }
         })
         .map_err(|error| to_python(py, error))?;
-        Ok(Texts { blocks: Mutex::new(blocks), skipped, file_bytes: AtomicU64::new(0) })
+        Ok(PyTexts { blocks: Mutex::new(blocks), skipped, file_bytes: AtomicU64::new(0) })
     }
 }
 
@@ -192,15 +192,15 @@ fn read_up_to(
 }
 
 /// An iterator over blocks of text.
-#[pyclass(frozen, module = "bytemill._native")]
-pub struct Texts {
+#[pyclass(name = "Texts", frozen, module = "bytemill._native")]
+pub struct PyTexts {
     blocks: Mutex<Receiver<Result<TextBlock>>>,
     skipped: Arc<Mutex<Skipped>>,
     file_bytes: AtomicU64,
 }
 
 #[pymethods]
-impl Texts {
+impl PyTexts {
     fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
         slf
     }
@@ -271,7 +271,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for InputsOrPaths {
     type Error = PyErr;
 
     fn extract(value: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        if let Ok(inputs) = value.cast::<Inputs>() {
+        if let Ok(inputs) = value.cast::<PyInputs>() {
             return Ok(InputsOrPaths(Arc::clone(&inputs.get().inner)));
         }
         let paths: Vec<PathBuf> = value.extract()?;

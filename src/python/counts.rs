@@ -9,33 +9,31 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::convert::Text;
+use super::core::Core;
 use super::corpus::InputsOrPaths;
 use super::gateway::{run, threads, to_python};
-use super::tokenizer::Core;
 use crate::base::error::{Error, Result};
 use crate::base::job::{Job, Phase};
-use crate::learn::counts::{
-    BLOCK_SIZE, Counts as CorpusCounts, Cursor, Limit, SortedCounts, Stats,
-};
+use crate::learn::counts::{BLOCK_SIZE, Counts, Cursor, Limit, SortedCounts, Stats};
 use crate::learn::merges::{MAX_TOKEN_LENGTH, Options, TieBreak};
 use crate::text::cutter::Cutter;
 use crate::tokenizer::encode::Tokenizer;
 use crate::tokenizer::learn::{self as learning, Target};
 
 /// How often each piece occurs.
-#[pyclass(frozen, module = "bytemill._native")]
-pub struct Counts {
-    inner: Mutex<CorpusCounts>,
+#[pyclass(name = "Counts", frozen, module = "bytemill._native")]
+pub struct PyCounts {
+    inner: Mutex<Counts>,
 }
 
-impl Counts {
-    fn lock(&self) -> MutexGuard<'_, CorpusCounts> {
+impl PyCounts {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[pymethods]
-impl Counts {
+impl PyCounts {
     #[new]
     #[pyo3(signature = (pattern, special_tokens, threads=None))]
     fn new(
@@ -45,8 +43,8 @@ impl Counts {
         threads: Option<i64>,
     ) -> PyResult<Self> {
         let cutter = Cutter::new(&pattern, &special_tokens).map_err(|e| to_python(py, e))?;
-        let inner = CorpusCounts::new(cutter, self::threads(py, threads)?);
-        Ok(Counts { inner: Mutex::new(inner) })
+        let inner = Counts::new(cutter, self::threads(py, threads)?);
+        Ok(PyCounts { inner: Mutex::new(inner) })
     }
 
     /// Opens a counts file.
@@ -60,8 +58,8 @@ impl Counts {
     ) -> PyResult<Self> {
         let threads = self::threads(py, threads)?;
         let job = Job::new(Phase::Gather, 0);
-        let inner = run(py, &job, progress, |job| CorpusCounts::open(&path, threads, job))?;
-        Ok(Counts { inner: Mutex::new(inner) })
+        let inner = run(py, &job, progress, |job| Counts::open(&path, threads, job))?;
+        Ok(PyCounts { inner: Mutex::new(inner) })
     }
 
     /// Sets how many bytes of memory may be used from now on beyond those in use, which with them
@@ -102,7 +100,7 @@ impl Counts {
     #[pyo3(signature = (other, progress=None))]
     fn merge(
         slf: &Bound<'_, Self>,
-        other: &Bound<'_, Counts>,
+        other: &Bound<'_, PyCounts>,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let py = slf.py();
@@ -211,7 +209,7 @@ impl Counts {
     }
 }
 
-impl Counts {
+impl PyCounts {
     fn stats(&self, py: Python<'_>) -> PyResult<Stats> {
         let job = Job::new(Phase::Gather, 0);
         run(py, &job, None, |job| self.lock().stats(job).cloned())
@@ -283,7 +281,7 @@ impl LearnOptions<'_> {
 #[pyo3(signature = (counts, options, progress=None))]
 pub fn learn(
     py: Python<'_>,
-    counts: &Bound<'_, Counts>,
+    counts: &Bound<'_, PyCounts>,
     options: LearnOptions<'_>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Core> {
@@ -308,7 +306,7 @@ pub fn learn(
 pub fn tokens_by_size<'py>(
     py: Python<'py>,
     core: &Bound<'py, Core>,
-    counts: &Bound<'py, Counts>,
+    counts: &Bound<'py, PyCounts>,
 ) -> PyResult<Bound<'py, PyArray1<u64>>> {
     let (tokenizer, counts) = (core.get().tokenizer(), counts.get());
     let job = Job::new(Phase::Gather, 0);

@@ -6,12 +6,12 @@
 
 mod arrow;
 mod convert;
+mod core;
 mod corpus;
 mod counts;
 mod gateway;
 mod passes;
 mod step;
-mod tokenizer;
 mod tokens;
 
 use pyo3::prelude::*;
@@ -120,11 +120,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tokens::assemble_shard, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::check_shard, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::compare_with_sources, module)?)?;
-    module.add_class::<tokenizer::Core>()?;
-    module.add_class::<tokenizer::Stream>()?;
-    module.add_class::<corpus::Inputs>()?;
-    module.add_class::<corpus::Texts>()?;
-    module.add_class::<counts::Counts>()?;
+    module.add_class::<core::Core>()?;
+    module.add_class::<core::PyStream>()?;
+    module.add_class::<corpus::PyInputs>()?;
+    module.add_class::<corpus::PyTexts>()?;
+    module.add_class::<counts::PyCounts>()?;
     module.add_class::<counts::CountsIterator>()?;
     module.add_class::<passes::Passes>()?;
     module.add_class::<step::LMDecoder>()?;

@@ -75,7 +75,7 @@ impl Passes {
     ) -> PyResult<()> {
         let (x, weight) = (numbers(py, &x)?, numbers(py, &weight)?);
         let made = (numbers_mut(py, &mut out)?, numbers_mut(py, &mut scales)?);
-        run(py, || rowwise::norm_forward(self.level, x, weight, eps, made, &*self.threads))
+        run_kernel(py, || rowwise::norm_forward(self.level, x, weight, eps, made, &*self.threads))
     }
 
     /// Replaces `grad`, of the output, by the gradient of x, and writes that of the weight.
@@ -97,7 +97,9 @@ impl Passes {
             residual: residual.as_ref().map(|array| numbers(py, array)).transpose()?,
         };
         let (grad, weight_grad) = (numbers_mut(py, &mut grad)?, numbers_mut(py, &mut weight_grad)?);
-        run(py, || rowwise::norm_backward(self.level, &inputs, grad, weight_grad, &*self.threads))
+        run_kernel(py, || {
+            rowwise::norm_backward(self.level, &inputs, grad, weight_grad, &*self.threads)
+        })
     }
 
     /// Writes silu(gate) · up to `out`.
@@ -109,7 +111,7 @@ impl Passes {
         mut out: WriteArray,
     ) -> PyResult<()> {
         let (gate, up, out) = (numbers(py, &gate)?, numbers(py, &up)?, numbers_mut(py, &mut out)?);
-        run(py, || rowwise::swiglu_forward(self.level, gate, up, out, &*self.threads))
+        run_kernel(py, || rowwise::swiglu_forward(self.level, gate, up, out, &*self.threads))
     }
 
     /// Replaces `grad`, of the output, by the gradient of `up`; writes that of `gate`, and the output.
@@ -125,7 +127,7 @@ impl Passes {
         let given = (numbers(py, &gate)?, numbers(py, &up)?);
         let grad = numbers_mut(py, &mut grad)?;
         let made = (numbers_mut(py, &mut gate_grad)?, numbers_mut(py, &mut inner)?);
-        run(py, || rowwise::swiglu_backward(self.level, given, grad, made, &*self.threads))
+        run_kernel(py, || rowwise::swiglu_backward(self.level, given, grad, made, &*self.threads))
     }
 
     /// The sum of the losses; with a factor, the logits are replaced by its gradient times the factor.
@@ -137,7 +139,9 @@ impl Passes {
         factor: Option<f32>,
     ) -> PyResult<f64> {
         let (logits, targets) = (numbers_mut(py, &mut logits)?, numbers(py, &targets)?);
-        run(py, || rowwise::cross_entropy(self.level, logits, targets, factor, &*self.threads))
+        run_kernel(py, || {
+            rowwise::cross_entropy(self.level, logits, targets, factor, &*self.threads)
+        })
     }
 
     /// Causal attention; `shape` is samples, tokens, heads, heads of keys and values, d_head.
@@ -152,7 +156,9 @@ impl Passes {
     ) -> PyResult<()> {
         let inputs = attention_inputs(py, &inputs, rotation.as_ref())?;
         let made = (numbers_mut(py, &mut out)?, numbers_mut(py, &mut log_sums)?);
-        run(py, || attention::forward(self.level, shape_of(shape), inputs, made, &*self.threads))
+        run_kernel(py, || {
+            attention::forward(self.level, shape_of(shape), inputs, made, &*self.threads)
+        })
     }
 
     /// Writes the gradients of `inputs`; `outputs` are out, log_sums and the gradient of out.
@@ -170,13 +176,13 @@ impl Passes {
         let outputs = Outputs { out: out?, log_sums: log_sums?, grad: grad? };
         let [query, key, value] = grads.each_mut().map(|array| numbers_mut(py, array));
         let grads = [query?, key?, value?];
-        run(py, || {
+        run_kernel(py, || {
             attention::backward(self.level, shape_of(shape), inputs, outputs, grads, &*self.threads)
         })
     }
 }
 
-fn run<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+fn run_kernel<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     py.detach(work).map_err(|error| to_python(py, error.into()))
 }
 

@@ -8,9 +8,9 @@ use pyo3::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::core::Core;
 use super::corpus::InputsOrPaths;
 use super::gateway::{run, threads};
-use super::tokenizer::Core;
 use crate::base::error::{Error, Result};
 use crate::base::job::{Job, Phase};
 use crate::tokens::{self, Content, Dtype, Format, Part, Recipe, Share};

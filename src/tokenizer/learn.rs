@@ -47,12 +47,12 @@ impl<'a> Target<'a> {
 
 /// Learns a tokenizer: the bytes, the merges, the special tokens last.
 pub fn learn(counts: &mut Counts, target: &Target<'_>, job: &Job) -> Result<Spec> {
-    let merges = learn_merges(counts, target, 256 + target.special_tokens.len(), &Bytes, job)?;
+    let merges = merges_for(counts, target, 256 + target.special_tokens.len(), &Bytes, job)?;
     Ok(spec(counts.pattern(), &merges, target.special_tokens))
 }
 
 /// Learns merges until the vocabulary has `vocab_size` ids, of which `taken` are in use already.
-fn learn_merges(
+fn merges_for(
     counts: &mut Counts,
     target: &Target<'_>,
     taken: usize,
@@ -65,7 +65,7 @@ fn learn_merges(
     // Merging threads spin: if one waits for a core, all wait.
     let threads = counts.threads().min(threads::available());
     job.set_total(n_merges as u64);
-    merges::learn(pieces, base, &Options { n_merges, threads, ..target.merging }, job)
+    merges::learn_merges(pieces, base, &Options { n_merges, threads, ..target.merging }, job)
 }
 
 /// The tokenizer of these merges: the bytes, the merges in order, the special tokens.
@@ -97,7 +97,7 @@ pub fn extend(
     let new: Vec<String> =
         target.special_tokens.iter().filter(|text| !known(text)).cloned().collect();
     let taken = tokenizer.vocab().len() + new.len();
-    let merges = learn_merges(counts, target, taken, &Extended(tokenizer), job)?;
+    let merges = merges_for(counts, target, taken, &Extended(tokenizer), job)?;
     let vocab = tokenizer.vocab();
     let next = vocab.rank_ids().iter().max().map_or(0, |id| id + 1);
     let n_known = vocab.n_ranks() as u32;

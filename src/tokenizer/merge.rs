@@ -12,7 +12,7 @@ use crate::base::memory::{out_of_memory, reserve, try_reserve};
 /// No rank: the two do not merge.
 pub const NONE: u32 = u32::MAX;
 /// From this many tokens on, the heap is faster than the array.
-const LONG: usize = 96;
+const MIN_HEAP_LENGTH: usize = 96;
 
 /// Which tokens merge, and into what.
 pub trait Rule {
@@ -46,7 +46,7 @@ pub fn merge(
     rule: &impl Rule,
     scratch: &mut Scratch,
 ) -> Option<(u32, u32, u32)> {
-    if tokens.len() < LONG {
+    if tokens.len() < MIN_HEAP_LENGTH {
         merge_short(tokens, rule, scratch)
     } else {
         merge_long(tokens, rule, scratch)
@@ -88,7 +88,7 @@ fn merge_short(
 }
 
 /// The end of the linked list.
-const END: u32 = u32::MAX;
+const LIST_END: u32 = u32::MAX;
 
 fn merge_long(
     tokens: &mut Vec<u32>,
@@ -97,7 +97,7 @@ fn merge_long(
 ) -> Option<(u32, u32, u32)> {
     let n = tokens.len();
     // Callers keep pieces below 4 GiB.
-    debug_assert!(n < END as usize);
+    debug_assert!(n < LIST_END as usize);
     let Scratch { ranks, next, previous, heap } = scratch;
     ranks.clear();
     next.clear();
@@ -108,8 +108,8 @@ fn merge_long(
     ranks.extend(tokens.windows(2).map(|pair| rule.rank(pair[0], pair[1])));
     ranks.push(NONE);
     next.extend(1..n as u32);
-    next.push(END);
-    previous.push(END);
+    next.push(LIST_END);
+    previous.push(LIST_END);
     previous.extend(0..n as u32 - 1);
     heap.clear();
     // There may be as many entries, and it may grow.
@@ -139,7 +139,7 @@ fn merge_long(
         let after = next[right];
         next[at] = after;
         ranks[at] = NONE;
-        if after != END {
+        if after != LIST_END {
             previous[after as usize] = at as u32;
             ranks[at] = rule.rank(tokens[at], tokens[after as usize]);
             if ranks[at] != NONE {
@@ -147,7 +147,7 @@ fn merge_long(
             }
         }
         let before = previous[at];
-        if before != END {
+        if before != LIST_END {
             let rank = rule.rank(tokens[before as usize], tokens[at]);
             // The same rank again is no new entry: the one in the heap is right once more.
             if rank != ranks[before as usize] {
@@ -160,7 +160,7 @@ fn merge_long(
     }
     let mut at = 0;
     let mut n = 0;
-    while at != END {
+    while at != LIST_END {
         tokens[n] = tokens[at as usize];
         n += 1;
         at = next[at as usize];

@@ -131,14 +131,14 @@ thread_local! {
 /// at the start of a cache line, so that no register is loaded from two lines. They hold the numbers of
 /// an earlier call.
 pub(super) fn with_scratch<const N: usize>(sizes: [usize; N], work: impl FnOnce([&mut [f32]; N])) {
-    const LINE: usize = 64 / size_of::<f32>();
-    let sizes = sizes.map(|size| size.next_multiple_of(LINE));
+    const LINE_NUMBERS: usize = 64 / size_of::<f32>();
+    let sizes = sizes.map(|size| size.next_multiple_of(LINE_NUMBERS));
     SCRATCH.with_borrow_mut(|memory| {
-        let needed = sizes.iter().sum::<usize>() + LINE;
+        let needed = sizes.iter().sum::<usize>() + LINE_NUMBERS;
         if memory.len() < needed {
             memory.resize(needed, 0.0);
         }
-        let start = memory.as_ptr().align_offset(64).min(LINE);
+        let start = memory.as_ptr().align_offset(64).min(LINE_NUMBERS);
         let mut rest = &mut memory[start..];
         work(sizes.map(|size| {
             let (part, others) = std::mem::take(&mut rest).split_at_mut(size);

@@ -22,7 +22,7 @@ pub const SHORT: usize = 15;
 pub type Key = u128;
 
 /// Xored into the top byte of every key, with its length, so that no key is 0 or [`TOO_LONG`].
-const MARK: u128 = 0xd6 << 120;
+const KEY_MARK: u128 = 0xd6 << 120;
 
 /// How a key is made from sixteen bytes.
 #[derive(Clone, Copy)]
@@ -39,7 +39,7 @@ pub type Shapes = [Shape; SHORT + 2];
 /// By length. They include the seed: the hash of a key is the product of its halves, and without a
 /// seed a file could be constructed whose strings all have the same hash.
 static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
-    let mix = seed() >> 8 | MARK;
+    let mix = seed() >> 8 | KEY_MARK;
     let mut shapes = [Shape { mask: 0, rest: TOO_LONG }; SHORT + 2];
     for (length, shape) in shapes[..=SHORT].iter_mut().enumerate() {
         let mask = if length == 0 { 0 } else { u128::MAX >> (128 - 8 * length) };
@@ -61,7 +61,7 @@ fn key_seed() -> u128 {
 }
 
 /// Stands for a string that is too long for a key; no key equals it.
-pub const TOO_LONG: Key = !MARK;
+pub const TOO_LONG: Key = !KEY_MARK;
 
 /// The key of `text[start..end]`, or [`TOO_LONG`].
 #[inline(always)]

@@ -8,24 +8,24 @@
 //! as a sorted run and emptied; at the end the runs are merged, as streams, into one. The pieces and
 //! their counts are the same either way.
 //!
-//! - `worker`: the loop of a worker, and its share of the memory
+//! - `counter`: the loop of a worker, and its share of the memory
 //! - `sorted`, `record`, `spill`: counts in byte order, in memory and on disk
 //! - `file`: counts files
 //! - `results`: totals, sums, files, and the list that merging starts from
 //! - `stats`: totals, and the memory that merging will need
 
+mod counter;
 mod file;
 mod record;
 mod results;
 mod sorted;
 mod spill;
 mod stats;
-mod worker;
 
+pub use counter::{BLOCK_SIZE, Limit};
 pub use results::Cursor;
 pub use sorted::{PieceList, SortedCounts, for_each};
 pub use stats::Stats;
-pub use worker::{BLOCK_SIZE, Limit};
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -37,8 +37,8 @@ use crate::base::table::Table;
 use crate::base::threads;
 use crate::corpus::{AnyOrder, BlockBuffers, BlockText, Context, Input, Inputs, Skipped};
 use crate::text::cutter::Cutter;
+use counter::{Counter, WorkerMemory};
 use spill::{DiskRun, SpillDir, sweep};
-use worker::{Counter, WorkerMemory};
 
 /// How often each piece occurs in a corpus.
 #[derive(Debug)]

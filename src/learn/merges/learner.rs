@@ -13,7 +13,7 @@ use crate::learn::counts::PieceList;
 
 /// Learns merges: pairs of ids. The first merge creates the id `base.tokens().len()`, the next one the
 /// id after it, and so on.
-pub fn learn(
+pub fn learn_merges(
     pieces: PieceList,
     base: &(dyn Base + Sync),
     options: &Options,

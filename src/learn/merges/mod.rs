@@ -32,7 +32,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
-pub use learner::learn;
+pub use learner::learn_merges;
 
 use crate::base::error::Result;
 

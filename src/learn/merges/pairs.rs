@@ -35,7 +35,7 @@ impl Pair {
     }
 }
 
-const FREE: Pair = Pair(0);
+const FREE_PAIR: Pair = Pair(0);
 
 /// An entry of the table.
 #[repr(align(32))]
@@ -80,7 +80,7 @@ impl PairTable {
     fn slot(&self, pair: Pair) -> usize {
         let mask = self.entries.len() - 1;
         let mut at = self.home(pair);
-        while self.entries[at].pair != pair && self.entries[at].pair != FREE {
+        while self.entries[at].pair != pair && self.entries[at].pair != FREE_PAIR {
             at = (at + 1) & mask;
         }
         at
@@ -90,7 +90,7 @@ impl PairTable {
     #[inline]
     pub fn entry(&mut self, pair: Pair) -> &mut PairEntry {
         let mut at = self.slot(pair);
-        if self.entries[at].pair == FREE {
+        if self.entries[at].pair == FREE_PAIR {
             if self.len * 2 >= self.entries.len() {
                 self.grow();
                 at = self.slot(pair);
@@ -115,13 +115,13 @@ impl PairTable {
 
     /// All entries, in no particular order.
     pub fn entries(&self) -> impl Iterator<Item = &PairEntry> {
-        self.entries.iter().filter(|entry| entry.pair != FREE)
+        self.entries.iter().filter(|entry| entry.pair != FREE_PAIR)
     }
 
     fn grow(&mut self) {
         let larger = Pages::new(self.entries.len() * 2);
         for &entry in std::mem::replace(&mut self.entries, larger).iter() {
-            if entry.pair != FREE {
+            if entry.pair != FREE_PAIR {
                 let at = self.slot(entry.pair);
                 self.entries[at] = entry;
             }

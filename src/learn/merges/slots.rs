@@ -15,9 +15,9 @@ use crate::base::threads::{Team, for_each_on};
 use crate::learn::counts::PieceList;
 
 /// Positions whose slots are prefetched ahead.
-const AHEAD: usize = 12;
+const SLOTS_AHEAD: usize = 12;
 /// Positions that are filtered together.
-const BATCH: usize = 128;
+const FILTER_BATCH: usize = 128;
 /// Batches between two checks for cancellation.
 const BATCHES_PER_CHECK: usize = 4096;
 /// Shorter lists are not worth a second thread.
@@ -321,8 +321,8 @@ impl<I: SlotNumber> MergeWork<'_, I> {
         let &MergeWork { a, b, c, a_length, b_length, .. } = self;
         left.make_room(positions.len());
         right.make_room(positions.len());
-        let mut live = [0; BATCH];
-        for (number, batch) in positions.chunks(BATCH).enumerate() {
+        let mut live = [0; FILTER_BATCH];
+        for (number, batch) in positions.chunks(FILTER_BATCH).enumerate() {
             if number % BATCHES_PER_CHECK == BATCHES_PER_CHECK - 1 && self.job.check().is_err() {
                 return;
             }
@@ -330,7 +330,7 @@ impl<I: SlotNumber> MergeWork<'_, I> {
             // are filtered first, without a branch.
             let mut n = 0;
             for (i, &position) in batch.iter().enumerate() {
-                if let Some(&later) = positions.get(number * BATCH + i + AHEAD) {
+                if let Some(&later) = positions.get(number * FILTER_BATCH + i + SLOTS_AHEAD) {
                     prefetch(slots, later as usize - offset);
                 }
                 let start = position as usize - offset;

@@ -13,10 +13,10 @@ use crate::base::pages::Pages;
 use crate::base::table::seed;
 use crate::tokenizer::merge::NONE;
 
-const BITS: u32 = 21;
-const MASK: u64 = (1 << BITS) - 1;
+const RANK_BITS: u32 = 21;
+const RANK_MASK: u64 = (1 << RANK_BITS) - 1;
 /// An empty slot: no pair of ranks has all bits set.
-const FREE: u64 = u64::MAX;
+const EMPTY_SLOT: u64 = u64::MAX;
 /// Moves of other pairs to insert one, before another hash is tried.
 const MAX_MOVES: usize = 500;
 
@@ -40,7 +40,7 @@ struct PairHash {
 }
 
 /// The second hash is the first times this.
-const SECOND: u32 = 0x9e37_79b1;
+const SECOND_HASH: u32 = 0x9e37_79b1;
 
 impl PairHash {
     #[inline(always)]
@@ -50,7 +50,7 @@ impl PairHash {
 
     #[inline(always)]
     fn slots(self, hash: u32) -> [usize; 2] {
-        [hash, hash.wrapping_mul(SECOND)].map(|hash| (hash >> self.slot_shift) as usize)
+        [hash, hash.wrapping_mul(SECOND_HASH)].map(|hash| (hash >> self.slot_shift) as usize)
     }
 
     #[inline(always)]
@@ -61,7 +61,7 @@ impl PairHash {
 
 #[inline(always)]
 fn packed_pair(left: u32, right: u32) -> u64 {
-    u64::from(left) << BITS | u64::from(right)
+    u64::from(left) << RANK_BITS | u64::from(right)
 }
 
 impl PairRanks {
@@ -122,8 +122,8 @@ impl PairRanks {
         let key = packed_pair(left, right);
         for at in self.hash.slots(hash) {
             let slot = !self.slots[at];
-            if slot >> BITS == key {
-                return (slot & MASK) as u32;
+            if slot >> RANK_BITS == key {
+                return (slot & RANK_MASK) as u32;
             }
         }
         NONE
@@ -134,27 +134,27 @@ impl PairRanks {
 fn place_all(merges: &[(u32, u32)], hash: PairHash) -> Option<Pages<u64>> {
     let mut slots: Pages<u64> = Pages::new(1 << (32 - hash.slot_shift));
     'merges: for (&(left, right), result) in merges.iter().zip(256u64..) {
-        let mut entry = packed_pair(left, right) << BITS | result;
+        let mut entry = packed_pair(left, right) << RANK_BITS | result;
         let slots_of_pair = hash.slots(hash.of(left, right));
         // If a pair occurs twice, the later one wins.
         for at in slots_of_pair {
-            if !slots[at] >> BITS == entry >> BITS {
+            if !slots[at] >> RANK_BITS == entry >> RANK_BITS {
                 slots[at] = !entry;
                 continue 'merges;
             }
         }
         let mut at = slots_of_pair[0];
-        if slots[at] != !FREE {
+        if slots[at] != !EMPTY_SLOT {
             at = slots_of_pair[1];
         }
         for _ in 0..MAX_MOVES {
             let old = !std::mem::replace(&mut slots[at], !entry);
-            if old == FREE {
+            if old == EMPTY_SLOT {
                 continue 'merges;
             }
             // The pair that was here moves to its other slot.
             entry = old;
-            let (left, right) = (entry >> (2 * BITS), entry >> BITS & MASK);
+            let (left, right) = (entry >> (2 * RANK_BITS), entry >> RANK_BITS & RANK_MASK);
             let [one, other] = hash.slots(hash.of(left as u32, right as u32));
             at = if at == one { other } else { one };
         }
@@ -167,7 +167,7 @@ fn place_all(merges: &[(u32, u32)], hash: PairHash) -> Option<Pages<u64>> {
 pub mod x86 {
     use std::arch::x86_64::*;
 
-    use crate::tokenizer::vocab::pair_ranks::{BITS, MASK, NONE, PairRanks, SECOND};
+    use crate::tokenizer::vocab::pair_ranks::{NONE, PairRanks, RANK_BITS, RANK_MASK, SECOND_HASH};
 
     impl PairRanks {
         /// [`PairRanks::get`] for the lanes in `which`; [`NONE`] in the others.
@@ -203,8 +203,8 @@ pub mod x86 {
             let left = _mm512_maskz_compress_epi32(likely, left);
             let right = _mm512_maskz_compress_epi32(likely, right);
             let hashes = _mm512_maskz_compress_epi32(likely, hashes);
-            let [first, second] =
-                [hashes, times(hashes, SECOND)].map(|hashes| shift(hashes, self.hash.slot_shift));
+            let [first, second] = [hashes, times(hashes, SECOND_HASH)]
+                .map(|hashes| shift(hashes, self.hash.slot_shift));
             let n = likely.count_ones();
             let low = |lanes| _mm512_castsi512_si256(lanes);
             let mut results =
@@ -230,7 +230,7 @@ pub mod x86 {
             second: __m256i,
         ) -> __m256i {
             let key = _mm512_or_si512(
-                _mm512_slli_epi64::<BITS>(_mm512_cvtepu32_epi64(left)),
+                _mm512_slli_epi64::<RANK_BITS>(_mm512_cvtepu32_epi64(left)),
                 _mm512_cvtepu32_epi64(right),
             );
             // SAFETY: the table has 2^(32 - slot_shift) slots of 8 bytes (`place_all`), and both indices
@@ -241,14 +241,14 @@ pub mod x86 {
                 _mm512_xor_si512(slot, _mm512_set1_epi64(-1))
             };
             let (one, other) = (slot(first), slot(second));
-            let is = |slot| _mm512_cmpeq_epi64_mask(_mm512_srli_epi64::<BITS>(slot), key);
+            let is = |slot| _mm512_cmpeq_epi64_mask(_mm512_srli_epi64::<RANK_BITS>(slot), key);
             let results = _mm512_mask_mov_epi64(
                 _mm512_mask_mov_epi64(_mm512_set1_epi64(-1), is(one), one),
                 is(other),
                 other,
             );
             let found = is(one) | is(other);
-            let ranks = _mm512_and_si512(results, _mm512_set1_epi64(MASK as i64));
+            let ranks = _mm512_and_si512(results, _mm512_set1_epi64(RANK_MASK as i64));
             let ranks = _mm512_mask_mov_epi64(_mm512_set1_epi64(-1), found, ranks);
             _mm512_cvtepi64_epi32(ranks)
         }

@@ -7,7 +7,7 @@ use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
-use super::convert::{self, Text, recognise};
+use super::convert::{self, Text, special_choice};
 use super::gateway::{QUICK, run_sized, threads, to_python};
 use crate::base::error::{Error, Result};
 use crate::base::job::Phase;
@@ -39,7 +39,7 @@ impl Core {
         special: Option<&Bound<'_, PyAny>>,
         threads: Option<i64>,
     ) -> PyResult<Vec<u32>> {
-        let recognise = recognise(&self.tokenizer, special)?;
+        let recognise = special_choice(&self.tokenizer, special)?;
         let text = text.bytes();
         if text.len() < QUICK {
             // Not even a job: a short text is encoded in less than a microsecond.
@@ -172,7 +172,7 @@ impl Core {
         special: Option<&Bound<'py, PyAny>>,
         threads: Option<i64>,
     ) -> PyResult<Arrays<'py, PyArray1<u64>>> {
-        let recognise = recognise(&self.tokenizer, special)?;
+        let recognise = special_choice(&self.tokenizer, special)?;
         let threads = self::threads(py, threads)?;
         let slices: Vec<&[u8]> = texts.iter().map(Text::bytes).collect();
         let (tokenizer, size) = (&self.tokenizer, texts.iter().map(|t| t.bytes().len() + 64).sum());
@@ -191,7 +191,7 @@ impl Core {
         text: Text<'py>,
         special: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Arrays<'py, PyArray2<u64>>> {
-        let recognise = recognise(&self.tokenizer, special)?;
+        let recognise = special_choice(&self.tokenizer, special)?;
         let (tokenizer, text) = (&self.tokenizer, text.bytes());
         let (ids, spans) = run_sized(py, text.len(), Phase::Encode, |job| {
             tokenizer.encode_spans(text, &recognise, job)
@@ -270,11 +270,11 @@ impl Core {
     /// An encoder for a text that comes in parts.
     #[pyo3(signature = (special=None))]
     #[pyo3(text_signature = "($self, special='all')")]
-    fn stream(&self, py: Python<'_>, special: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
-        let recognise = recognise(&self.tokenizer, special)?;
+    fn stream(&self, py: Python<'_>, special: Option<&Bound<'_, PyAny>>) -> PyResult<PyStream> {
+        let recognise = special_choice(&self.tokenizer, special)?;
         let inner = encode::Stream::new(Arc::clone(&self.tokenizer), recognise)
             .map_err(|e| to_python(py, e))?;
-        Ok(Stream { inner: Mutex::new(inner) })
+        Ok(PyStream { inner: Mutex::new(inner) })
     }
 
     /// The tokenizer that learning fewer merges would have given.
@@ -358,12 +358,12 @@ impl Core {
 }
 
 /// Encodes a text that comes in parts.
-#[pyclass(frozen, module = "bytemill._native")]
-pub struct Stream {
+#[pyclass(name = "Stream", frozen, module = "bytemill._native")]
+pub struct PyStream {
     inner: Mutex<encode::Stream>,
 }
 
-impl Stream {
+impl PyStream {
     fn with<'py>(
         &self,
         py: Python<'py>,
@@ -377,7 +377,7 @@ impl Stream {
 }
 
 #[pymethods]
-impl Stream {
+impl PyStream {
     /// Takes more text; the ids that are certain now.
     #[pyo3(signature = (text, /))]
     fn push<'py>(&self, py: Python<'py>, text: Text<'py>) -> PyResult<Bound<'py, PyList>> {
