@@ -9,7 +9,7 @@ use pyo3::types::PyCapsule;
 
 use crate::corpus::RowBatch;
 
-/// `struct ArrowSchema` of the interface, as far as it is looked at.
+/// The first field of `struct ArrowSchema` of the interface.
 #[repr(C)]
 struct ArrowSchema {
     format: *const c_char,
@@ -36,7 +36,7 @@ pub struct Column {
     /// Owns the buffers: they are freed with it.
     _capsule: Py<PyAny>,
     length: usize,
-    /// How many rows of the buffers come before those of the column.
+    /// Rows of the buffers before the first row of the column.
     offset: usize,
     valid: Option<NonNull<u8>>,
     ends: Offsets,
@@ -57,7 +57,7 @@ unsafe impl Send for Column {}
 unsafe impl Sync for Column {}
 
 impl Column {
-    /// The column that `array.__arrow_c_array__()` gives.
+    /// The column that `array.__arrow_c_array__()` returns.
     pub fn of(array: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (schema, capsule): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) =
             array.call_method0("__arrow_c_array__")?.extract()?;
@@ -73,12 +73,12 @@ impl Column {
             other => {
                 let other = String::from_utf8_lossy(other);
                 return Err(PyTypeError::new_err(format!(
-                    "a column of strings is needed, not of Arrow's type {other:?}"
+                    "a column must have strings, got Arrow type {other:?}"
                 )));
             }
         };
         if array.release.is_null() || array.n_buffers != 3 || array.length < 0 || array.offset < 0 {
-            return Err(PyTypeError::new_err("the Arrow array makes no sense"));
+            return Err(PyTypeError::new_err("the Arrow array is invalid"));
         }
         // SAFETY: `buffers` points to `n_buffers` pointers, of which there are three, as was checked:
         // validity, offsets, bytes.
@@ -94,18 +94,18 @@ impl Column {
         })
     }
 
-    /// Where row `row` of the buffers begins, which is where the row before it ends.
+    /// The start of row `row` of the buffers, which is the end of the row before it.
     fn offset_of(&self, row: usize) -> usize {
         // SAFETY: the offsets buffer has one value more than the array has rows, counted with those
         // before `offset`; callers pass at most `offset + length`. A column without that buffer has
         // length 0, for which `get` returns before it calls this.
-        let offset_of = unsafe {
+        let offset = unsafe {
             match self.ends {
                 Offsets::Narrow(ends) => i64::from(ends.add(row).read_unaligned()),
                 Offsets::Wide(ends) => ends.add(row).read_unaligned(),
             }
         };
-        offset_of.max(0) as usize
+        offset.max(0) as usize
     }
 }
 

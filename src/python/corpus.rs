@@ -1,4 +1,4 @@
-//! `Inputs`: the sources of a corpus, some of which are read in Python.
+//! `Inputs`: the sources of a corpus, some of which Python objects read.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -101,7 +101,7 @@ impl PyInputs {
         self.inner.list.iter().map(|input| input.kind.to_string()).collect()
     }
 
-    /// The text of each source up to its limit in bytes, block by block.
+    /// The text of each source in blocks, up to its limit in bytes.
     fn texts(
         &self,
         py: Python<'_>,
@@ -114,10 +114,10 @@ impl PyInputs {
         let inputs = Arc::clone(&self.inner);
         let (sender, blocks) = sync_channel(2);
         let skipped = Arc::new(Mutex::new(Skipped::default()));
-        let told = Arc::clone(&skipped);
+        let shared = Arc::clone(&skipped);
         background(move || {
             let send = |block| sender.send(Ok(block)).is_ok();
-            if let Err(error) = read_up_to(&inputs, &cutter, &limits, block_size, &told, send) {
+            if let Err(error) = read_up_to(&inputs, &cutter, &limits, block_size, &shared, send) {
                 // The receiver may be gone.
                 let _ = sender.send(Err(error));
             }
@@ -127,8 +127,8 @@ impl PyInputs {
     }
 }
 
-/// The number of the source, the offset in its text, the documents or the running text, and how many
-/// stored bytes were read for them.
+/// The number of the source, the offset in its text, the documents or the running text, and the number
+/// of stored bytes that were read for them.
 type TextBlock = (usize, u64, Vec<Vec<u8>>, u64);
 
 fn read_up_to(
@@ -136,7 +136,7 @@ fn read_up_to(
     cutter: &Cutter,
     limits: &[u64],
     block_size: usize,
-    told: &Mutex<Skipped>,
+    all_skipped: &Mutex<Skipped>,
     mut each: impl FnMut(TextBlock) -> bool,
 ) -> Result<()> {
     let sources = inputs.sources()?;
@@ -168,8 +168,8 @@ fn read_up_to(
                 }
                 Ok(())
             })?;
-            told.lock().unwrap_or_else(PoisonError::into_inner).take(&mut skipped);
-            // A text is cut at the limit; a document is given whole or not at all.
+            all_skipped.lock().unwrap_or_else(PoisonError::into_inner).take(&mut skipped);
+            // Text is cut at the limit; a document is returned whole or not at all.
             let mut left = limit - given;
             texts.retain_mut(|text| {
                 let fits = left > 0;
@@ -205,13 +205,13 @@ impl PyTexts {
         slf
     }
 
-    /// How many records were skipped so far, by reason.
+    /// The number of records skipped so far, by reason.
     #[getter]
     fn skipped(&self) -> BTreeMap<String, u64> {
         self.skipped.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    /// How many stored bytes were read so far.
+    /// The number of stored bytes read so far.
     #[getter]
     fn file_bytes(&self) -> u64 {
         self.file_bytes.load(Relaxed)
@@ -264,7 +264,7 @@ fn input(py: Python<'_>, entry: EntryArgument<'_>) -> PyResult<Input> {
     Ok(Input { name, location, kind, range })
 }
 
-/// An argument that is `Inputs`, or a list of paths that are read as their names say.
+/// An argument that is `Inputs`, or a list of paths whose formats follow from their names.
 pub struct InputsOrPaths(pub Arc<corpus::Inputs>);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for InputsOrPaths {
@@ -367,7 +367,7 @@ impl Storage for PyStorage {
     }
 }
 
-/// Bytes that a Python object gives as they come.
+/// Bytes that a Python object returns as they arrive.
 #[derive(Debug)]
 struct PyPipe {
     reader: Py<PyAny>,
@@ -390,7 +390,7 @@ impl Pipe for PyPipe {
     }
 }
 
-/// Rows that a Python object gives in batches.
+/// Rows that a Python object returns in batches.
 #[derive(Debug)]
 struct PyRows {
     reader: Py<PyAny>,
@@ -441,7 +441,7 @@ fn given_rows(value: &Bound<'_, PyAny>) -> PyResult<GivenRows> {
 #[derive(Debug, Default)]
 struct Strings {
     text: Vec<u8>,
-    /// The end of each, and whether it is a text and not `None`.
+    /// The end of each, and whether it is not `None`.
     ends: Vec<(usize, bool)>,
 }
 

@@ -1,4 +1,4 @@
-//! `Counts`, and what is made of them: `learn`, `tokens_by_size`.
+//! `Counts`, and the functions of them: `learn`, `tokens_by_size`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -62,8 +62,8 @@ impl PyCounts {
         Ok(PyCounts { inner: Mutex::new(inner) })
     }
 
-    /// Sets how many bytes of memory may be used from now on beyond those in use, which with them
-    /// are the limit that the user knows, and where counts go that do not fit.
+    /// Limits memory to `available` bytes beyond what the process uses now; `total` is the limit that
+    /// the user set, for messages. Counts that do not fit go to `spill_dir`.
     #[pyo3(signature = (available, total, spill_dir=None))]
     fn set_limit(&self, py: Python<'_>, available: u64, total: u64, spill_dir: Option<PathBuf>) {
         py.detach(|| {
@@ -111,7 +111,7 @@ impl PyCounts {
         let (this, other) = (slf.get(), other.get());
         let job = Job::new(Phase::Gather, 0);
         run(py, &job, progress, |job| {
-            // Always in the same order, or two threads that merge crosswise wait for each other.
+            // Always locked in the order of addresses: two threads that merge crosswise would deadlock.
             let (mut this, mut other) = if std::ptr::from_ref(this) < std::ptr::from_ref(other) {
                 let first = this.lock();
                 (first, other.lock())
@@ -135,7 +135,7 @@ impl PyCounts {
         run(py, &job, progress, |job| self.lock().save(&path, job))
     }
 
-    /// Merges what is on disk, if it is in parts; anything else would do it first.
+    /// Merges runs on disk, if there are several, which any other use would do first.
     #[pyo3(signature = (progress=None))]
     fn gather(&self, py: Python<'_>, progress: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         if !py.detach(|| self.lock().is_scattered()) {
@@ -145,7 +145,7 @@ impl PyCounts {
         run(py, &job, progress, |job| self.lock().stats(job).map(|_| ()))
     }
 
-    /// Forgets everything and deletes what is on disk of it.
+    /// Drops all counts and deletes their files.
     fn clear(&self, py: Python<'_>) {
         py.detach(|| self.lock().clear());
     }
@@ -198,7 +198,7 @@ impl PyCounts {
         py.detach(|| self.lock().skipped().0.clone())
     }
 
-    /// How many pieces were counted, the same one every time it occurs.
+    /// The sum of the counts.
     #[getter]
     fn total(&self, py: Python<'_>) -> PyResult<u64> {
         self.stats(py).map(|stats| stats.total)
@@ -216,7 +216,7 @@ impl PyCounts {
     }
 }
 
-/// Goes through pieces and counts in byte order.
+/// Iterates over pieces and counts in byte order.
 #[pyclass(frozen, module = "bytemill._native")]
 pub struct CountsIterator {
     cursor: Mutex<Cursor>,
@@ -300,7 +300,7 @@ pub fn learn(
     .map(Core::new)
 }
 
-/// In how many tokens counted pieces end up, by the number of tokens beside the bytes.
+/// The number of tokens of the counted pieces, by the number of merges of the vocabulary.
 #[pyfunction]
 #[pyo3(signature = (core, counts, /))]
 pub fn tokens_by_size<'py>(

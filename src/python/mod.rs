@@ -1,8 +1,9 @@
-//! All of Python: the module `bytemill._native`.
+//! All PyO3 code: the module `bytemill._native`.
 //!
-//! Text is borrowed, arrays are handed over without a copy, and every call that may take long goes
-//! through [`gateway::run`], which releases the interpreter, listens for Ctrl-C and converts
-//! errors. Policy (defaults, paths, messages about usage) is in the Python package.
+//! Text is borrowed, arrays are passed without a copy, and every call that may take long goes through
+//! [`gateway::run`], which releases the GIL, checks for Ctrl-C and converts errors. More than a few
+//! options cross as one Python object (`bytemill._options`) whose attributes are read by name; unknown
+//! values are errors. Policy (defaults, paths, messages about usage) is in the Python package.
 
 mod arrow;
 mod convert;
@@ -31,8 +32,7 @@ fn known_pattern(pattern: &str) -> Option<&'static str> {
     pattern::known(pattern)
 }
 
-/// The stage for a regular expression that a file or a foreign tokenizer has, which must not read
-/// like a name.
+/// The stage for a regular expression of a file or of another library, which must not read like a name.
 #[pyfunction]
 #[pyo3(signature = (regex, /))]
 fn regex_stage(py: Python<'_>, regex: &str) -> PyResult<String> {
@@ -74,13 +74,13 @@ fn split<'py>(
     Ok(sizes.into_iter().map(piece).collect())
 }
 
-/// How many threads are used where none are asked for.
+/// The number of threads of calls that do not set it.
 #[pyfunction]
 fn default_threads(py: Python<'_>) -> PyResult<usize> {
     gateway::threads(py, None)
 }
 
-/// Which kind of tokenizer file this is.
+/// The kind of a tokenizer file, by its content.
 #[pyfunction]
 #[pyo3(signature = (data, /))]
 fn recognise(data: &[u8]) -> Option<&'static str> {

@@ -141,7 +141,7 @@ impl LMDecoder {
     }
 }
 
-/// The address of a cache, of which a step makes a slice once it has the lock.
+/// The address of a cache, from which a step creates a slice once it holds the lock.
 struct CacheAddress {
     start: *mut f32,
     size: usize,

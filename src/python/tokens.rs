@@ -32,7 +32,8 @@ pub struct PlanArgument {
 
 impl PlanArgument {
     fn checked(self) -> Result<tokens::Plan> {
-        let unknown = |what: &str| Error::config(format!("{what:?} is not known"));
+        // Python checks options and manifests before.
+        let unknown = |what: &str| Error::Bug(format!("a plan with the unknown value {what:?}"));
         Ok(tokens::Plan {
             format: match self.format.as_str() {
                 "shards" | "npy" => Format::Npy,

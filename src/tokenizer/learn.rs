@@ -48,7 +48,7 @@ impl<'a> Target<'a> {
 /// Learns a tokenizer: the bytes, the merges, the special tokens last.
 pub fn learn(counts: &mut Counts, target: &Target<'_>, job: &Job) -> Result<Spec> {
     let merges = merges_for(counts, target, 256 + target.special_tokens.len(), &Bytes, job)?;
-    Ok(spec(counts.pattern(), &merges, target.special_tokens))
+    spec(counts.pattern(), &merges, target.special_tokens)
 }
 
 /// Learns merges until the vocabulary has `vocab_size` ids, of which `taken` are in use already.
@@ -69,19 +69,23 @@ fn merges_for(
 }
 
 /// The tokenizer of these merges: the bytes, the merges in order, the special tokens.
-pub fn spec(pattern: Vec<String>, merges: &[(u32, u32)], special_tokens: &[String]) -> Spec {
+pub fn spec(
+    pattern: Vec<String>,
+    merges: &[(u32, u32)],
+    special_tokens: &[String],
+) -> Result<Spec> {
     let mut spec = Spec { pattern, ..Spec::default() };
     for byte in 0..=255u8 {
         spec.tokens.push(u32::from(byte), &[byte]);
     }
-    add_merges(&mut spec, EVERY_BYTE.chunks(1), merges, |rank| rank);
+    add_merges(&mut spec, EVERY_BYTE.chunks(1), merges, |rank| rank)?;
     let first = spec.tokens.len() as u32;
     spec.specials = special_tokens
         .iter()
         .zip(first..)
         .map(|(text, id)| SpecialToken { text: text.clone(), id, control: true })
         .collect();
-    spec
+    Ok(spec)
 }
 
 /// Learns further merges on top of a tokenizer. Ordinary tokens keep their ids and the new ones
@@ -104,7 +108,7 @@ pub fn extend(
     let id_of = |rank: u32| {
         if rank < n_known { vocab.rank_id(rank) } else { next + (rank - n_known) }
     };
-    add_merges(&mut spec, (0..n_known).map(|rank| vocab.rank_bytes(rank)), &merges, id_of);
+    add_merges(&mut spec, (0..n_known).map(|rank| vocab.rank_bytes(rank)), &merges, id_of)?;
     spec.specials.sort_by_key(|special| special.id);
     let mut free = next + merges.len() as u32;
     for special in spec.specials.iter_mut().filter(|special| special.id >= next) {
@@ -130,8 +134,10 @@ fn add_merges<'a>(
     known: impl Iterator<Item = &'a [u8]>,
     merges: &[(u32, u32)],
     id_of: impl Fn(u32) -> u32,
-) {
-    let MergeRule::List(list) = &mut spec.merges else { return };
+) -> Result<()> {
+    let MergeRule::List(list) = &mut spec.merges else {
+        return Err(Error::Bug("merges by rank were extended".to_owned()));
+    };
     // All tokens by rank, end to end.
     let (mut bytes, mut ends) = (Vec::new(), vec![0]);
     for token in known {
@@ -148,6 +154,7 @@ fn add_merges<'a>(
         spec.tokens.push(id_of(rank), &bytes[start..]);
         list.push(Merge { left: id_of(left), right: id_of(right), result: id_of(rank) });
     }
+    Ok(())
 }
 
 /// A tokenizer that is extended: ids of merging are its ranks.

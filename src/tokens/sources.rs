@@ -140,10 +140,10 @@ impl<'a> SplitReader<'a> {
     fn read(&mut self, name: &str, at: u64, into: &mut [u8]) -> Result<()> {
         let path = self.directory.join(name);
         let failed = |e| Error::io(&path, e);
-        if self.open.as_ref().is_none_or(|(open, _)| open != name) {
-            self.open = Some((name.to_owned(), files::open(&path, Error::tokens)?));
-        }
-        let Some((_, file)) = &mut self.open else { return Ok(()) };
+        let (_, file) = match self.open.take_if(|(open, _)| open == name) {
+            Some(open) => self.open.insert(open),
+            None => self.open.insert((name.to_owned(), files::open(&path, Error::tokens)?)),
+        };
         file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(into)).map_err(failed)
     }
 }

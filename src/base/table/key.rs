@@ -68,7 +68,7 @@ pub const TOO_LONG: Key = !KEY_MARK;
 pub fn key_or_too_long(text: &[u8], start: usize, end: usize) -> Key {
     let shapes = &*SHAPES;
     if start + 16 <= text.len() {
-        // SAFETY: checked in the line above.
+        // SAFETY: the line above checks that sixteen bytes follow `start`.
         return unsafe { key_inside(shapes, text, start, end) };
     }
     let mut sixteen = [0; 16];
@@ -88,7 +88,8 @@ pub unsafe fn key_inside(shapes: &Shapes, text: &[u8], start: usize, end: usize)
     debug_assert!(start + 16 <= text.len());
     let Shape { mask, rest } = shapes[(end - start).min(SHORT + 1)];
     // Loads past the string, then masks to its length.
-    // SAFETY: the caller promises sixteen readable bytes.
+    // SAFETY: the caller guarantees that sixteen bytes of `text` follow `start`; an array of bytes needs no
+    // alignment.
     let sixteen = unsafe { text.as_ptr().add(start).cast::<[u8; 16]>().read() };
     u128::from_le_bytes(sixteen) & mask ^ rest
 }

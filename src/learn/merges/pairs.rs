@@ -50,7 +50,7 @@ pub struct PairEntry {
     pub n: u32,
 }
 
-// SAFETY: all fields are numbers.
+// SAFETY: all fields are numbers, of which zero is a valid value, and the alignment is 32.
 unsafe impl Zeroable for PairEntry {}
 
 /// All tracked pairs.

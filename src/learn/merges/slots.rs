@@ -31,7 +31,7 @@ pub struct Slot<I> {
     weight: I,
 }
 
-// SAFETY: both fields are numbers.
+// SAFETY: both fields are `Zeroable` numbers, and the alignment is at most theirs.
 unsafe impl<I: SlotNumber> Zeroable for Slot<I> {}
 
 /// All pieces as tokens.
@@ -283,17 +283,16 @@ impl<I: SlotNumber> MergeWork<'_, I> {
     ) -> Result<()> {
         let n_shares = (2 * positions.len() / MIN_SHARE).clamp(1, findings.len());
         let mut shares = Vec::with_capacity(n_shares);
-        let (mut offset, mut left) = (0, &mut *findings);
-        for n_left in (1..=n_shares).rev() {
+        let mut offset = 0;
+        for (n_left, ours) in (1..=n_shares).rev().zip(&mut *findings) {
             let separator =
                 if n_left == 1 { None } else { separator_near(slots, offset, positions, n_left) };
             let end = separator.unwrap_or(slots.len());
             let n_here = positions.partition_point(|&at| (at as usize) < end + offset);
             let (here, rest) = std::mem::take(&mut slots).split_at_mut(end);
             let (now, later) = positions.split_at(n_here);
-            let Some((first, others)) = left.split_first_mut() else { break };
-            shares.push((here, offset, now, first));
-            (slots, positions, left) = (rest, later, others);
+            shares.push((here, offset, now, ours));
+            (slots, positions) = (rest, later);
             offset += end;
             if positions.is_empty() {
                 break;
