@@ -107,7 +107,7 @@ pub(crate) mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-    /// As many threads as its number, started anew for each loop.
+    /// This number of threads, started for each loop.
     pub struct Scoped(pub usize);
 
     impl Threads for Scoped {

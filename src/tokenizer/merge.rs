@@ -1,28 +1,29 @@
-//! Merging: the pair of the lowest rank first, the leftmost of equal ones, until none is left.
+//! A piece → tokens: merges the pair of the lowest rank, of equal ones the leftmost, until no pair merges.
 //!
-//! Short pieces go through a plain array: finding the minimum of a few numbers is faster than any
-//! structure kept for it. Long ones (runs of one letter, text without spaces) go through a linked
-//! list and a heap, so that no input costs more than O(n log n).
+//! A short piece is an array of tokens and one of ranks, whose minimum is searched for every merge: O(n²),
+//! but faster for a few tokens than any structure that finds it. A long piece (a run of one letter, text
+//! without spaces) is a linked list with a heap of pairs: O(n log n), and 20 bytes of memory per byte
+//! besides the tokens.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::base::memory::{out_of_memory, reserve, try_reserve};
 
-/// No rank: the two do not merge.
+/// The rank of two tokens that do not merge.
 pub const NONE: u32 = u32::MAX;
-/// From this many tokens on, the heap is faster than the array.
+/// From this number of tokens on, the heap is faster than the array.
 const MIN_HEAP_LENGTH: usize = 96;
 
-/// Which tokens merge, and into what.
+/// The merges of a tokenizer.
 pub trait Rule {
     /// The rank of the merge of two tokens, or [`NONE`].
     fn rank(&self, left: u32, right: u32) -> u32;
-    /// What the merge of this rank makes.
+    /// The token that the merge of this rank creates.
     fn result(&self, rank: u32) -> u32;
 }
 
-/// Room that merging reuses.
+/// Memory that merging reuses.
 #[derive(Debug, Default)]
 pub struct Scratch {
     ranks: Vec<u32>,
@@ -32,7 +33,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Gives memory back that a very long piece needed.
+    /// Frees the memory that a very long piece needed.
     pub fn trim(&mut self) {
         if self.ranks.capacity() > 1 << 16 {
             *self = Scratch::default();
@@ -40,7 +41,7 @@ impl Scratch {
     }
 }
 
-/// Merges `tokens` as far as the rule goes. Returns the last merge: left, right, rank.
+/// Merges `tokens` until no pair merges. Returns the last merge: left, right, rank.
 pub fn merge(
     tokens: &mut Vec<u32>,
     rule: &impl Rule,
@@ -112,11 +113,11 @@ fn merge_long(
     previous.push(LIST_END);
     previous.extend(0..n as u32 - 1);
     heap.clear();
-    // There may be as many entries, and it may grow.
+    // One entry for each pair at the start; it may grow.
     if heap.capacity() < n && !try_reserve(|| heap.try_reserve(n)) {
         out_of_memory(n * size_of::<u64>());
     }
-    // Rank above, position below: the smallest entry is the leftmost of the lowest rank.
+    // Rank in the upper half, position in the lower: the smallest entry is the leftmost of the lowest rank.
     let entry = |rank: u32, at: u32| Reverse(u64::from(rank) << 32 | u64::from(at));
     heap.extend(
         ranks
@@ -128,7 +129,7 @@ fn merge_long(
     let mut last = None;
     while let Some(Reverse(top)) = heap.pop() {
         let (rank, at) = ((top >> 32) as u32, (top & 0xffff_ffff) as usize);
-        // Entries are not taken out when a pair changes; a changed pair has another rank.
+        // Entries of pairs that have changed since are not removed, but recognised by their rank.
         if ranks[at] != rank {
             continue;
         }
@@ -149,7 +150,7 @@ fn merge_long(
         let before = previous[at];
         if before != LIST_END {
             let rank = rule.rank(tokens[before as usize], tokens[at]);
-            // The same rank again is no new entry: the one in the heap is right once more.
+            // If the rank is the same as before, its entry is still in the heap.
             if rank != ranks[before as usize] {
                 ranks[before as usize] = rank;
                 if rank != NONE {

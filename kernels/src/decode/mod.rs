@@ -11,7 +11,7 @@
 //!
 //! A step is a sequence of phases, each divided among the threads: matrices by rows, so that one thread
 //! computes each sum in one order, and attention by heads of keys and values. The norms are too short
-//! to be worth dividing. Time is O(weights + positions · d_kv · layers) per sample; memory beside the
+//! to be worth dividing. Time is O(weights + positions · d_kv · layers) per sample; memory besides the
 //! cache is a few vectors per sample and one score per head and position.
 //!
 //! Results are the same bits for any number of threads, and for each sample whatever the others are.

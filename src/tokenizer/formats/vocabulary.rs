@@ -126,7 +126,7 @@ impl Visitor<'_> for JsonKey<'_> {
     }
 }
 
-/// An id, or what stands in place of one.
+/// An id, or the invalid value in its place.
 pub(super) enum JsonId {
     Valid(u32),
     Invalid(String),
