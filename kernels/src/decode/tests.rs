@@ -279,7 +279,10 @@ fn refusals() {
     let mut message = |weights: &Weights<'_>, cache: &mut [f32], position, ids: &[usize]| {
         decoder.step(weights, cache, position, ids, &Scoped(1)).unwrap_err().to_string()
     };
-    assert_eq!(message(&weights, &mut cache, 21, &[0]), "the cache is full: its capacity is 21 positions");
+    assert_eq!(
+        message(&weights, &mut cache, 21, &[0]),
+        "the cache is full: its capacity is 21 positions"
+    );
     assert_eq!(message(&weights, &mut cache, 0, &[53]), "id 53 is not below vocab_size=53");
     assert!(message(&weights, &mut cache, 0, &[1, 2]).contains("ids and cache"));
     assert!(message(&weights, &mut cache[1..], 0, &[1]).contains("ids and cache"));
