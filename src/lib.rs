@@ -5,11 +5,11 @@
 //!  files     pieces     pairs      ids ↔ bytes    shards
 //! ```
 //!
-//! Each noun is a module, each arrow a function; a module knows only those to its left. Nothing
-//! here knows Python but `python`, which is behind a feature.
+//! Each noun is a module, each arrow a function; a module uses only those to its left. Only `python`,
+//! which is compiled with a feature, uses PyO3.
 //!
 //! - [`base`]: errors, jobs, memory, files
-//! - [`text`]: what cuts text into pieces, and documents from each other
+//! - [`text`]: documents → pieces: split patterns, special tokens
 //! - [`corpus`]: files → blocks of text
 //! - [`learn`]: blocks → counts → merges
 //! - [`tokenizer`]: a tokenizer as plain data and as files; text ↔ ids
@@ -33,7 +33,7 @@ pub use base::error::{Error, Result};
 pub use tokenizer::encode::{Recognise, Tokenizer};
 pub use tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken, TokenList};
 
-/// What benches and fuzz targets use besides; may change at any time.
+/// For benches and fuzz targets; may change at any time.
 #[doc(hidden)]
 pub mod internals {
     pub use crate::base::job::{Job, Phase};
@@ -64,7 +64,7 @@ pub mod internals {
     }
 
     pub mod merges {
-        pub use crate::learn::merges::{Bytes, Options, TieBreak, learn};
+        pub use crate::learn::merges::{Bytes, Options, TieBreak, learn_merges};
     }
 
     pub mod naive {

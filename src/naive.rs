@@ -1,11 +1,11 @@
-//! The obvious slow versions: so simple that they are unlikely to be wrong. Tests and fuzzing hold
-//! everything fast to them; nothing else uses them.
+//! The obvious slow versions, so simple that they are unlikely to be wrong: the oracles of tests and
+//! fuzzing. Nothing else uses them.
 
 use std::collections::HashMap;
 
 use crate::learn::merges::TieBreak;
 
-/// Learns merges by counting all pairs afresh for every merge.
+/// Learns merges by counting all pairs again for every merge.
 pub fn learn(
     pieces: &[(Vec<u8>, u64)],
     n_merges: usize,
@@ -48,8 +48,8 @@ pub fn learn(
     merges
 }
 
-/// The numbers that `tokenizers` gives to tokens: the bytes in the order of the characters that
-/// stand for them in its byte-level alphabet, then the merges in order.
+/// The ids of `tokenizers`: the bytes in the order of the characters that spell them in its byte-level
+/// alphabet, then the merges in order.
 struct HuggingFaceOrder(HashMap<Vec<u8>, usize>);
 
 impl HuggingFaceOrder {
@@ -86,8 +86,8 @@ fn merge_pair(word: &[Vec<u8>], left: &[u8], right: &[u8]) -> Vec<Vec<u8>> {
     merged
 }
 
-/// Encodes a piece: the merge of the lowest rank first, the leftmost of equal ones, until none is
-/// left. The result is byte strings.
+/// Encodes a piece into byte strings: the merge of the lowest rank first, the leftmost of equal ones,
+/// until no pair merges.
 pub fn encode(piece: &[u8], ranks: &HashMap<(Vec<u8>, Vec<u8>), usize>) -> Vec<Vec<u8>> {
     let mut tokens: Vec<Vec<u8>> = piece.iter().map(|&b| vec![b]).collect();
     loop {

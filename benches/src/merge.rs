@@ -2,7 +2,7 @@
 
 use bytemill::internals::Cutter;
 use bytemill::internals::counts::Counts;
-use bytemill::internals::merges::{Bytes, Options, learn};
+use bytemill::internals::merges::{Bytes, Options, learn_merges};
 use bytemill::internals::{Job, Phase};
 use bytemill_benches::{Kind, text};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
@@ -20,7 +20,8 @@ fn merge(c: &mut Criterion) {
             let options = Options { n_merges, ..Options::default() };
             group.bench_function(BenchmarkId::new(kind_name, n_merges), |b| {
                 b.iter(|| {
-                    learn(pieces.clone(), &Bytes, &options, &Job::new(Phase::Merge, 0)).unwrap()
+                    learn_merges(pieces.clone(), &Bytes, &options, &Job::new(Phase::Merge, 0))
+                        .unwrap()
                 });
             });
         }

@@ -1,10 +1,9 @@
 //! The kernels of training against the definitions in float64, at every level.
 
-use crate::attention::{self, AttentionShape, Inputs, Outputs};
-use crate::cross_entropy::cross_entropy;
-use crate::simd::Level;
+use crate::attention::{self, AttentionInputs, AttentionShape, Outputs};
+use crate::rowwise::*;
+use crate::simd::SimdLevel;
 use crate::threads::tests::Scoped;
-use crate::{norm, swiglu};
 
 /// Pseudorandom numbers between -1 and 1.
 fn numbers(n: usize, seed: u64) -> Vec<f32> {
@@ -28,7 +27,7 @@ fn assert_close(found: &[f32], expected: &[f64]) {
 }
 
 /// Attention and its gradients, with the chain rule written out.
-fn naive_attention(shape: AttentionShape, inputs: Inputs, grad: &[f32]) -> [Vec<f64>; 4] {
+fn naive_attention(shape: AttentionShape, inputs: AttentionInputs, grad: &[f32]) -> [Vec<f64>; 4] {
     let AttentionShape { n_samples, n_tokens, n_heads, n_kv_heads, d_head } = shape;
     let turned = |x: &[f32], row: usize, position: usize| -> Vec<f64> {
         let x: Vec<f64> = x[row..row + d_head].iter().map(|&x| f64::from(x)).collect();
@@ -104,10 +103,10 @@ fn attention_is_its_definition() {
         let angles = numbers(n_tokens * d_head / 2, 5);
         let (cos, sin): (Vec<f32>, Vec<f32>) = angles.iter().map(|x| (x.cos(), x.sin())).unzip();
         for rotation in [None, Some((&cos[..], &sin[..]))] {
-            let inputs = Inputs { query: &query, key: &key, value: &value, rotation };
+            let inputs = AttentionInputs { query: &query, key: &key, value: &value, rotation };
             let [expected, query_expected, key_expected, value_expected] =
                 naive_attention(shape, inputs, &grad);
-            for level in Level::available() {
+            for level in SimdLevel::available() {
                 let (mut out, mut log_sums) =
                     (vec![f32::NAN; wide], vec![f32::NAN; n_rows * n_heads]);
                 attention::forward(level, shape, inputs, (&mut out, &mut log_sums), &Scoped(2))
@@ -140,7 +139,7 @@ fn losses_and_their_gradients() {
             };
             expected.extend(row.iter().enumerate().map(share));
         }
-        for level in Level::available() {
+        for level in SimdLevel::available() {
             let mut made = logits.clone();
             let found = cross_entropy(level, &mut made, &targets, Some(1.0), &Scoped(2)).unwrap();
             assert!((found - loss).abs() <= 1e-5 * loss.max(1.0));
@@ -171,15 +170,15 @@ fn norms_and_their_gradients() {
                 weight_grad[i] += x * grad * scale;
             }
         }
-        for level in Level::available() {
+        for level in SimdLevel::available() {
             let (mut out, mut scales) = (vec![f32::NAN; n * width], vec![f32::NAN; n]);
             let written = (&mut out[..], &mut scales[..]);
-            norm::forward(level, &x, &weight, Some(1e-5), written, &Scoped(2)).unwrap();
+            norm_forward(level, &x, &weight, Some(1e-5), written, &Scoped(2)).unwrap();
             assert_close(&out, &expected);
             let residual = Some(&residual[..]);
-            let inputs = norm::Inputs { x: &x, weight: &weight, scales: &scales, residual };
+            let inputs = NormInputs { x: &x, weight: &weight, scales: &scales, residual };
             let (mut found, mut weight_found) = (grad.clone(), vec![f32::NAN; width]);
-            norm::backward(level, &inputs, &mut found, &mut weight_found, &Scoped(2)).unwrap();
+            norm_backward(level, &inputs, &mut found, &mut weight_found, &Scoped(2)).unwrap();
             assert_close(&found, &x_grad);
             assert_close(&weight_found, &weight_grad);
         }
@@ -201,13 +200,13 @@ fn swiglu_and_its_gradients() {
             let sigmoid = 1.0 / (1.0 + (-gate).exp());
             grad * up * sigmoid * (1.0 + gate * (1.0 - sigmoid))
         });
-        for level in Level::available() {
+        for level in SimdLevel::available() {
             let mut out = vec![f32::NAN; n];
-            swiglu::forward(level, &gate, &up, &mut out, &Scoped(2)).unwrap();
+            swiglu_forward(level, &gate, &up, &mut out, &Scoped(2)).unwrap();
             assert_close(&out, &out_expected);
             let (mut found, mut gate_grad) = (grad.clone(), vec![f32::NAN; n]);
             let written = (&mut gate_grad[..], &mut out[..]);
-            swiglu::backward(level, (&gate, &up), &mut found, written, &Scoped(2)).unwrap();
+            swiglu_backward(level, (&gate, &up), &mut found, written, &Scoped(2)).unwrap();
             assert_close(&found, &up_expected);
             assert_close(&gate_grad, &gate_expected);
             assert_close(&out, &out_expected);
@@ -217,14 +216,14 @@ fn swiglu_and_its_gradients() {
 
 #[test]
 fn empty_arrays() {
-    let level = Level::best();
+    let level = SimdLevel::best();
     let (none, written) = (&[][..], || (&mut [][..], &mut [][..]));
-    assert!(norm::forward(level, none, none, None, written(), &Scoped(1)).is_err());
-    assert_eq!(norm::forward(level, none, &[1.0], None, written(), &Scoped(1)), Ok(()));
-    assert_eq!(swiglu::forward(level, none, none, &mut [], &Scoped(1)), Ok(()));
+    assert!(norm_forward(level, none, none, None, written(), &Scoped(1)).is_err());
+    assert_eq!(norm_forward(level, none, &[1.0], None, written(), &Scoped(1)), Ok(()));
+    assert_eq!(swiglu_forward(level, none, none, &mut [], &Scoped(1)), Ok(()));
     assert_eq!(cross_entropy(level, &mut [], &[], None, &Scoped(1)), Ok(0.0));
     let shape = AttentionShape { n_samples: 0, n_tokens: 3, n_heads: 2, n_kv_heads: 1, d_head: 4 };
-    let inputs = Inputs { query: none, key: none, value: none, rotation: None };
+    let inputs = AttentionInputs { query: none, key: none, value: none, rotation: None };
     assert_eq!(attention::forward(level, shape, inputs, written(), &Scoped(1)), Ok(()));
     let outputs = Outputs { out: none, log_sums: none, grad: none };
     let grads = [&mut [][..], &mut [][..], &mut [][..]];

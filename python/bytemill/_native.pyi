@@ -7,6 +7,9 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
+from ._options import EncodeRange, LearnOptions, Reading, TokensOnDisk
+from .corpus.places import Entry
+
 __version__: str
 UNICODE_VERSION: str
 MAX_TOKENS: int
@@ -99,15 +102,8 @@ class Inputs:
 
     def __new__(
         cls,
-        entries: Sequence[tuple[str, str | None, tuple[int, int] | None, object | None]],
-        *,
-        text_field: str = "text",
-        on_error: str = "stop",
-        max_document: int | None = None,
-        max_ratio: int | None = None,
-        max_window: int | None = None,
-        include: Sequence[str] | None = None,
-        exclude: Sequence[str] | None = None,
+        entries: Sequence[Entry],
+        reading: Reading,
     ) -> Inputs: ...
     def texts(
         self, special_tokens: Sequence[str], limits: Sequence[int], block_size: int
@@ -136,7 +132,6 @@ class Counts:
         pattern: Sequence[str],
         special_tokens: Sequence[str],
         threads: int | None = None,
-        used_once: bool = False,
     ) -> Counts: ...
     @staticmethod
     def open(
@@ -248,29 +243,14 @@ class LMDecoder:
     def step(self, ids: Sequence[int], position: int, /) -> Floats: ...
 
 def learn(
-    counts: Counts,
-    *,
-    vocab_size: int,
-    special_tokens: Sequence[str],
-    tie_break: str,
-    min_frequency: int,
-    min_piece_count: int,
-    max_token_length: int | None,
-    extend_from: Core | None,
-    progress: ProgressCallback | None = None,
+    counts: Counts, options: LearnOptions, progress: ProgressCallback | None = None
 ) -> Core: ...
 def tokens_by_size(core: Core, counts: Counts, /) -> npt.NDArray[np.uint64]: ...
 def encode_range(
     core: Core,
-    inputs: Sequence[str] | Inputs,
-    sources: str,
     plan: Any,
+    range: EncodeRange,
     directory: str | PathLike[str],
-    *,
-    open: str = "[]",
-    is_last: bool = True,
-    threads: int | None = None,
-    block_size: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> str: ...
 def deal_part(
@@ -294,11 +274,9 @@ def check_shard(
     progress: ProgressCallback | None = None,
 ) -> tuple[list[str], int]: ...
 def compare_with_sources(
-    directory: str | PathLike[str],
-    plan: Any,
-    splits: str,
     core: Core,
+    plan: Any,
+    tokens: TokensOnDisk,
     inputs: Sequence[str] | Inputs,
-    text_bytes: int | None,
     progress: ProgressCallback | None = None,
 ) -> str | None: ...

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from . import _native, formats
+from ._options import LearnOptions
 from .corpus.argument import CorpusLike, skips
 from .counts import (
     DEFAULT_PATTERN,
@@ -143,7 +144,7 @@ def learn(
     _check_least("max_token_length", max_token_length, 1)
     if counts is None:
         stages = formats.stages(DEFAULT_PATTERN if pattern is None else pattern)
-        native = _native.Counts(stages, specials, threads, used_once=True)
+        native = _native.Counts(stages, specials, threads)
     else:
         _check_counts(counts, pattern, specials)
         native = counts._inner
@@ -157,8 +158,7 @@ def learn(
                 _warn_of_skips(native.skipped)
             text_bytes, skipped = native.bytes_read, native.skipped
             native.gather(report)
-            core = _native.learn(
-                native,
+            options = LearnOptions(
                 vocab_size=vocab_size,
                 special_tokens=specials,
                 tie_break=tie_break,
@@ -166,8 +166,9 @@ def learn(
                 min_piece_count=min_piece_count,
                 max_token_length=max_token_length,
                 extend_from=None if extend_from is None else extend_from._core,
-                progress=report,
+                free_counts=counts is None,
             )
+            core = _native.learn(native, options, report)
         finally:
             if counts is None:
                 native.clear()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from . import _native
+from ._options import LearnOptions
 from ._system import memory_limit as resolve_limit
 from ._system import resident_memory
 from .corpus.argument import Corpus
@@ -181,16 +182,8 @@ class Counting:
 
     def _learn(self, counts: _native.Counts) -> float:
         began = time.perf_counter()
-        _native.learn(
-            counts,
-            vocab_size=max(self._vocab_size or 0, 256 + len(self._special_tokens)),
-            special_tokens=self._special_tokens,
-            tie_break="bytes",
-            min_frequency=1,
-            min_piece_count=1,
-            max_token_length=None,
-            extend_from=None,
-        )
+        vocab_size = max(self._vocab_size or 0, 256 + len(self._special_tokens))
+        _native.learn(counts, LearnOptions(vocab_size, self._special_tokens))
         return time.perf_counter() - began
 
 

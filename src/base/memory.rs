@@ -80,32 +80,34 @@ pub mod exit {
             return;
         }
         const MESSAGE: &[u8] = b"error: out of memory\n";
-        // SAFETY: the message is static, and `_exit` does not return.
+        // SAFETY: `write` reads `MESSAGE.len()` bytes of a static array, and `_exit`, which does not return,
+        // may be called in any state. Neither allocates.
         unsafe {
             libc::write(2, MESSAGE.as_ptr().cast(), MESSAGE.len());
             libc::_exit(1);
         }
     }
 
-    // SAFETY: every call is forwarded to the system's allocator.
+    // SAFETY: every call is forwarded to the system's allocator, which keeps the contract of the trait,
+    // and its result is returned unchanged.
     unsafe impl GlobalAlloc for OrExit {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller keeps the contract of this method, which is that of the system's.
             checked(unsafe { System.alloc(layout) })
         }
 
         unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller keeps the contract of this method, which is that of the system's.
             checked(unsafe { System.alloc_zeroed(layout) })
         }
 
         unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller keeps the contract of this method, which is that of the system's.
             checked(unsafe { System.realloc(memory, layout, size) })
         }
 
         unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller keeps the contract of this method, which is that of the system's.
             unsafe { System.dealloc(memory, layout) }
         }
     }
@@ -120,7 +122,8 @@ pub fn release_freed() {
         unsafe extern "C" {
             fn malloc_trim(pad: usize) -> std::ffi::c_int;
         }
-        // SAFETY: may be called at any time from any thread, and touches only free memory.
+        // SAFETY: `malloc_trim` is declared as in glibc's malloc.h, is thread-safe, and affects only free
+        // memory.
         unsafe {
             malloc_trim(0);
         }
@@ -134,7 +137,8 @@ pub fn limit_arenas() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: `limit` is valid for writing, and the setting may be changed at any time.
+        // SAFETY: `getrlimit` writes to `limit`, which lives throughout; `mallopt` is thread-safe and affects
+        // only arenas that are created later.
         unsafe {
             if libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) == 0
                 && limit.rlim_cur != libc::RLIM_INFINITY

@@ -6,6 +6,5 @@ pub mod files;
 pub mod job;
 pub mod memory;
 pub mod pages;
-pub mod seed;
 pub mod table;
 pub mod threads;

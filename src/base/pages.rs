@@ -15,11 +15,11 @@ use crate::base::memory::{out_of_memory, try_reserve};
 /// Both must hold, and the alignment must be at most 4096.
 pub unsafe trait Zeroable: Copy {}
 
-// SAFETY: every bit pattern is a valid number.
+// SAFETY: zero is a valid number, numbers need no drop, and the alignment is 2.
 unsafe impl Zeroable for u16 {}
-// SAFETY: as above.
+// SAFETY: zero is a valid number, numbers need no drop, and the alignment is 4.
 unsafe impl Zeroable for u32 {}
-// SAFETY: as above.
+// SAFETY: zero is a valid number, numbers need no drop, and the alignment is at most 8.
 unsafe impl Zeroable for u64 {}
 
 /// Arrays of at least this many bytes are mapped.
@@ -40,9 +40,10 @@ enum Memory<T> {
     Mapped { _map: memmap2::MmapMut },
 }
 
-// SAFETY: the array owns its memory and lends it by the usual rules of borrowing.
+// SAFETY: the array owns its memory alone and hands out references only for borrows of itself, so it is
+// `Send` if its values are, as a `Vec` is.
 unsafe impl<T: Zeroable + Send> Send for Pages<T> {}
-// SAFETY: as above.
+// SAFETY: a shared array only hands out shared references to its values, as a `Vec` does.
 unsafe impl<T: Zeroable + Sync> Sync for Pages<T> {}
 
 impl<T: Zeroable> Pages<T> {
@@ -90,7 +91,8 @@ impl<T> Deref for Pages<T> {
 impl<T> DerefMut for Pages<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above, and `self` is mutably borrowed.
+        // SAFETY: `start` points to `len` values that live as long as `self` and are aligned (see `deref`);
+        // `self` is mutably borrowed and owns them alone, so no other reference to them exists.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -107,7 +109,8 @@ pub fn with_room<T>(n: usize) -> Vec<T> {
         const PAGE: usize = 4096;
         let start = list.as_ptr() as usize;
         let (first, end) = (start.next_multiple_of(PAGE), start + n * size_of::<T>());
-        // SAFETY: these are whole pages of the list, and advice does not change their content.
+        // SAFETY: the range consists of whole pages within the allocation of the list, and the advice does
+        // not change their content.
         unsafe { libc::madvise(first as *mut _, (end - first) / PAGE * PAGE, libc::MADV_HUGEPAGE) };
     }
     list
@@ -123,7 +126,8 @@ pub fn prefetch<T>(values: &[T], at: usize) {
 #[inline(always)]
 pub fn prefetch_line<T>(value: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: prefetching reads nothing and may be given any address.
+    // SAFETY: the instruction is part of SSE, which every x86-64 processor has; it has no architectural
+    // effect and ignores invalid addresses.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(value.cast());

@@ -13,139 +13,21 @@
 //!
 //! Memory: 32 bytes per slot for values of up to 16 bytes, that is 43 to 85 bytes per short string.
 
-mod sorted;
+mod key;
+mod sorted_entries;
 
-pub use sorted::TableRun;
+pub use key::{
+    Key, SHORT, TOO_LONG, hash, key, key_bytes, key_inside, key_or_too_long, seed, shapes,
+};
+pub use sorted_entries::TableRun;
 
-use std::sync::LazyLock;
+use key::hash_bytes;
 
 use crate::base::memory::{filled, reserve};
 use crate::base::pages::{Pages, Zeroable, prefetch};
-use crate::base::seed::seed;
-
-/// Strings of up to this many bytes are packed into their key.
-pub const SHORT: usize = 15;
 
 /// Entries in a cache line.
-const LINE: usize = 2;
-
-/// A short string: its bytes from the low end up and its length in the top byte, xored with
-/// [`mix`]. Never 0. Another process has other keys.
-pub type Key = u128;
-
-/// Xored into the top byte of every key, with its length, so that no key is 0 or [`TOO_LONG`].
-const MARK: u128 = 0xd6 << 120;
-
-/// How a key is made from sixteen bytes.
-#[derive(Clone, Copy)]
-pub struct Shape {
-    /// The bits of the string.
-    mask: u128,
-    /// Xored after masking: the length and the seed.
-    rest: u128,
-}
-
-/// By length; the last is for strings that are too long.
-pub type Shapes = [Shape; SHORT + 2];
-
-/// By length. They include the seed: the hash of a key is the product of its halves, and without a
-/// seed a file could be constructed whose strings all have the same hash.
-static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
-    let mix = seed() >> 8 | MARK;
-    let mut shapes = [Shape { mask: 0, rest: TOO_LONG }; SHORT + 2];
-    for (length, shape) in shapes[..=SHORT].iter_mut().enumerate() {
-        let mask = if length == 0 { 0 } else { u128::MAX >> (128 - 8 * length) };
-        *shape = Shape { mask, rest: (length as u128) << 120 ^ mix };
-    }
-    shapes
-});
-
-/// The shapes of this process, for loops that make many keys.
-#[inline(always)]
-pub fn shapes() -> &'static Shapes {
-    &SHAPES
-}
-
-/// The seed that every key is xored with.
-#[inline]
-fn mix() -> u128 {
-    SHAPES[0].rest
-}
-
-/// Stands for a string that is too long for a key; no key equals it.
-pub const TOO_LONG: Key = !MARK;
-
-/// The key of `text[start..end]`, or [`TOO_LONG`].
-#[inline(always)]
-pub fn key_or_too_long(text: &[u8], start: usize, end: usize) -> Key {
-    let shapes = &*SHAPES;
-    if start + 16 <= text.len() {
-        // SAFETY: checked in the line above.
-        return unsafe { key_inside(shapes, text, start, end) };
-    }
-    let mut sixteen = [0; 16];
-    let length = (end - start).min(SHORT + 1);
-    let n = length % (SHORT + 1);
-    sixteen[..n].copy_from_slice(&text[start..start + n]);
-    let Shape { mask, rest } = shapes[length];
-    u128::from_le_bytes(sixteen) & mask ^ rest
-}
-
-/// [`key_or_too_long`] without checking that sixteen bytes of text follow.
-///
-/// # Safety
-/// `text` must have at least sixteen bytes from `start` on.
-#[inline(always)]
-pub unsafe fn key_inside(shapes: &Shapes, text: &[u8], start: usize, end: usize) -> Key {
-    debug_assert!(start + 16 <= text.len());
-    let Shape { mask, rest } = shapes[(end - start).min(SHORT + 1)];
-    // Loads past the string, then masks to its length.
-    // SAFETY: the caller promises sixteen readable bytes.
-    let sixteen = unsafe { text.as_ptr().add(start).cast::<[u8; 16]>().read() };
-    u128::from_le_bytes(sixteen) & mask ^ rest
-}
-
-/// The key of `text[start..end]`, which must be 1 to 15 bytes long.
-#[inline(always)]
-pub fn key(text: &[u8], start: usize, end: usize) -> Key {
-    debug_assert!(start < end && end - start <= SHORT);
-    key_or_too_long(text, start, end)
-}
-
-/// The bytes of a key.
-pub fn key_bytes(key: Key) -> ([u8; 16], usize) {
-    let key = key ^ mix();
-    (key.to_le_bytes(), (key >> 120) as usize)
-}
-
-/// Keys sorted by this number are strings in byte order.
-fn order(key: Key) -> u128 {
-    (key ^ mix()).swap_bytes()
-}
-
-/// The hash of a key: the product of its halves, folded.
-#[inline(always)]
-pub fn hash(key: Key) -> u64 {
-    let product = u128::from(key as u64) * (key >> 64);
-    product as u64 ^ (product >> 64) as u64
-}
-
-/// The hash of a longer string, 16 bytes at a time.
-pub fn hash_bytes(string: &[u8]) -> u64 {
-    let (mut state, mix) = (string.len() as u64, mix());
-    let mut blocks = string.chunks_exact(16);
-    for block in &mut blocks {
-        let mut sixteen = [0; 16];
-        sixteen.copy_from_slice(block);
-        state =
-            hash(u128::from_le_bytes(sixteen) ^ mix ^ u128::from(state) << 32 ^ u128::from(state));
-    }
-    let rest = blocks.remainder();
-    if !rest.is_empty() {
-        state = hash(key(rest, 0, rest.len()) ^ u128::from(state) << 32 ^ u128::from(state));
-    }
-    state
-}
+const ENTRIES_PER_LINE: usize = 2;
 
 #[repr(align(32))]
 #[derive(Debug, Clone, Copy)]
@@ -203,7 +85,7 @@ impl<V: Zeroable> ShortTable<V> {
     /// The first entry of the cache line that a hash belongs to.
     #[inline(always)]
     fn line(&self, hash: u64) -> usize {
-        hash as usize & (self.entries.len() - LINE)
+        hash as usize & (self.entries.len() - ENTRIES_PER_LINE)
     }
 
     /// The entry of a key, or the free entry where it would be inserted.
@@ -211,12 +93,12 @@ impl<V: Zeroable> ShortTable<V> {
         let mut line = self.line(hash);
         // Terminates because the table is never full.
         loop {
-            for at in line..line + LINE {
+            for at in line..line + ENTRIES_PER_LINE {
                 if self.entries[at].key == key || self.entries[at].key == 0 {
                     return at;
                 }
             }
-            line = (line + LINE) & (self.entries.len() - 1);
+            line = (line + ENTRIES_PER_LINE) & (self.entries.len() - 1);
         }
     }
 
@@ -459,7 +341,6 @@ mod tests {
         }
         assert_eq!(map.len(), 2 * n);
         assert!(steps(&map) < 8 * n, "{}", steps(&map));
-        assert_ne!(mix() as u64, u64::from_le_bytes(BYTES));
     }
 
     proptest! {

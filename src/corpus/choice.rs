@@ -4,15 +4,11 @@
 //! whole; the readers of archives apply them to each member as they reach its header. Python could not
 //! do that without a call for each member (see `tar`).
 
-use serde::{Deserialize, Serialize};
-
 /// Globs that choose files by name: with any `include`, only files that match one are read; files
 /// that match an `exclude` never are.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Choice {
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub include: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub exclude: Vec<String>,
 }
 

@@ -15,7 +15,7 @@ use memchr::{memchr, memchr3};
 use super::inputs::SourcePosition;
 use super::reading::{Context, Fault};
 use super::records::{BYTE_ORDER_MARK, BlockContent, hint};
-use super::stream::{STEP, TextStream};
+use super::text_stream::{READ_SIZE, TextStream};
 use crate::base::error::{Error, Result};
 
 pub(super) struct CsvStream {
@@ -46,7 +46,7 @@ impl CsvStream {
             return Ok(());
         }
         let stream = &mut self.stream;
-        let mut wanted = STEP;
+        let mut wanted = READ_SIZE;
         let mut names: Vec<Vec<u8>> = Vec::new();
         let row = loop {
             stream.fill(wanted, context)?;

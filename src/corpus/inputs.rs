@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::kind::FileKind;
 use super::reading::Reading;
 use crate::base::error::{Error, Result};
 
 /// A source as it was when it was listed, to notice later that it changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Source {
     /// The path or URL as the user wrote it.
     pub path: String,
@@ -25,12 +25,12 @@ pub struct Source {
     /// Last change, in nanoseconds since 1970; 0 if unknown.
     pub mtime_ns: i64,
     /// Another identifier of its version, such as an ETag.
-    #[serde(skip_serializing_if = "String::is_empty", default)]
+    #[serde(default)]
     pub version: String,
     /// What it was read as, unless plain text.
-    #[serde(skip_serializing_if = "String::is_empty", default)]
+    #[serde(default)]
     pub format: String,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(default)]
     pub range: Option<(u64, u64)>,
 }
 
@@ -167,20 +167,14 @@ pub trait RowBatch: Send + Sync + fmt::Debug {
 }
 
 /// A position in a source, at the end of a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SourcePosition {
     /// The member of an archive, or the row group.
-    #[serde(skip_serializing_if = "is_zero", default)]
     pub part: u64,
     /// The byte in it, decompressed.
     pub offset: u64,
     /// Lines or rows before it, where they are counted.
-    #[serde(skip_serializing_if = "is_zero", default)]
     pub records: u64,
-}
-
-fn is_zero(n: &u64) -> bool {
-    *n == 0
 }
 
 /// Where a source is; for those that Python reads, with the source as it was listed.

@@ -30,11 +30,11 @@ pub struct JsonError {
     pub what: &'static str,
 }
 
-type Result<T> = std::result::Result<T, JsonError>;
+type JsonResult<T> = std::result::Result<T, JsonError>;
 
 /// Appends the string at `path` (names of members, from the outermost inwards) of the JSON value
 /// `data` to `out`.
-pub fn text_at(data: &[u8], path: &[String], out: &mut Vec<u8>) -> Result<FieldValue> {
+pub fn text_at(data: &[u8], path: &[String], out: &mut Vec<u8>) -> JsonResult<FieldValue> {
     let mut scanner = JsonScanner { data, at: 0, path, start: out.len(), out };
     scanner.space();
     let found = scanner.sought(0, 0)?;
@@ -75,7 +75,7 @@ struct JsonScanner<'a> {
 }
 
 impl JsonScanner<'_> {
-    fn wrong<T>(&self, what: &'static str) -> Result<T> {
+    fn wrong<T>(&self, what: &'static str) -> JsonResult<T> {
         Err(JsonError { at: self.at, what })
     }
 
@@ -90,7 +90,7 @@ impl JsonScanner<'_> {
     }
 
     /// Reads the value that the first `level` names of the path lead to.
-    fn sought(&mut self, level: usize, depth: usize) -> Result<FieldValue> {
+    fn sought(&mut self, level: usize, depth: usize) -> JsonResult<FieldValue> {
         // Of equal keys the last counts: an earlier text is dropped.
         self.out.truncate(self.start);
         let last = level == self.path.len();
@@ -124,7 +124,7 @@ impl JsonScanner<'_> {
     }
 
     /// Skips any value.
-    fn value(&mut self, depth: usize) -> Result<()> {
+    fn value(&mut self, depth: usize) -> JsonResult<()> {
         match self.peek() {
             Some(b'"') => {
                 self.at += 1;
@@ -143,7 +143,7 @@ impl JsonScanner<'_> {
         }
     }
 
-    fn word(&mut self, word: &str) -> Result<()> {
+    fn word(&mut self, word: &str) -> JsonResult<()> {
         if !self.data[self.at..].starts_with(word.as_bytes()) {
             return self.wrong("expected a value");
         }
@@ -151,7 +151,7 @@ impl JsonScanner<'_> {
         Ok(())
     }
 
-    fn number(&mut self) -> Result<()> {
+    fn number(&mut self) -> JsonResult<()> {
         if self.peek() == Some(b'-') {
             self.at += 1;
             if self.peek() == Some(b'I') {
@@ -177,7 +177,7 @@ impl JsonScanner<'_> {
         Ok(())
     }
 
-    fn digits(&mut self) -> Result<()> {
+    fn digits(&mut self) -> JsonResult<()> {
         let n = self.data[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         if n == 0 {
             return self.wrong("expected a digit");
@@ -186,7 +186,7 @@ impl JsonScanner<'_> {
         Ok(())
     }
 
-    fn array(&mut self, depth: usize) -> Result<()> {
+    fn array(&mut self, depth: usize) -> JsonResult<()> {
         self.enter(depth)?;
         if self.peek() == Some(b']') {
             self.at += 1;
@@ -201,7 +201,7 @@ impl JsonScanner<'_> {
     }
 
     /// Reads the bracket that opens an object or an array.
-    fn enter(&mut self, depth: usize) -> Result<()> {
+    fn enter(&mut self, depth: usize) -> JsonResult<()> {
         if depth >= MAX_DEPTH {
             return self.wrong("nested too deeply");
         }
@@ -211,7 +211,7 @@ impl JsonScanner<'_> {
     }
 
     /// After a value: true if the array or object ends, false if a comma follows.
-    fn next_is(&mut self, end: u8) -> Result<bool> {
+    fn next_is(&mut self, end: u8) -> JsonResult<bool> {
         self.space();
         match self.peek() {
             Some(byte) if byte == end => {
@@ -229,7 +229,7 @@ impl JsonScanner<'_> {
     }
 
     /// Reads an object; if it is on the path, at `level`, returns the value at the path.
-    fn object(&mut self, level: Option<usize>, depth: usize) -> Result<FieldValue> {
+    fn object(&mut self, level: Option<usize>, depth: usize) -> JsonResult<FieldValue> {
         self.enter(depth)?;
         let mut found = FieldValue::Missing;
         // Whether `found` is the member named by the whole path, which takes precedence over nested ones.
@@ -270,7 +270,7 @@ impl JsonScanner<'_> {
     }
 
     /// Reads a key; Some if it is on the path.
-    fn key_at(&mut self, level: usize) -> Result<Option<PathKey>> {
+    fn key_at(&mut self, level: usize) -> JsonResult<Option<PathKey>> {
         let begin = self.at;
         self.string(false)?;
         let raw = &self.data[begin..self.at - 1];
@@ -297,7 +297,7 @@ impl JsonScanner<'_> {
     }
 
     /// Reads a string after its first quotation mark, and appends it to `out` if `wanted`.
-    fn string(&mut self, wanted: bool) -> Result<()> {
+    fn string(&mut self, wanted: bool) -> JsonResult<()> {
         loop {
             let rest = &self.data[self.at..];
             let Some(n) = memchr2(b'"', b'\\', rest) else {
@@ -322,7 +322,7 @@ impl JsonScanner<'_> {
     }
 
     /// Reads an escape after its backslash.
-    fn escape(&mut self, wanted: bool) -> Result<()> {
+    fn escape(&mut self, wanted: bool) -> JsonResult<()> {
         let byte = match self.peek() {
             Some(byte @ (b'"' | b'\\' | b'/')) => byte,
             Some(b'n') => b'\n',
@@ -341,7 +341,7 @@ impl JsonScanner<'_> {
         Ok(())
     }
 
-    fn escaped_character(&mut self, wanted: bool) -> Result<()> {
+    fn escaped_character(&mut self, wanted: bool) -> JsonResult<()> {
         self.at += 1;
         let mut unit = self.four_digits()?;
         let follows = |scanner: &Self| scanner.data[scanner.at..].starts_with(b"\\u");
@@ -362,7 +362,7 @@ impl JsonScanner<'_> {
         Ok(())
     }
 
-    fn four_digits(&mut self) -> Result<u32> {
+    fn four_digits(&mut self) -> JsonResult<u32> {
         let digits = self.data.get(self.at..self.at + 4).unwrap_or_default();
         let value = digits.iter().try_fold(0, |value, &byte| {
             char::from(byte).to_digit(16).map(|digit| value << 4 | digit)

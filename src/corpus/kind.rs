@@ -78,7 +78,7 @@ const TAR_EXTENSIONS: [(&str, Compression); 4] = [
     ("tbz2", Compression::Bzip2),
 ];
 
-fn known<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
+fn value_of<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     table.iter().find(|(known, _)| name.eq_ignore_ascii_case(known)).map(|(_, value)| *value)
 }
 
@@ -95,14 +95,14 @@ impl FileKind {
     pub fn named(name: &str) -> Option<Self> {
         let last = name.rsplit(['/', '\\']).next().unwrap_or(name);
         let (stem, extension) = last.rsplit_once('.')?;
-        if let Some(compression) = known(&TAR_EXTENSIONS, extension) {
+        if let Some(compression) = value_of(&TAR_EXTENSIONS, extension) {
             return Some(FileKind { format: FileFormat::Tar, compression });
         }
-        let Some(compression) = known(&COMPRESSIONS, extension) else {
-            return known(&FORMATS, extension)
+        let Some(compression) = value_of(&COMPRESSIONS, extension) else {
+            return value_of(&FORMATS, extension)
                 .map(|format| FileKind { format, compression: Compression::Plain });
         };
-        let inner = stem.rsplit_once('.').and_then(|(_, inner)| known(&FORMATS, inner));
+        let inner = stem.rsplit_once('.').and_then(|(_, inner)| value_of(&FORMATS, inner));
         Some(FileKind { format: inner.unwrap_or(FileFormat::Text), compression })
     }
 
@@ -114,19 +114,19 @@ impl FileKind {
                  text.zst, csv.xz, tar.bz2",
             )
         };
-        if let Some(compression) = known(&TAR_EXTENSIONS, text) {
+        if let Some(compression) = value_of(&TAR_EXTENSIONS, text) {
             return Ok(FileKind { format: FileFormat::Tar, compression });
         }
-        if let Some(compression) = known(&COMPRESSIONS, text) {
+        if let Some(compression) = value_of(&COMPRESSIONS, text) {
             return Ok(FileKind { format: FileFormat::Text, compression });
         }
         let (format, compression) = match text.split_once('.') {
             Some((format, compression)) => {
-                (format, known(&COMPRESSIONS, compression).ok_or_else(unknown)?)
+                (format, value_of(&COMPRESSIONS, compression).ok_or_else(unknown)?)
             }
             None => (text, Compression::Plain),
         };
-        Ok(FileKind { format: known(&FORMATS, format).ok_or_else(unknown)?, compression })
+        Ok(FileKind { format: value_of(&FORMATS, format).ok_or_else(unknown)?, compression })
     }
 
     pub fn is_plain(self) -> bool {

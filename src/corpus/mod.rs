@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! inputs ──► bytes ──────────► records ──────────► blocks ─────────► readers
-//! kind       decompress        stream, csv         ranges            in order or
-//! choice     tar, zip          json                sequential        in any order
+//! kind       decompress        text_stream         ranges            in order or
+//! choice     tar, zip          csv, json           sequential        in any order
 //! reading
 //! ```
 //!
 //! - `inputs`, `kind`, `choice`, `reading`: what to read, and how
 //! - `bytes`, `decompress`, `tar`, `zip`: where bytes come from
-//! - `records`, `json`, `csv`, `stream`: bytes → texts and documents
+//! - `records`, `json`, `csv`, `text_stream`: bytes → texts and documents
 //! - `blocks`, `ranges`, `sequential`: an open source, cut into blocks
 //! - `readers`: the blocks of all sources, for many workers
 //!
@@ -30,8 +30,8 @@ mod readers;
 mod reading;
 mod records;
 mod sequential;
-mod stream;
 mod tar;
+mod text_stream;
 mod zip;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::base::error::Result;
 use crate::text::cutter::Cutter;
 
 /// Bytes that are read first when searching for a cut; doubled until one is found.
-const WINDOW: u64 = 16 << 10;
+const FIRST_WINDOW: u64 = 16 << 10;
 /// The most bytes that are read at a time.
 const MAX_WINDOW: u64 = 8 << 20;
 /// A block may end inside a piece after this many bytes without another cut.
@@ -191,7 +191,7 @@ impl<'a> Ranges<'a> {
 
 /// Where the line at `from` ends, with its newline, and whether the end was found before `limit`.
 fn end_of_line(storage: &dyn Storage, from: u64, limit: u64) -> Result<(u64, bool)> {
-    let (mut at, mut buffer, mut width) = (from, Vec::new(), WINDOW);
+    let (mut at, mut buffer, mut width) = (from, Vec::new(), FIRST_WINDOW);
     let size = storage.size();
     while at < size.min(limit) {
         let next = (at + width).min(size).min(limit);
@@ -218,7 +218,7 @@ fn cut_from(
     let before = cutter.specials.longest().max(8) as u64;
     let size = storage.size();
     let mut window = Vec::new();
-    let mut width = WINDOW.max(4 * before);
+    let mut width = FIRST_WINDOW.max(4 * before);
     while nominal < size.min(limit) {
         let from = nominal.saturating_sub(before).max(start);
         let upto = (nominal + width).min(size);

@@ -12,8 +12,7 @@ use crate::base::job::Job;
 use crate::text::cutter::Cutter;
 
 /// What to do with a record that cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
     Stop,
     /// Skip it and count it.
@@ -56,8 +55,7 @@ impl Fault {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "SavedReading", into = "SavedReading")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     /// The field of a record that holds the text.
     pub text_field: String,
@@ -72,36 +70,6 @@ pub struct Reading {
     pub max_window: u64,
     /// Which members of archives are read.
     pub choice: Choice,
-}
-
-/// `Reading` on disk.
-#[derive(Serialize, Deserialize)]
-struct SavedReading {
-    text_field: String,
-    on_error: OnError,
-    max_document: usize,
-    max_ratio: u64,
-    max_window: u64,
-    #[serde(flatten)]
-    choice: Choice,
-}
-
-impl From<SavedReading> for Reading {
-    fn from(saved: SavedReading) -> Self {
-        let SavedReading { text_field, on_error, max_document, max_ratio, max_window, choice } =
-            saved;
-        let limits =
-            Reading { on_error, max_document, max_ratio, max_window, choice, ..Reading::default() };
-        limits.with_field(&text_field)
-    }
-}
-
-impl From<Reading> for SavedReading {
-    fn from(reading: Reading) -> Self {
-        let Reading { text_field, on_error, max_document, max_ratio, max_window, choice, .. } =
-            reading;
-        SavedReading { text_field, on_error, max_document, max_ratio, max_window, choice }
-    }
 }
 
 impl Default for Reading {

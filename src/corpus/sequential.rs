@@ -14,8 +14,8 @@ use super::inputs::{Source, SourcePosition, Storage};
 use super::kind::{FileFormat, FileKind};
 use super::reading::{Context, Fault, ReadFailure, STRAY, Skipped};
 use super::records::{BlockContent, Cut};
-use super::stream::TextStream;
 use super::tar::Tar;
+use super::text_stream::TextStream;
 use super::zip::Zip;
 use crate::base::error::Result;
 

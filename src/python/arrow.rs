@@ -9,15 +9,15 @@ use pyo3::types::PyCapsule;
 
 use crate::corpus::RowBatch;
 
-/// `struct ArrowSchema` of the interface, as far as it is looked at.
+/// The first field of `struct ArrowSchema` of the interface.
 #[repr(C)]
-struct Schema {
+struct ArrowSchema {
     format: *const c_char,
 }
 
 /// `struct ArrowArray` of the interface.
 #[repr(C)]
-struct Array {
+struct ArrowArray {
     length: i64,
     null_count: i64,
     offset: i64,
@@ -36,15 +36,15 @@ pub struct Column {
     /// Owns the buffers: they are freed with it.
     _capsule: Py<PyAny>,
     length: usize,
-    /// How many rows of the buffers come before those of the column.
+    /// Rows of the buffers before the first row of the column.
     offset: usize,
     valid: Option<NonNull<u8>>,
-    ends: Ends,
+    ends: Offsets,
     data: *const u8,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Ends {
+enum Offsets {
     Narrow(*const i32),
     Wide(*const i64),
 }
@@ -57,12 +57,12 @@ unsafe impl Send for Column {}
 unsafe impl Sync for Column {}
 
 impl Column {
-    /// The column that `array.__arrow_c_array__()` gives.
+    /// The column that `array.__arrow_c_array__()` returns.
     pub fn of(array: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (schema, capsule): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) =
             array.call_method0("__arrow_c_array__")?.extract()?;
-        let schema = schema.pointer_checked(Some(c"arrow_schema"))?.cast::<Schema>();
-        let pointer = capsule.pointer_checked(Some(c"arrow_array"))?.cast::<Array>();
+        let schema = schema.pointer_checked(Some(c"arrow_schema"))?.cast::<ArrowSchema>();
+        let pointer = capsule.pointer_checked(Some(c"arrow_array"))?.cast::<ArrowArray>();
         // SAFETY: the interface demands that a capsule of that name points to an initialized
         // structure of that type, which lives as long as the capsule; both capsules are held here.
         // The format is a string that ends with a zero byte.
@@ -73,12 +73,12 @@ impl Column {
             other => {
                 let other = String::from_utf8_lossy(other);
                 return Err(PyTypeError::new_err(format!(
-                    "a column of strings is needed, not of Arrow's type {other:?}"
+                    "a column must have strings, got Arrow type {other:?}"
                 )));
             }
         };
         if array.release.is_null() || array.n_buffers != 3 || array.length < 0 || array.offset < 0 {
-            return Err(PyTypeError::new_err("the Arrow array makes no sense"));
+            return Err(PyTypeError::new_err("the Arrow array is invalid"));
         }
         // SAFETY: `buffers` points to `n_buffers` pointers, of which there are three, as was checked:
         // validity, offsets, bytes.
@@ -89,23 +89,23 @@ impl Column {
             length,
             offset: array.offset as usize,
             valid: if array.null_count == 0 { None } else { NonNull::new(valid.cast_mut()) },
-            ends: if wide { Ends::Wide(ends.cast()) } else { Ends::Narrow(ends.cast()) },
+            ends: if wide { Offsets::Wide(ends.cast()) } else { Offsets::Narrow(ends.cast()) },
             data,
         })
     }
 
-    /// Where row `row` of the buffers begins, which is where the row before it ends.
-    fn bound(&self, row: usize) -> usize {
+    /// The start of row `row` of the buffers, which is the end of the row before it.
+    fn offset_of(&self, row: usize) -> usize {
         // SAFETY: the offsets buffer has one value more than the array has rows, counted with those
         // before `offset`; callers pass at most `offset + length`. A column without that buffer has
         // length 0, for which `get` returns before it calls this.
-        let bound = unsafe {
+        let offset = unsafe {
             match self.ends {
-                Ends::Narrow(ends) => i64::from(ends.add(row).read_unaligned()),
-                Ends::Wide(ends) => ends.add(row).read_unaligned(),
+                Offsets::Narrow(ends) => i64::from(ends.add(row).read_unaligned()),
+                Offsets::Wide(ends) => ends.add(row).read_unaligned(),
             }
         };
-        bound.max(0) as usize
+        offset.max(0) as usize
     }
 }
 
@@ -127,7 +127,7 @@ impl RowBatch for Column {
                 return None;
             }
         }
-        let (start, end) = (self.bound(row), self.bound(row + 1));
+        let (start, end) = (self.offset_of(row), self.offset_of(row + 1));
         if self.data.is_null() || end <= start {
             return Some(&[]);
         }

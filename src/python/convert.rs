@@ -13,17 +13,16 @@ use crate::tokenizer::vocab::{Id, Vocab};
 
 /// A `str` or `bytes` argument, borrowed.
 pub enum Text<'py> {
-    /// A string that is UTF-8 inside already or could be made so.
+    /// A string that Python holds as UTF-8 or has converted to it.
     Str(Bound<'py, PyString>),
-    /// Bytes, a bytearray among them.
+    /// `bytes` or `bytearray`.
     Bytes(PyBackedBytes),
 }
 
 impl<'py> Text<'py> {
-    /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
         match self {
-            // `of` has seen to it that there is no error.
+            // `of` has called this once without an error; Python keeps the result.
             Text::Str(text) => text.to_str().map_or(&[], str::as_bytes),
             Text::Bytes(bytes) => bytes,
         }
@@ -62,16 +61,19 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Text<'py> {
     }
 }
 
-/// A string with lone surrogates has no UTF-8. As tiktoken does, pairs of them are taken as the
-/// character they stand for and lone ones as U+FFFD.
+/// A string with lone surrogates has no UTF-8. As in tiktoken, a pair of surrogates becomes its
+/// character, and a lone one U+FFFD.
 fn without_surrogates<'py>(text: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyString>> {
     let encoded = text.call_method1("encode", ("utf-16", "surrogatepass"))?;
     let decoded = encoded.call_method1("decode", ("utf-16", "replace"))?;
     Ok(decoded.cast_into::<PyString>()?)
 }
 
-/// Which special tokens a call recognises.
-pub fn recognise(tokenizer: &Tokenizer, special: Option<&Bound<'_, PyAny>>) -> PyResult<Recognise> {
+/// The special tokens that a call recognises.
+pub fn special_choice(
+    tokenizer: &Tokenizer,
+    special: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Recognise> {
     let Some(special) = special else { return Ok(Recognise::All) };
     let py = special.py();
     if let Ok(word) = special.cast::<PyString>() {
@@ -95,21 +97,22 @@ pub fn recognise(tokenizer: &Tokenizer, special: Option<&Bound<'_, PyAny>>) -> P
     tokenizer.recognise_some(&texts).map_err(|error| to_python(py, error))
 }
 
-/// Ids that a call was given.
+/// Ids to decode.
 pub enum Ids<'py> {
-    /// An array, as it is.
+    /// A contiguous array, borrowed.
     Wide(numpy::PyReadonlyArray1<'py, u32>),
-    /// An array of small ones.
+    /// A contiguous array, borrowed.
     Narrow(numpy::PyReadonlyArray1<'py, u16>),
     /// Anything else, copied.
     Copied(Vec<u32>),
 }
 
 /// Ids that are decoded between two checks for cancellation.
-const DECODED_AT_ONCE: usize = 1 << 18;
+const IDS_PER_CHECK: usize = 1 << 18;
 
 impl Ids<'_> {
-    /// Their bytes, in something that `make` makes: it gets how many there are, and what writes them.
+    /// Decodes into the value that `make` creates, given the number of bytes and a function that writes
+    /// them.
     pub fn decode<B>(
         &self,
         py: Python<'_>,
@@ -117,27 +120,27 @@ impl Ids<'_> {
         make: impl FnOnce(usize, &dyn Fn(&mut [u8]) -> PyResult<()>) -> PyResult<B>,
     ) -> PyResult<B> {
         match self {
-            Ids::Wide(array) => decode(py, vocab, array.as_slice().unwrap_or_default(), make),
-            Ids::Narrow(array) => decode(py, vocab, array.as_slice().unwrap_or_default(), make),
-            Ids::Copied(ids) => decode(py, vocab, ids, make),
+            Ids::Wide(array) => decode_ids(py, vocab, array.as_slice().unwrap_or_default(), make),
+            Ids::Narrow(array) => decode_ids(py, vocab, array.as_slice().unwrap_or_default(), make),
+            Ids::Copied(ids) => decode_ids(py, vocab, ids, make),
         }
     }
 }
 
-fn decode<I: Id + Sync, B>(
+fn decode_ids<I: Id + Sync, B>(
     py: Python<'_>,
     vocab: &Vocab,
     ids: &[I],
     make: impl FnOnce(usize, &dyn Fn(&mut [u8]) -> PyResult<()>) -> PyResult<B>,
 ) -> PyResult<B> {
-    let parts = || ids.chunks(DECODED_AT_ONCE);
+    let chunks = || ids.chunks(IDS_PER_CHECK);
     let sizes = run_sized(py, ids.len(), Phase::Encode, |job| {
         let mut first = 0;
-        parts()
-            .map(|part| {
+        chunks()
+            .map(|chunk| {
                 job.check()?;
-                let size = vocab.decoded_len(part, first);
-                first += part.len();
+                let size = vocab.decoded_len(chunk, first);
+                first += chunk.len();
                 size
             })
             .collect::<Result<Vec<usize>>>()
@@ -146,10 +149,10 @@ fn decode<I: Id + Sync, B>(
     make(size, &|out| {
         run_sized(py, size, Phase::Encode, |job| {
             let mut rest = out;
-            for (part, &size) in parts().zip(&sizes) {
+            for (chunk, &size) in chunks().zip(&sizes) {
                 job.check()?;
                 let (here, later) = rest.split_at_mut(size);
-                vocab.decode_into(part, here);
+                vocab.decode_into(chunk, here);
                 rest = later;
             }
             Ok(())
@@ -157,8 +160,7 @@ fn decode<I: Id + Sync, B>(
     })
 }
 
-/// Ids from a list, a numpy array or any other iterable of integers; an array is not copied if it
-/// lies in memory as it should.
+/// Ids from a list, a numpy array or any other iterable of integers; a contiguous array is borrowed.
 pub fn ids_to_decode<'py>(vocab: &Vocab, value: &Bound<'py, PyAny>) -> PyResult<Ids<'py>> {
     if value.get_type().name()?.to_string_lossy() == "ndarray" {
         if let Ok(array) = value.extract::<numpy::PyReadonlyArray1<'_, u32>>()
@@ -184,7 +186,7 @@ pub fn ids(vocab: &Vocab, value: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
         }
         return Ok(ids);
     }
-    // Recognised by name: asking numpy would import it where it is not used.
+    // Recognised by name, because asking numpy would import it.
     if value.get_type().name()?.to_string_lossy() == "ndarray" {
         if let Ok(array) = value.extract::<numpy::PyReadonlyArray1<'_, u32>>() {
             return Ok(array.as_array().iter().copied().collect());
@@ -201,7 +203,7 @@ pub fn ids(vocab: &Vocab, value: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
     Ok(ids)
 }
 
-/// One id.
+/// An id; `at` is its position, for messages.
 pub fn id(vocab: &Vocab, value: &Bound<'_, PyAny>, at: usize) -> PyResult<u32> {
     if let Ok(id) = value.extract::<u32>() {
         return Ok(id);

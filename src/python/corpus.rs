@@ -1,4 +1,4 @@
-//! `Inputs`: the sources of a corpus, some of which are read in Python.
+//! `Inputs`: the sources of a corpus, some of which Python objects read.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyIterator, PyList, PyString};
+use pyo3::types::{PyBytes, PyIterator, PyList};
 
 use super::arrow::Column;
 use super::convert::Text;
@@ -25,55 +25,71 @@ use crate::corpus::{
 use crate::text::cutter::Cutter;
 
 /// The sources of a corpus.
-#[pyclass(frozen, module = "bytemill._native")]
-pub struct Inputs {
+#[pyclass(name = "Inputs", frozen, module = "bytemill._native")]
+pub struct PyInputs {
     inner: Arc<corpus::Inputs>,
 }
 
-/// Name in results and messages; format, or None for that of the name; range, or None for all; the
-/// object that reads it, the path of a file, or None if the name is the path.
-type PyInput<'py> = (String, Option<String>, Option<(u64, u64)>, Option<Bound<'py, PyAny>>);
+/// `bytemill.corpus.places.Entry`, as far as reading depends on it.
+#[derive(FromPyObject)]
+struct EntryArgument<'py> {
+    /// For results and messages.
+    name: String,
+    format: String,
+    /// None for all.
+    range: Option<(u64, u64)>,
+    /// None for a local file.
+    reader: Option<Bound<'py, PyAny>>,
+    /// The path of a local file; None if it is the name.
+    path: Option<PathBuf>,
+}
 
-#[pymethods]
-impl Inputs {
-    #[new]
-    #[pyo3(signature = (entries, *, text_field="text", on_error="stop", max_document=None,
-                        max_ratio=None, max_window=None, include=None, exclude=None))]
-    #[allow(clippy::too_many_arguments)]
-    fn new(
-        py: Python<'_>,
-        entries: Vec<PyInput<'_>>,
-        text_field: &str,
-        on_error: &str,
-        max_document: Option<usize>,
-        max_ratio: Option<u64>,
-        max_window: Option<u64>,
-        include: Option<Vec<String>>,
-        exclude: Option<Vec<String>>,
-    ) -> PyResult<Self> {
-        let usual = Reading::default();
-        let on_error = match on_error {
+/// `bytemill._options.Reading`.
+#[derive(FromPyObject)]
+struct ReadingArgument {
+    text_field: String,
+    on_error: String,
+    max_document: Option<usize>,
+    max_ratio: Option<u64>,
+    max_window: Option<u64>,
+    include: Vec<String>,
+    exclude: Vec<String>,
+}
+
+impl ReadingArgument {
+    fn checked(self) -> Result<Reading> {
+        let default = Reading::default();
+        let on_error = match self.on_error.as_str() {
             "stop" => OnError::Stop,
             "skip" => OnError::Skip,
             other => {
-                let error = Error::config(format!("on_error={other:?} is not known"));
-                return Err(to_python(py, error.with_hint("use \"stop\" or \"skip\"")));
+                return Err(Error::config(format!("on_error={other:?} is not known"))
+                    .with_hint("use \"stop\" or \"skip\""));
             }
         };
         let reading = Reading {
             on_error,
-            max_document: max_document.unwrap_or(usual.max_document),
-            max_ratio: max_ratio.unwrap_or(usual.max_ratio),
-            max_window: max_window.unwrap_or(usual.max_window),
-            choice: Choice {
-                include: include.unwrap_or_default(),
-                exclude: exclude.unwrap_or_default(),
-            },
-            ..usual
+            max_document: self.max_document.unwrap_or(default.max_document),
+            max_ratio: self.max_ratio.unwrap_or(default.max_ratio),
+            max_window: self.max_window.unwrap_or(default.max_window),
+            choice: Choice { include: self.include, exclude: self.exclude },
+            ..default
         };
+        Ok(reading.with_field(&self.text_field))
+    }
+}
+
+#[pymethods]
+impl PyInputs {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        entries: Vec<EntryArgument<'_>>,
+        reading: ReadingArgument,
+    ) -> PyResult<Self> {
+        let reading = reading.checked().map_err(|error| to_python(py, error))?;
         let list = entries.into_iter().map(|entry| input(py, entry)).collect::<PyResult<_>>()?;
-        let reading = reading.with_field(text_field);
-        Ok(Inputs { inner: Arc::new(corpus::Inputs { list, reading }) })
+        Ok(PyInputs { inner: Arc::new(corpus::Inputs { list, reading }) })
     }
 
     fn __len__(&self) -> usize {
@@ -85,34 +101,34 @@ impl Inputs {
         self.inner.list.iter().map(|input| input.kind.to_string()).collect()
     }
 
-    /// The text of each source up to its limit in bytes, block by block.
+    /// The text of each source in blocks, up to its limit in bytes.
     fn texts(
         &self,
         py: Python<'_>,
         special_tokens: Vec<String>,
         limits: Vec<u64>,
         block_size: usize,
-    ) -> PyResult<Texts> {
+    ) -> PyResult<PyTexts> {
         let cutter =
             Cutter::new(&["gpt2"], &special_tokens).map_err(|error| to_python(py, error))?;
         let inputs = Arc::clone(&self.inner);
         let (sender, blocks) = sync_channel(2);
         let skipped = Arc::new(Mutex::new(Skipped::default()));
-        let told = Arc::clone(&skipped);
+        let shared = Arc::clone(&skipped);
         background(move || {
             let send = |block| sender.send(Ok(block)).is_ok();
-            if let Err(error) = read_up_to(&inputs, &cutter, &limits, block_size, &told, send) {
+            if let Err(error) = read_up_to(&inputs, &cutter, &limits, block_size, &shared, send) {
                 // The receiver may be gone.
                 let _ = sender.send(Err(error));
             }
         })
         .map_err(|error| to_python(py, error))?;
-        Ok(Texts { blocks: Mutex::new(blocks), skipped, file_bytes: AtomicU64::new(0) })
+        Ok(PyTexts { blocks: Mutex::new(blocks), skipped, file_bytes: AtomicU64::new(0) })
     }
 }
 
-/// The number of the source, the offset in its text, the documents or the running text, and how many
-/// stored bytes were read for them.
+/// The number of the source, the offset in its text, the documents or the running text, and the number
+/// of stored bytes that were read for them.
 type TextBlock = (usize, u64, Vec<Vec<u8>>, u64);
 
 fn read_up_to(
@@ -120,7 +136,7 @@ fn read_up_to(
     cutter: &Cutter,
     limits: &[u64],
     block_size: usize,
-    told: &Mutex<Skipped>,
+    all_skipped: &Mutex<Skipped>,
     mut each: impl FnMut(TextBlock) -> bool,
 ) -> Result<()> {
     let sources = inputs.sources()?;
@@ -152,8 +168,8 @@ fn read_up_to(
                 }
                 Ok(())
             })?;
-            told.lock().unwrap_or_else(PoisonError::into_inner).take(&mut skipped);
-            // A text is cut at the limit; a document is given whole or not at all.
+            all_skipped.lock().unwrap_or_else(PoisonError::into_inner).take(&mut skipped);
+            // Text is cut at the limit; a document is returned whole or not at all.
             let mut left = limit - given;
             texts.retain_mut(|text| {
                 let fits = left > 0;
@@ -176,26 +192,26 @@ fn read_up_to(
 }
 
 /// An iterator over blocks of text.
-#[pyclass(frozen, module = "bytemill._native")]
-pub struct Texts {
+#[pyclass(name = "Texts", frozen, module = "bytemill._native")]
+pub struct PyTexts {
     blocks: Mutex<Receiver<Result<TextBlock>>>,
     skipped: Arc<Mutex<Skipped>>,
     file_bytes: AtomicU64,
 }
 
 #[pymethods]
-impl Texts {
+impl PyTexts {
     fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
         slf
     }
 
-    /// How many records were skipped so far, by reason.
+    /// The number of records skipped so far, by reason.
     #[getter]
     fn skipped(&self) -> BTreeMap<String, u64> {
         self.skipped.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    /// How many stored bytes were read so far.
+    /// The number of stored bytes read so far.
     #[getter]
     fn file_bytes(&self) -> u64 {
         self.file_bytes.load(Relaxed)
@@ -220,15 +236,12 @@ impl Texts {
     }
 }
 
-fn input(py: Python<'_>, (name, format, range, reader): PyInput<'_>) -> PyResult<Input> {
-    let kind = match &format {
-        None => FileKind::of_name(&name),
-        Some(format) => FileKind::parse(format).map_err(|error| to_python(py, error))?,
-    };
+fn input(py: Python<'_>, entry: EntryArgument<'_>) -> PyResult<Input> {
+    let EntryArgument { name, format, range, reader, path } = entry;
+    let kind = FileKind::parse(&format).map_err(|error| to_python(py, error))?;
     let location = match reader {
-        None => Location::File(PathBuf::from(&name)),
-        // The name is another string if the path is not UTF-8.
-        Some(path) if path.is_instance_of::<PyString>() => Location::File(path.extract()?),
+        // The name is not the path if the path is not UTF-8.
+        None => Location::File(path.unwrap_or_else(|| PathBuf::from(&name))),
         Some(reader) => {
             let source = Source {
                 path: name.clone(),
@@ -251,14 +264,14 @@ fn input(py: Python<'_>, (name, format, range, reader): PyInput<'_>) -> PyResult
     Ok(Input { name, location, kind, range })
 }
 
-/// An argument that is `Inputs`, or a list of paths that are read as their names say.
+/// An argument that is `Inputs`, or a list of paths whose formats follow from their names.
 pub struct InputsOrPaths(pub Arc<corpus::Inputs>);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for InputsOrPaths {
     type Error = PyErr;
 
     fn extract(value: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        if let Ok(inputs) = value.cast::<Inputs>() {
+        if let Ok(inputs) = value.cast::<PyInputs>() {
             return Ok(InputsOrPaths(Arc::clone(&inputs.get().inner)));
         }
         let paths: Vec<PathBuf> = value.extract()?;
@@ -354,7 +367,7 @@ impl Storage for PyStorage {
     }
 }
 
-/// Bytes that a Python object gives as they come.
+/// Bytes that a Python object returns as they arrive.
 #[derive(Debug)]
 struct PyPipe {
     reader: Py<PyAny>,
@@ -377,7 +390,7 @@ impl Pipe for PyPipe {
     }
 }
 
-/// Rows that a Python object gives in batches.
+/// Rows that a Python object returns in batches.
 #[derive(Debug)]
 struct PyRows {
     reader: Py<PyAny>,
@@ -428,7 +441,7 @@ fn given_rows(value: &Bound<'_, PyAny>) -> PyResult<GivenRows> {
 #[derive(Debug, Default)]
 struct Strings {
     text: Vec<u8>,
-    /// The end of each, and whether it is a text and not `None`.
+    /// The end of each, and whether it is not `None`.
     ends: Vec<(usize, bool)>,
 }
 

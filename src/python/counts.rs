@@ -1,4 +1,4 @@
-//! `Counts`, and what is made of them: `learn`, `tokens_by_size`.
+//! `Counts`, and the functions of them: `learn`, `tokens_by_size`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,47 +9,42 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::convert::Text;
+use super::core::Core;
 use super::corpus::InputsOrPaths;
 use super::gateway::{run, threads, to_python};
-use super::tokenizer::Core;
-use crate::base::error::Error;
+use crate::base::error::{Error, Result};
 use crate::base::job::{Job, Phase};
-use crate::learn::counts::{BLOCK_SIZE, Counts as Inner, Cursor, Limit, SortedCounts, Stats};
+use crate::learn::counts::{BLOCK_SIZE, Counts, Cursor, Limit, SortedCounts, Stats};
 use crate::learn::merges::{MAX_TOKEN_LENGTH, Options, TieBreak};
 use crate::text::cutter::Cutter;
 use crate::tokenizer::encode::Tokenizer;
 use crate::tokenizer::learn::{self as learning, Target};
 
 /// How often each piece occurs.
-#[pyclass(frozen, module = "bytemill._native")]
-pub struct Counts {
-    inner: Mutex<Inner>,
+#[pyclass(name = "Counts", frozen, module = "bytemill._native")]
+pub struct PyCounts {
+    inner: Mutex<Counts>,
 }
 
-impl Counts {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+impl PyCounts {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[pymethods]
-impl Counts {
-    /// `used_once` allows learning to free them.
+impl PyCounts {
     #[new]
-    #[pyo3(signature = (pattern, special_tokens, threads=None, used_once=false))]
+    #[pyo3(signature = (pattern, special_tokens, threads=None))]
     fn new(
         py: Python<'_>,
         pattern: Vec<String>,
         special_tokens: Vec<String>,
         threads: Option<i64>,
-        used_once: bool,
     ) -> PyResult<Self> {
         let cutter = Cutter::new(&pattern, &special_tokens).map_err(|e| to_python(py, e))?;
-        let mut inner = Inner::new(cutter, self::threads(py, threads)?);
-        if used_once {
-            inner.use_once();
-        }
-        Ok(Counts { inner: Mutex::new(inner) })
+        let inner = Counts::new(cutter, self::threads(py, threads)?);
+        Ok(PyCounts { inner: Mutex::new(inner) })
     }
 
     /// Opens a counts file.
@@ -63,12 +58,12 @@ impl Counts {
     ) -> PyResult<Self> {
         let threads = self::threads(py, threads)?;
         let job = Job::new(Phase::Gather, 0);
-        let inner = run(py, &job, progress, |job| Inner::open(&path, threads, job))?;
-        Ok(Counts { inner: Mutex::new(inner) })
+        let inner = run(py, &job, progress, |job| Counts::open(&path, threads, job))?;
+        Ok(PyCounts { inner: Mutex::new(inner) })
     }
 
-    /// Sets how many bytes of memory may be used from now on beyond those in use, which with them
-    /// are the limit that the user knows, and where counts go that do not fit.
+    /// Limits memory to `available` bytes beyond what the process uses now; `total` is the limit that
+    /// the user set, for messages. Counts that do not fit go to `spill_dir`.
     #[pyo3(signature = (available, total, spill_dir=None))]
     fn set_limit(&self, py: Python<'_>, available: u64, total: u64, spill_dir: Option<PathBuf>) {
         py.detach(|| {
@@ -105,7 +100,7 @@ impl Counts {
     #[pyo3(signature = (other, progress=None))]
     fn merge(
         slf: &Bound<'_, Self>,
-        other: &Bound<'_, Counts>,
+        other: &Bound<'_, PyCounts>,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let py = slf.py();
@@ -116,7 +111,7 @@ impl Counts {
         let (this, other) = (slf.get(), other.get());
         let job = Job::new(Phase::Gather, 0);
         run(py, &job, progress, |job| {
-            // Always in the same order, or two threads that merge crosswise wait for each other.
+            // Always locked in the order of addresses: two threads that merge crosswise would deadlock.
             let (mut this, mut other) = if std::ptr::from_ref(this) < std::ptr::from_ref(other) {
                 let first = this.lock();
                 (first, other.lock())
@@ -140,7 +135,7 @@ impl Counts {
         run(py, &job, progress, |job| self.lock().save(&path, job))
     }
 
-    /// Merges what is on disk, if it is in parts; anything else would do it first.
+    /// Merges runs on disk, if there are several, which any other use would do first.
     #[pyo3(signature = (progress=None))]
     fn gather(&self, py: Python<'_>, progress: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         if !py.detach(|| self.lock().is_scattered()) {
@@ -150,7 +145,7 @@ impl Counts {
         run(py, &job, progress, |job| self.lock().stats(job).map(|_| ()))
     }
 
-    /// Forgets everything and deletes what is on disk of it.
+    /// Drops all counts and deletes their files.
     fn clear(&self, py: Python<'_>) {
         py.detach(|| self.lock().clear());
     }
@@ -203,7 +198,7 @@ impl Counts {
         py.detach(|| self.lock().skipped().0.clone())
     }
 
-    /// How many pieces were counted, the same one every time it occurs.
+    /// The sum of the counts.
     #[getter]
     fn total(&self, py: Python<'_>) -> PyResult<u64> {
         self.stats(py).map(|stats| stats.total)
@@ -214,14 +209,14 @@ impl Counts {
     }
 }
 
-impl Counts {
+impl PyCounts {
     fn stats(&self, py: Python<'_>) -> PyResult<Stats> {
         let job = Job::new(Phase::Gather, 0);
         run(py, &job, None, |job| self.lock().stats(job).cloned())
     }
 }
 
-/// Goes through pieces and counts in byte order.
+/// Iterates over pieces and counts in byte order.
 #[pyclass(frozen, module = "bytemill._native")]
 pub struct CountsIterator {
     cursor: Mutex<Cursor>,
@@ -243,45 +238,56 @@ impl CountsIterator {
     }
 }
 
-/// Learns a tokenizer from counts.
-#[pyfunction]
-#[pyo3(signature = (counts, *, vocab_size, special_tokens, tie_break, min_frequency,
-                    min_piece_count, max_token_length, extend_from, progress=None))]
-#[allow(clippy::too_many_arguments)]
-pub fn learn(
-    py: Python<'_>,
-    counts: &Bound<'_, Counts>,
+/// `bytemill._options.LearnOptions`.
+#[derive(FromPyObject)]
+pub struct LearnOptions<'py> {
     vocab_size: usize,
     special_tokens: Vec<String>,
-    tie_break: &str,
+    tie_break: String,
     min_frequency: u64,
     min_piece_count: u64,
     max_token_length: Option<usize>,
-    extend_from: Option<&Bound<'_, Core>>,
+    extend_from: Option<Bound<'py, Core>>,
+    free_counts: bool,
+}
+
+impl LearnOptions<'_> {
+    fn target(&self) -> Result<Target<'_>> {
+        let tie_break = match self.tie_break.as_str() {
+            "bytes" => TieBreak::Bytes,
+            "huggingface" => TieBreak::HuggingFace,
+            other => {
+                return Err(Error::config(format!("tie_break={other:?} is not known"))
+                    .with_hint("use \"bytes\" or \"huggingface\""));
+            }
+        };
+        Ok(Target {
+            vocab_size: self.vocab_size,
+            special_tokens: &self.special_tokens,
+            min_piece_count: self.min_piece_count,
+            free_counts: self.free_counts,
+            merging: Options {
+                tie_break,
+                min_frequency: self.min_frequency,
+                max_token_length: self.max_token_length.unwrap_or(MAX_TOKEN_LENGTH),
+                ..Options::default()
+            },
+        })
+    }
+}
+
+/// Learns a tokenizer from counts.
+#[pyfunction]
+#[pyo3(signature = (counts, options, progress=None))]
+pub fn learn(
+    py: Python<'_>,
+    counts: &Bound<'_, PyCounts>,
+    options: LearnOptions<'_>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Core> {
-    let tie_break = match tie_break {
-        "bytes" => TieBreak::Bytes,
-        "huggingface" => TieBreak::HuggingFace,
-        other => {
-            let error = Error::config(format!("tie_break={other:?} is not known"))
-                .with_hint("use \"bytes\" or \"huggingface\"");
-            return Err(to_python(py, error));
-        }
-    };
-    let target = Target {
-        vocab_size,
-        special_tokens: &special_tokens,
-        min_piece_count,
-        merging: Options {
-            tie_break,
-            min_frequency,
-            max_token_length: max_token_length.unwrap_or(MAX_TOKEN_LENGTH),
-            ..Options::default()
-        },
-    };
+    let target = options.target().map_err(|error| to_python(py, error))?;
+    let base = options.extend_from.as_ref().map(|core| core.get().tokenizer());
     let counts = counts.get();
-    let base = extend_from.map(|core| core.get().tokenizer());
     let job = Job::new(Phase::Merge, 0);
     run(py, &job, progress, |job| {
         let mut counts = counts.lock();
@@ -294,13 +300,13 @@ pub fn learn(
     .map(Core::new)
 }
 
-/// In how many tokens counted pieces end up, by the number of tokens beside the bytes.
+/// The number of tokens of the counted pieces, by the number of merges of the vocabulary.
 #[pyfunction]
 #[pyo3(signature = (core, counts, /))]
 pub fn tokens_by_size<'py>(
     py: Python<'py>,
     core: &Bound<'py, Core>,
-    counts: &Bound<'py, Counts>,
+    counts: &Bound<'py, PyCounts>,
 ) -> PyResult<Bound<'py, PyArray1<u64>>> {
     let (tokenizer, counts) = (core.get().tokenizer(), counts.get());
     let job = Job::new(Phase::Gather, 0);

@@ -1,4 +1,4 @@
-//! The one way in which long work is done for Python, and the one in which errors get there.
+//! Long work for Python, with the GIL released and Ctrl-C checked, and errors as exceptions.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,13 +14,13 @@ use crate::base::error::{Error, Report, Result};
 use crate::base::job::{Job, Phase};
 use crate::base::threads::{self, caught, error_of, spawn};
 
-/// How often signals are looked at and progress is reported.
-const BEAT: Duration = Duration::from_millis(50);
+/// The time between two checks for signals and reports of progress.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Work on fewer bytes than this is over before Ctrl-C or another thread could matter.
-pub const QUICK: usize = 1 << 17;
+/// Work on fewer bytes is done before Ctrl-C or another thread could matter.
+pub const MIN_GATEWAY_BYTES: usize = 1 << 17;
 
-/// Runs `work` on `size` bytes: through the gateway, unless they are few.
+/// Runs `work` on `size` bytes; through the gateway unless there are few.
 pub fn run_sized<T: Send>(
     py: Python<'_>,
     size: usize,
@@ -28,14 +28,14 @@ pub fn run_sized<T: Send>(
     work: impl FnOnce(&Job) -> Result<T> + Send,
 ) -> PyResult<T> {
     let job = Job::new(phase, 0);
-    if size < QUICK {
+    if size < MIN_GATEWAY_BYTES {
         return caught(|| work(&job)).map_err(|error| to_python(py, error));
     }
     run(py, &job, None, work)
 }
 
-/// Runs `work` on a thread of its own with the interpreter released. Ctrl-C, or an exception of
-/// `progress`, stops the job; the work is always over when this returns.
+/// Runs `work` on a new thread with the GIL released. Ctrl-C, or an exception raised by `progress`,
+/// stops the job; the work has always ended when this returns.
 pub fn run<T: Send>(
     py: Python<'_>,
     job: &Job,
@@ -46,7 +46,7 @@ pub fn run<T: Send>(
     let caller = thread::current();
     let (outcome, failure) = thread::scope(|scope| {
         let handle = match spawn(scope, || {
-            // The caller is woken also if the work panics.
+            // Wakes the caller even if the work panics.
             let _wake = Wake(&done, &caller);
             let _job = job.on_this_thread();
             caught(|| work(job))
@@ -56,7 +56,7 @@ pub fn run<T: Send>(
         };
         let mut failure = None;
         while !done.load(Ordering::Acquire) {
-            py.detach(|| thread::park_timeout(BEAT));
+            py.detach(|| thread::park_timeout(POLL_INTERVAL));
             if failure.is_none()
                 && let Err(error) = py.check_signals().and_then(|()| report(job, progress))
             {
@@ -76,17 +76,17 @@ pub fn run<T: Send>(
     Ok(value)
 }
 
-/// What deep work on a thread of Python's own asks now and then: whether Ctrl-C was pressed.
+/// The check for Ctrl-C of work on a thread of Python itself.
 pub fn check_signals() -> Result<()> {
     let checked = Python::try_attach(|py| py.check_signals()).unwrap_or(Ok(()));
     checked.map_err(|error| Error::Foreign(Box::new(error)))
 }
 
-impl From<bytemill_kernels::error::Error> for Error {
-    fn from(error: bytemill_kernels::error::Error) -> Self {
+impl From<bytemill_kernels::Error> for Error {
+    fn from(error: bytemill_kernels::Error) -> Self {
         match error {
-            bytemill_kernels::error::Error::Input(message) => Error::config(message),
-            bytemill_kernels::error::Error::Bug(message) => Error::Bug(message),
+            bytemill_kernels::Error::Input(message) => Error::config(message),
+            bytemill_kernels::Error::Bug(message) => Error::Bug(message),
         }
     }
 }
@@ -102,10 +102,10 @@ impl Drop for Wake<'_> {
 
 fn report(job: &Job, progress: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     if let Some(progress) = progress {
-        // How a phase ended is reported even if the next one has begun since.
+        // The end of a phase is reported even if the next one has begun.
         let now = job.progress();
         let mut states = job.take_ended();
-        // Unless it ended just now, and the state is of before.
+        // `now` is outdated if its phase has just ended.
         if states.last().is_none_or(|last| last.0 != now.0) {
             states.push(now);
         }
@@ -134,7 +134,7 @@ pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
         }
         Error::Io { path, source } => {
             let name = path.display().to_string();
-            // Python picks FileNotFoundError and the like by the number.
+            // Python chooses FileNotFoundError and so on by the number.
             return match source.raw_os_error() {
                 Some(number) => {
                     let text = source.to_string();
@@ -155,14 +155,14 @@ pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
         .map_or_else(|error| error, PyErr::from_value)
 }
 
-/// More threads than this are never of use.
+/// More threads are never faster.
 const MAX_THREADS: i64 = 1024;
 
-/// The number of threads to use: what is asked for, else `BYTEMILL_THREADS`, else what the
-/// process may use.
-pub fn threads(py: Python<'_>, asked: Option<i64>) -> PyResult<usize> {
+/// The number of threads to use: as requested, else `BYTEMILL_THREADS`, else all cores that the process
+/// may use.
+pub fn threads(py: Python<'_>, requested: Option<i64>) -> PyResult<usize> {
     let refuse = |what: String| to_python(py, Error::config(what).with_hint("use 1 or more"));
-    if let Some(n) = asked {
+    if let Some(n) = requested {
         return if n > 0 {
             Ok(n.min(MAX_THREADS) as usize)
         } else {

@@ -1,17 +1,18 @@
-//! All of Python: the module `bytemill._native`.
+//! All PyO3 code: the module `bytemill._native`.
 //!
-//! Text is borrowed, arrays are handed over without a copy, and every call that may take long goes
-//! through [`gateway::run`], which releases the interpreter, listens for Ctrl-C and converts
-//! errors. Policy (defaults, paths, messages about usage) is in the Python package.
+//! Text is borrowed, arrays are passed without a copy, and every call that may take long goes through
+//! [`gateway::run`], which releases the GIL, checks for Ctrl-C and converts errors. More than a few
+//! options cross as one Python object (`bytemill._options`) whose attributes are read by name; unknown
+//! values are errors. Policy (defaults, paths, messages about usage) is in the Python package.
 
 mod arrow;
 mod convert;
+mod core;
 mod corpus;
 mod counts;
 mod gateway;
 mod passes;
 mod step;
-mod tokenizer;
 mod tokens;
 
 use pyo3::prelude::*;
@@ -20,7 +21,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use crate::base::error::Error;
 use crate::base::job::Phase;
 use crate::text::pattern::{self, Pattern};
-use crate::tokenizer::formats::{self, Kind};
+use crate::tokenizer::formats::{self, TokenizerFormat};
 use convert::Text;
 use gateway::{run_sized, to_python};
 
@@ -31,8 +32,7 @@ fn known_pattern(pattern: &str) -> Option<&'static str> {
     pattern::known(pattern)
 }
 
-/// The stage for a regular expression that a file or a foreign tokenizer has, which must not read
-/// like a name.
+/// The stage for a regular expression of a file or of another library, which must not read like a name.
 #[pyfunction]
 #[pyo3(signature = (regex, /))]
 fn regex_stage(py: Python<'_>, regex: &str) -> PyResult<String> {
@@ -74,22 +74,22 @@ fn split<'py>(
     Ok(sizes.into_iter().map(piece).collect())
 }
 
-/// How many threads are used where none are asked for.
+/// The number of threads of calls that do not set it.
 #[pyfunction]
 fn default_threads(py: Python<'_>) -> PyResult<usize> {
     gateway::threads(py, None)
 }
 
-/// Which kind of tokenizer file this is.
+/// The kind of a tokenizer file, by its content.
 #[pyfunction]
 #[pyo3(signature = (data, /))]
 fn recognise(data: &[u8]) -> Option<&'static str> {
     formats::recognise(data).map(|kind| match kind {
-        Kind::TokenizerJson => "huggingface",
-        Kind::Gpt2Vocab => "gpt2-vocab",
-        Kind::Gpt2Merges => "gpt2-merges",
-        Kind::Tiktoken => "tiktoken",
-        Kind::Minbpe => "minbpe",
+        TokenizerFormat::TokenizerJson => "huggingface",
+        TokenizerFormat::Gpt2Vocab => "gpt2-vocab",
+        TokenizerFormat::Gpt2Merges => "gpt2-merges",
+        TokenizerFormat::Tiktoken => "tiktoken",
+        TokenizerFormat::Minbpe => "minbpe",
     })
 }
 
@@ -120,11 +120,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tokens::assemble_shard, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::check_shard, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::compare_with_sources, module)?)?;
-    module.add_class::<tokenizer::Core>()?;
-    module.add_class::<tokenizer::Stream>()?;
-    module.add_class::<corpus::Inputs>()?;
-    module.add_class::<corpus::Texts>()?;
-    module.add_class::<counts::Counts>()?;
+    module.add_class::<core::Core>()?;
+    module.add_class::<core::PyStream>()?;
+    module.add_class::<corpus::PyInputs>()?;
+    module.add_class::<corpus::PyTexts>()?;
+    module.add_class::<counts::PyCounts>()?;
     module.add_class::<counts::CountsIterator>()?;
     module.add_class::<passes::Passes>()?;
     module.add_class::<step::LMDecoder>()?;

@@ -9,10 +9,9 @@ use pyo3::prelude::*;
 use super::gateway::{threads, to_python};
 use crate::base::error::Error;
 use crate::base::threads::{Idle, OpenMp, Team};
-use bytemill_kernels::attention::{self, AttentionShape, Inputs, Outputs};
-use bytemill_kernels::cross_entropy::cross_entropy;
-use bytemill_kernels::error::Result;
-use bytemill_kernels::{Level, Threads, norm, swiglu};
+use bytemill_kernels::attention::{self, AttentionInputs, AttentionShape, Outputs};
+use bytemill_kernels::rowwise::{self, NormInputs};
+use bytemill_kernels::{Result, SimdLevel, Threads};
 
 type ReadArray<'py, T = f32> = PyReadonlyArrayDyn<'py, T>;
 type WriteArray<'py> = PyReadwriteArrayDyn<'py, f32>;
@@ -20,7 +19,7 @@ type WriteArray<'py> = PyReadwriteArrayDyn<'py, f32>;
 #[pyclass(frozen, module = "bytemill._native")]
 pub struct Passes {
     threads: Box<dyn Threads + Send>,
-    level: Level,
+    level: SimdLevel,
 }
 
 #[pymethods]
@@ -41,8 +40,8 @@ impl Passes {
                 None => Box::new(Team::new(n_threads, Idle::Linger)),
             };
         let level = match level {
-            None => Level::best(),
-            Some(name) => Level::available()
+            None => SimdLevel::best(),
+            Some(name) => SimdLevel::available()
                 .into_iter()
                 .find(|level| level.name() == name)
                 .ok_or_else(|| {
@@ -61,7 +60,7 @@ impl Passes {
     /// The levels of this processor, the fastest last.
     #[staticmethod]
     fn levels() -> Vec<&'static str> {
-        Level::available().into_iter().map(Level::name).collect()
+        SimdLevel::available().into_iter().map(SimdLevel::name).collect()
     }
 
     /// Writes the RMSNorm of the rows of x to `out`, and their scales; without `eps` it reads these.
@@ -76,7 +75,7 @@ impl Passes {
     ) -> PyResult<()> {
         let (x, weight) = (numbers(py, &x)?, numbers(py, &weight)?);
         let made = (numbers_mut(py, &mut out)?, numbers_mut(py, &mut scales)?);
-        run(py, || norm::forward(self.level, x, weight, eps, made, &*self.threads))
+        run_kernel(py, || rowwise::norm_forward(self.level, x, weight, eps, made, &*self.threads))
     }
 
     /// Replaces `grad`, of the output, by the gradient of x, and writes that of the weight.
@@ -91,14 +90,16 @@ impl Passes {
         mut grad: WriteArray,
         mut weight_grad: WriteArray,
     ) -> PyResult<()> {
-        let inputs = norm::Inputs {
+        let inputs = NormInputs {
             x: numbers(py, &x)?,
             weight: numbers(py, &weight)?,
             scales: numbers(py, &scales)?,
             residual: residual.as_ref().map(|array| numbers(py, array)).transpose()?,
         };
         let (grad, weight_grad) = (numbers_mut(py, &mut grad)?, numbers_mut(py, &mut weight_grad)?);
-        run(py, || norm::backward(self.level, &inputs, grad, weight_grad, &*self.threads))
+        run_kernel(py, || {
+            rowwise::norm_backward(self.level, &inputs, grad, weight_grad, &*self.threads)
+        })
     }
 
     /// Writes silu(gate) · up to `out`.
@@ -110,7 +111,7 @@ impl Passes {
         mut out: WriteArray,
     ) -> PyResult<()> {
         let (gate, up, out) = (numbers(py, &gate)?, numbers(py, &up)?, numbers_mut(py, &mut out)?);
-        run(py, || swiglu::forward(self.level, gate, up, out, &*self.threads))
+        run_kernel(py, || rowwise::swiglu_forward(self.level, gate, up, out, &*self.threads))
     }
 
     /// Replaces `grad`, of the output, by the gradient of `up`; writes that of `gate`, and the output.
@@ -126,7 +127,7 @@ impl Passes {
         let given = (numbers(py, &gate)?, numbers(py, &up)?);
         let grad = numbers_mut(py, &mut grad)?;
         let made = (numbers_mut(py, &mut gate_grad)?, numbers_mut(py, &mut inner)?);
-        run(py, || swiglu::backward(self.level, given, grad, made, &*self.threads))
+        run_kernel(py, || rowwise::swiglu_backward(self.level, given, grad, made, &*self.threads))
     }
 
     /// The sum of the losses; with a factor, the logits are replaced by its gradient times the factor.
@@ -138,7 +139,9 @@ impl Passes {
         factor: Option<f32>,
     ) -> PyResult<f64> {
         let (logits, targets) = (numbers_mut(py, &mut logits)?, numbers(py, &targets)?);
-        run(py, || cross_entropy(self.level, logits, targets, factor, &*self.threads))
+        run_kernel(py, || {
+            rowwise::cross_entropy(self.level, logits, targets, factor, &*self.threads)
+        })
     }
 
     /// Causal attention; `shape` is samples, tokens, heads, heads of keys and values, d_head.
@@ -153,7 +156,9 @@ impl Passes {
     ) -> PyResult<()> {
         let inputs = attention_inputs(py, &inputs, rotation.as_ref())?;
         let made = (numbers_mut(py, &mut out)?, numbers_mut(py, &mut log_sums)?);
-        run(py, || attention::forward(self.level, shape_of(shape), inputs, made, &*self.threads))
+        run_kernel(py, || {
+            attention::forward(self.level, shape_of(shape), inputs, made, &*self.threads)
+        })
     }
 
     /// Writes the gradients of `inputs`; `outputs` are out, log_sums and the gradient of out.
@@ -171,13 +176,13 @@ impl Passes {
         let outputs = Outputs { out: out?, log_sums: log_sums?, grad: grad? };
         let [query, key, value] = grads.each_mut().map(|array| numbers_mut(py, array));
         let grads = [query?, key?, value?];
-        run(py, || {
+        run_kernel(py, || {
             attention::backward(self.level, shape_of(shape), inputs, outputs, grads, &*self.threads)
         })
     }
 }
 
-fn run<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+fn run_kernel<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     py.detach(work).map_err(|error| to_python(py, error.into()))
 }
 
@@ -189,12 +194,12 @@ fn attention_inputs<'a>(
     py: Python<'_>,
     [query, key, value]: &'a [ReadArray<'_>; 3],
     rotation: Option<&'a [ReadArray<'_>; 2]>,
-) -> PyResult<Inputs<'a>> {
+) -> PyResult<AttentionInputs<'a>> {
     let rotation = match rotation {
         Some([cos, sin]) => Some((numbers(py, cos)?, numbers(py, sin)?)),
         None => None,
     };
-    Ok(Inputs {
+    Ok(AttentionInputs {
         query: numbers(py, query)?,
         key: numbers(py, key)?,
         value: numbers(py, value)?,

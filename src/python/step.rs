@@ -8,22 +8,22 @@ use pyo3::prelude::*;
 use super::gateway::{threads, to_python};
 use crate::base::error::{Error, Result};
 use crate::base::threads::{Idle, Team};
-use bytemill_kernels::Level;
+use bytemill_kernels::SimdLevel;
 use bytemill_kernels::decode::{Decoder, Layer, ModelShape, Weights};
 
 /// A view of a tensor; it keeps the memory alive.
-type Array = Py<PyArrayDyn<f32>>;
+type TensorView = Py<PyArrayDyn<f32>>;
 
 /// Reads ids one by one. Weights and cache are views of tensors, not copies.
 #[pyclass(frozen, module = "bytemill._native")]
 pub struct LMDecoder {
-    embedding: Array,
+    embedding: TensorView,
     /// Each in the order of the fields of [`Layer`].
-    layers: Vec<[Array; 9]>,
-    final_norm: Array,
-    head: Array,
-    rotation: Option<(Array, Array)>,
-    cache: Array,
+    layers: Vec<[TensorView; 9]>,
+    final_norm: TensorView,
+    head: TensorView,
+    rotation: Option<(TensorView, TensorView)>,
+    cache: TensorView,
     n_samples: usize,
     /// One step at a time: they share the cache.
     decoder: Mutex<Decoder>,
@@ -37,12 +37,12 @@ impl LMDecoder {
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
-        embedding: Array,
-        layers: Vec<[Array; 9]>,
-        final_norm: Array,
-        head: Array,
-        rotation: Option<(Array, Array)>,
-        cache: Array,
+        embedding: TensorView,
+        layers: Vec<[TensorView; 9]>,
+        final_norm: TensorView,
+        head: TensorView,
+        rotation: Option<(TensorView, TensorView)>,
+        cache: TensorView,
         eps: f32,
         threads: i64,
     ) -> PyResult<Self> {
@@ -70,7 +70,8 @@ impl LMDecoder {
             capacity,
         };
         let team = Team::new(n_threads.min(shape.useful_threads()), Idle::Linger);
-        let decoder = Decoder::new(shape, Level::best()).map_err(|e| to_python(py, e.into()))?;
+        let decoder =
+            Decoder::new(shape, SimdLevel::best()).map_err(|e| to_python(py, e.into()))?;
         let decoder = Mutex::new(decoder);
         Ok(LMDecoder {
             embedding,
@@ -94,12 +95,13 @@ impl LMDecoder {
         position: usize,
     ) -> PyResult<Bound<'py, PyArray2<f32>>> {
         let weights = self.weights(py).map_err(|e| to_python(py, e))?;
-        numbers(py, &self.cache).map_err(|e| to_python(py, e))?;
-        let cache = Cache { start: self.cache.bind(py).data(), size: self.cache.bind(py).len() };
+        contiguous(py, &self.cache).map_err(|e| to_python(py, e))?;
+        let cache =
+            CacheAddress { start: self.cache.bind(py).data(), size: self.cache.bind(py).len() };
         let logits = py.detach(|| {
             // A step that failed leaves nothing that the next one reads.
             let mut decoder = self.decoder.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: `self` keeps the array alive during the call; it is contiguous (`numbers` above)
+            // SAFETY: `self` keeps the array alive during the call; it is contiguous (`contiguous` above)
             // and writable (`new`). Steps of this decoder exclude each other by the lock. Python code
             // must not use the cache during a step: `NativeStep`, which owns it, does so only before and
             // after.
@@ -113,43 +115,43 @@ impl LMDecoder {
 
 impl LMDecoder {
     fn weights<'a>(&'a self, py: Python<'a>) -> Result<Weights<'a>> {
-        let layer = |arrays: &'a [Array; 9]| {
+        let layer = |arrays: &'a [TensorView; 9]| {
             Ok(Layer {
-                attention_norm: numbers(py, &arrays[0])?,
-                query: numbers(py, &arrays[1])?,
-                key: numbers(py, &arrays[2])?,
-                value: numbers(py, &arrays[3])?,
-                output: numbers(py, &arrays[4])?,
-                feed_forward_norm: numbers(py, &arrays[5])?,
-                gate: numbers(py, &arrays[6])?,
-                up: numbers(py, &arrays[7])?,
-                down: numbers(py, &arrays[8])?,
+                attention_norm: contiguous(py, &arrays[0])?,
+                query: contiguous(py, &arrays[1])?,
+                key: contiguous(py, &arrays[2])?,
+                value: contiguous(py, &arrays[3])?,
+                output: contiguous(py, &arrays[4])?,
+                feed_forward_norm: contiguous(py, &arrays[5])?,
+                gate: contiguous(py, &arrays[6])?,
+                up: contiguous(py, &arrays[7])?,
+                down: contiguous(py, &arrays[8])?,
             })
         };
         Ok(Weights {
-            embedding: numbers(py, &self.embedding)?,
+            embedding: contiguous(py, &self.embedding)?,
             layers: self.layers.iter().map(layer).collect::<Result<_>>()?,
-            final_norm: numbers(py, &self.final_norm)?,
-            head: numbers(py, &self.head)?,
+            final_norm: contiguous(py, &self.final_norm)?,
+            head: contiguous(py, &self.head)?,
             rotation: match &self.rotation {
-                Some((cos, sin)) => Some((numbers(py, cos)?, numbers(py, sin)?)),
+                Some((cos, sin)) => Some((contiguous(py, cos)?, contiguous(py, sin)?)),
                 None => None,
             },
         })
     }
 }
 
-/// The address of a cache, of which a step makes a slice once it has the lock.
-struct Cache {
+/// The address of a cache, from which a step creates a slice once it holds the lock.
+struct CacheAddress {
     start: *mut f32,
     size: usize,
 }
 
 // SAFETY: sharing an address reads and writes nothing; making a slice of it is unsafe, with its own
 // conditions.
-unsafe impl Sync for Cache {}
+unsafe impl Sync for CacheAddress {}
 
-impl Cache {
+impl CacheAddress {
     /// # Safety
     ///
     /// The array is alive, contiguous and writable, and no other code uses it while the result lives.
@@ -162,7 +164,7 @@ impl Cache {
 }
 
 /// The numbers of an array, row after row.
-fn numbers<'a>(py: Python<'a>, array: &'a Array) -> Result<&'a [f32]> {
+fn contiguous<'a>(py: Python<'a>, array: &'a TensorView) -> Result<&'a [f32]> {
     let array = array.bind(py);
     let refusal = || Error::config("the weights and the cache must be contiguous");
     if !array.is_c_contiguous() {

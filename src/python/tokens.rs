@@ -1,6 +1,6 @@
 //! Tokens on disk: the loops over ids. Plans, manifests and directories are in Python.
 //!
-//! What Python stores as JSON (what was written, sources, shards) crosses as JSON.
+//! What Python stores as JSON (results, sources, shards) crosses as JSON.
 
 use std::path::PathBuf;
 
@@ -8,16 +8,16 @@ use pyo3::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::core::Core;
 use super::corpus::InputsOrPaths;
 use super::gateway::{run, threads};
-use super::tokenizer::Core;
 use crate::base::error::{Error, Result};
 use crate::base::job::{Job, Phase};
 use crate::tokens::{self, Content, Dtype, Format, Part, Recipe, Share};
 
-/// `bytemill.token_plan.Plan`, as far as the loops depend on it.
+/// `bytemill.tokens.plan.Plan`, as far as the loops depend on it.
 #[derive(FromPyObject)]
-pub struct Plan {
+pub struct PlanArgument {
     format: String,
     dtype: String,
     max_id: u32,
@@ -30,9 +30,10 @@ pub struct Plan {
     stems: Vec<String>,
 }
 
-impl Plan {
+impl PlanArgument {
     fn checked(self) -> Result<tokens::Plan> {
-        let unknown = |what: &str| Error::config(format!("{what:?} is not known"));
+        // Python checks options and manifests before.
+        let unknown = |what: &str| Error::Bug(format!("a plan with the unknown value {what:?}"));
         Ok(tokens::Plan {
             format: match self.format.as_str() {
                 "shards" | "npy" => Format::Npy,
@@ -58,7 +59,7 @@ impl Plan {
     }
 }
 
-/// `bytemill.token_parts.Part`.
+/// `bytemill.tokens.parts.Part`.
 #[derive(FromPyObject)]
 pub struct PartArgument {
     ids: PathBuf,
@@ -76,7 +77,7 @@ impl From<PartArgument> for Part {
     }
 }
 
-/// `bytemill.token_parts.ShardSource`.
+/// `bytemill.tokens.parts.ShardSource`.
 #[derive(FromPyObject)]
 pub struct ShardSource {
     split: usize,
@@ -84,7 +85,7 @@ pub struct ShardSource {
     before: (u64, u64),
     parts: Vec<PartArgument>,
     dealt: Vec<PathBuf>,
-    /// The bits of a key that make a bucket, the first and the last bucket.
+    /// The number of bits of a key that select a bucket, the first and the last bucket.
     buckets: Option<(u32, usize, usize)>,
 }
 
@@ -109,31 +110,35 @@ fn as_json(value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|error| Error::Bug(error.to_string()))
 }
 
-/// Encodes a range of a corpus into files in a directory; gives what was written, as JSON.
-///
-/// `sources` says what the inputs are expected to be; `open` are the shards to continue with.
-#[pyfunction]
-#[pyo3(signature = (core, inputs, sources, plan, directory, *, open="[]", is_last=true,
-                    threads=None, block_size=None, progress=None))]
-#[allow(clippy::too_many_arguments)]
-pub fn encode_range(
-    py: Python<'_>,
-    core: &Bound<'_, Core>,
+/// `bytemill._options.EncodeRange`.
+#[derive(FromPyObject)]
+pub struct EncodeRange {
     inputs: InputsOrPaths,
-    sources: &str,
-    plan: Plan,
-    directory: PathBuf,
-    open: &str,
+    sources: String,
+    open: String,
     is_last: bool,
     threads: Option<i64>,
     block_size: Option<usize>,
+}
+
+/// Encodes a range of a corpus into files in a directory; returns what was written, as JSON.
+#[pyfunction]
+#[pyo3(signature = (core, plan, range, directory, progress=None))]
+pub fn encode_range(
+    py: Python<'_>,
+    core: &Bound<'_, Core>,
+    plan: PlanArgument,
+    range: EncodeRange,
+    directory: PathBuf,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<String> {
     let tokenizer = core.get().tokenizer();
+    let EncodeRange { inputs, sources, open, is_last, threads, block_size } = range;
     let threads = self::threads(py, threads)?;
     run(py, &Job::new(Phase::Encode, 0), progress, |job| {
-        let (sources, open): (Vec<_>, _) = (parsed(sources)?, parsed(open)?);
-        let range = tokens::Range { inputs: &inputs.0, sources: &sources, threads, block_size };
+        let (sources, open): (Vec<_>, _) = (parsed(&sources)?, parsed(&open)?);
+        let range =
+            tokens::CorpusRange { inputs: &inputs.0, sources: &sources, threads, block_size };
         let plan = plan.checked()?;
         let written =
             tokens::encode_range(tokenizer, &range, &plan, &directory, open, is_last, job)?;
@@ -141,13 +146,13 @@ pub fn encode_range(
     })
 }
 
-/// Ids and documents of each split in each of `1 << bits` buckets of a part; if documents are
-/// shuffled, the part is dealt into files, one for each split.
+/// Ids and documents of each split in each of `1 << bits` buckets of a part. If documents are
+/// shuffled, the part is dealt into files, one per split.
 #[pyfunction]
 #[pyo3(signature = (plan, part, outputs, bits, progress=None))]
 pub fn deal_part(
     py: Python<'_>,
-    plan: Plan,
+    plan: PlanArgument,
     part: PartArgument,
     outputs: Vec<PathBuf>,
     bits: u32,
@@ -162,12 +167,12 @@ pub fn deal_part(
     Ok(shares.into_iter().map(plain).collect())
 }
 
-/// Makes a shard of parts, or of buckets of dealt parts; gives what was written, as JSON.
+/// Assembles a shard from parts, or from buckets of dealt parts; returns what was written, as JSON.
 #[pyfunction]
 #[pyo3(signature = (plan, source, directory, progress=None))]
 pub fn assemble_shard(
     py: Python<'_>,
-    plan: Plan,
+    plan: PlanArgument,
     source: ShardSource,
     directory: PathBuf,
     progress: Option<&Bound<'_, PyAny>>,
@@ -177,13 +182,13 @@ pub fn assemble_shard(
     })
 }
 
-/// What is wrong with a shard of the manifest, and how many documents end without an end-of-text.
+/// The problems of a shard of the manifest, and the number of documents without an end-of-text.
 #[pyfunction]
 #[pyo3(signature = (directory, plan, shard, core=None, progress=None))]
 pub fn check_shard(
     py: Python<'_>,
     directory: PathBuf,
-    plan: Plan,
+    plan: PlanArgument,
     shard: &str,
     core: Option<&Bound<'_, Core>>,
     progress: Option<&Bound<'_, PyAny>>,
@@ -194,23 +199,29 @@ pub fn check_shard(
     })
 }
 
-/// How the text that the splits of a manifest decode to differs from the inputs, if it does.
+/// `bytemill._options.TokensOnDisk`.
+#[derive(FromPyObject)]
+pub struct TokensOnDisk {
+    directory: PathBuf,
+    splits: String,
+    text_bytes: Option<u64>,
+}
+
+/// The first difference between the inputs and the text that the tokens decode to.
 #[pyfunction]
-#[pyo3(signature = (directory, plan, splits, core, inputs, text_bytes, progress=None))]
-#[allow(clippy::too_many_arguments)]
+#[pyo3(signature = (core, plan, tokens, inputs, progress=None))]
 pub fn compare_with_sources(
     py: Python<'_>,
-    directory: PathBuf,
-    plan: Plan,
-    splits: &str,
     core: &Bound<'_, Core>,
+    plan: PlanArgument,
+    tokens: TokensOnDisk,
     inputs: InputsOrPaths,
-    text_bytes: Option<u64>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Option<String>> {
     let tokenizer = core.get().tokenizer();
+    let TokensOnDisk { directory, splits, text_bytes } = tokens;
     run(py, &Job::new(Phase::Verify, 0), progress, |job| {
-        let (plan, splits): (_, Vec<_>) = (plan.checked()?, parsed(splits)?);
+        let (plan, splits): (_, Vec<_>) = (plan.checked()?, parsed(&splits)?);
         tokens::compare(&directory, &plan, &splits, tokenizer, &inputs.0, text_bytes, job)
     })
 }

@@ -1,5 +1,5 @@
-//! Counts → tokenizer: merges with ids, in the order that makes a smaller vocabulary a prefix of
-//! a larger one.
+//! Counts → tokenizer: merges with ids in their order, so that a smaller vocabulary is a prefix of a
+//! larger one.
 
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
@@ -22,29 +22,37 @@ static EVERY_BYTE: [u8; 256] = {
 /// The tokenizer to learn.
 #[derive(Debug, Clone)]
 pub struct Target<'a> {
-    /// Ids in all: the bytes, the merges, the special tokens.
+    /// The number of ids: bytes, merges and special tokens.
     pub vocab_size: usize,
     pub special_tokens: &'a [String],
     /// Rarer pieces are ignored.
     pub min_piece_count: u64,
+    /// Whether the counts are dropped before merging.
+    pub free_counts: bool,
     pub merging: Options,
 }
 
 impl<'a> Target<'a> {
-    /// Of all pieces, with the usual options of merging.
+    /// All pieces, with the default options of merging.
     pub fn new(vocab_size: usize, special_tokens: &'a [String]) -> Self {
-        Target { vocab_size, special_tokens, min_piece_count: 1, merging: Options::default() }
+        Target {
+            vocab_size,
+            special_tokens,
+            min_piece_count: 1,
+            free_counts: false,
+            merging: Options::default(),
+        }
     }
 }
 
 /// Learns a tokenizer: the bytes, the merges, the special tokens last.
 pub fn learn(counts: &mut Counts, target: &Target<'_>, job: &Job) -> Result<Spec> {
-    let merges = merge(counts, target, 256 + target.special_tokens.len(), &Bytes, job)?;
-    Ok(spec(counts.pattern(), &merges, target.special_tokens))
+    let merges = merges_for(counts, target, 256 + target.special_tokens.len(), &Bytes, job)?;
+    spec(counts.pattern(), &merges, target.special_tokens)
 }
 
-/// Learns as many merges as there is room for beside the ids already `taken`.
-fn merge(
+/// Learns merges until the vocabulary has `vocab_size` ids, of which `taken` are in use already.
+fn merges_for(
     counts: &mut Counts,
     target: &Target<'_>,
     taken: usize,
@@ -52,28 +60,32 @@ fn merge(
     job: &Job,
 ) -> Result<Vec<(u32, u32)>> {
     let room = room(target.vocab_size, taken)?;
-    let pieces = counts.pieces(target.min_piece_count, job)?;
+    let pieces = counts.pieces(target.min_piece_count, target.free_counts, job)?;
     let n_merges = target.merging.n_merges.min(room);
-    // Merging threads spin for each other: where one waits for a core, all wait.
+    // Merging threads spin: if one waits for a core, all wait.
     let threads = counts.threads().min(threads::available());
     job.set_total(n_merges as u64);
-    merges::learn(pieces, base, &Options { n_merges, threads, ..target.merging }, job)
+    merges::learn_merges(pieces, base, &Options { n_merges, threads, ..target.merging }, job)
 }
 
 /// The tokenizer of these merges: the bytes, the merges in order, the special tokens.
-pub fn spec(pattern: Vec<String>, merges: &[(u32, u32)], special_tokens: &[String]) -> Spec {
+pub fn spec(
+    pattern: Vec<String>,
+    merges: &[(u32, u32)],
+    special_tokens: &[String],
+) -> Result<Spec> {
     let mut spec = Spec { pattern, ..Spec::default() };
     for byte in 0..=255u8 {
         spec.tokens.push(u32::from(byte), &[byte]);
     }
-    add_merges(&mut spec, EVERY_BYTE.chunks(1), merges, |rank| rank);
+    add_merges(&mut spec, EVERY_BYTE.chunks(1), merges, |rank| rank)?;
     let first = spec.tokens.len() as u32;
     spec.specials = special_tokens
         .iter()
         .zip(first..)
         .map(|(text, id)| SpecialToken { text: text.clone(), id, control: true })
         .collect();
-    spec
+    Ok(spec)
 }
 
 /// Learns further merges on top of a tokenizer. Ordinary tokens keep their ids and the new ones
@@ -89,14 +101,14 @@ pub fn extend(
     let new: Vec<String> =
         target.special_tokens.iter().filter(|text| !known(text)).cloned().collect();
     let taken = tokenizer.vocab().len() + new.len();
-    let merges = merge(counts, target, taken, &Extended(tokenizer), job)?;
+    let merges = merges_for(counts, target, taken, &Extended(tokenizer), job)?;
     let vocab = tokenizer.vocab();
     let next = vocab.rank_ids().iter().max().map_or(0, |id| id + 1);
     let n_known = vocab.n_ranks() as u32;
     let id_of = |rank: u32| {
         if rank < n_known { vocab.rank_id(rank) } else { next + (rank - n_known) }
     };
-    add_merges(&mut spec, (0..n_known).map(|rank| vocab.rank_bytes(rank)), &merges, id_of);
+    add_merges(&mut spec, (0..n_known).map(|rank| vocab.rank_bytes(rank)), &merges, id_of)?;
     spec.specials.sort_by_key(|special| special.id);
     let mut free = next + merges.len() as u32;
     for special in spec.specials.iter_mut().filter(|special| special.id >= next) {
@@ -115,15 +127,17 @@ fn room(vocab_size: usize, taken: usize) -> Result<usize> {
     })
 }
 
-/// Appends merges, given as ranks, and the tokens they make. `known` are the bytes of the tokens
-/// there are, by rank.
+/// Appends merges, given as ranks, and the tokens that they create. `known` are the bytes of the
+/// existing tokens, by rank.
 fn add_merges<'a>(
     spec: &mut Spec,
     known: impl Iterator<Item = &'a [u8]>,
     merges: &[(u32, u32)],
     id_of: impl Fn(u32) -> u32,
-) {
-    let MergeRule::List(list) = &mut spec.merges else { return };
+) -> Result<()> {
+    let MergeRule::List(list) = &mut spec.merges else {
+        return Err(Error::Bug("merges by rank were extended".to_owned()));
+    };
     // All tokens by rank, end to end.
     let (mut bytes, mut ends) = (Vec::new(), vec![0]);
     for token in known {
@@ -140,9 +154,10 @@ fn add_merges<'a>(
         spec.tokens.push(id_of(rank), &bytes[start..]);
         list.push(Merge { left: id_of(left), right: id_of(right), result: id_of(rank) });
     }
+    Ok(())
 }
 
-/// A tokenizer to learn on top of: numbers are its ranks.
+/// A tokenizer that is extended: ids of merging are its ranks.
 struct Extended<'a>(&'a Tokenizer);
 
 impl Base for Extended<'_> {

@@ -1,28 +1,29 @@
-//! Merging: the pair of the lowest rank first, the leftmost of equal ones, until none is left.
+//! A piece → tokens: merges the pair of the lowest rank, of equal ones the leftmost, until no pair merges.
 //!
-//! Short pieces go through a plain array: finding the minimum of a few numbers is faster than any
-//! structure kept for it. Long ones (runs of one letter, text without spaces) go through a linked
-//! list and a heap, so that no input costs more than O(n log n).
+//! A short piece is an array of tokens and one of ranks, whose minimum is searched for every merge: O(n²),
+//! but faster for a few tokens than any structure that finds it. A long piece (a run of one letter, text
+//! without spaces) is a linked list with a heap of pairs: O(n log n), and 20 bytes of memory per byte
+//! besides the tokens.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::base::memory::{out_of_memory, reserve, try_reserve};
 
-/// No rank: the two do not merge.
+/// The rank of two tokens that do not merge.
 pub const NONE: u32 = u32::MAX;
-/// From this many tokens on, the heap is faster than the array.
-const LONG: usize = 96;
+/// From this number of tokens on, the heap is faster than the array.
+const MIN_HEAP_LENGTH: usize = 96;
 
-/// Which tokens merge, and into what.
+/// The merges of a tokenizer.
 pub trait Rule {
     /// The rank of the merge of two tokens, or [`NONE`].
     fn rank(&self, left: u32, right: u32) -> u32;
-    /// What the merge of this rank makes.
+    /// The token that the merge of this rank creates.
     fn result(&self, rank: u32) -> u32;
 }
 
-/// Room that merging reuses.
+/// Memory that merging reuses.
 #[derive(Debug, Default)]
 pub struct Scratch {
     ranks: Vec<u32>,
@@ -32,7 +33,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Gives memory back that a very long piece needed.
+    /// Frees the memory that a very long piece needed.
     pub fn trim(&mut self) {
         if self.ranks.capacity() > 1 << 16 {
             *self = Scratch::default();
@@ -40,13 +41,13 @@ impl Scratch {
     }
 }
 
-/// Merges `tokens` as far as the rule goes. Returns the last merge: left, right, rank.
+/// Merges `tokens` until no pair merges. Returns the last merge: left, right, rank.
 pub fn merge(
     tokens: &mut Vec<u32>,
     rule: &impl Rule,
     scratch: &mut Scratch,
 ) -> Option<(u32, u32, u32)> {
-    if tokens.len() < LONG {
+    if tokens.len() < MIN_HEAP_LENGTH {
         merge_short(tokens, rule, scratch)
     } else {
         merge_long(tokens, rule, scratch)
@@ -88,7 +89,7 @@ fn merge_short(
 }
 
 /// The end of the linked list.
-const END: u32 = u32::MAX;
+const LIST_END: u32 = u32::MAX;
 
 fn merge_long(
     tokens: &mut Vec<u32>,
@@ -97,7 +98,7 @@ fn merge_long(
 ) -> Option<(u32, u32, u32)> {
     let n = tokens.len();
     // Callers keep pieces below 4 GiB.
-    debug_assert!(n < END as usize);
+    debug_assert!(n < LIST_END as usize);
     let Scratch { ranks, next, previous, heap } = scratch;
     ranks.clear();
     next.clear();
@@ -108,15 +109,15 @@ fn merge_long(
     ranks.extend(tokens.windows(2).map(|pair| rule.rank(pair[0], pair[1])));
     ranks.push(NONE);
     next.extend(1..n as u32);
-    next.push(END);
-    previous.push(END);
+    next.push(LIST_END);
+    previous.push(LIST_END);
     previous.extend(0..n as u32 - 1);
     heap.clear();
-    // There may be as many entries, and it may grow.
+    // One entry for each pair at the start; it may grow.
     if heap.capacity() < n && !try_reserve(|| heap.try_reserve(n)) {
         out_of_memory(n * size_of::<u64>());
     }
-    // Rank above, position below: the smallest entry is the leftmost of the lowest rank.
+    // Rank in the upper half, position in the lower: the smallest entry is the leftmost of the lowest rank.
     let entry = |rank: u32, at: u32| Reverse(u64::from(rank) << 32 | u64::from(at));
     heap.extend(
         ranks
@@ -128,7 +129,7 @@ fn merge_long(
     let mut last = None;
     while let Some(Reverse(top)) = heap.pop() {
         let (rank, at) = ((top >> 32) as u32, (top & 0xffff_ffff) as usize);
-        // Entries are not taken out when a pair changes; a changed pair has another rank.
+        // Entries of pairs that have changed since are not removed, but recognised by their rank.
         if ranks[at] != rank {
             continue;
         }
@@ -139,7 +140,7 @@ fn merge_long(
         let after = next[right];
         next[at] = after;
         ranks[at] = NONE;
-        if after != END {
+        if after != LIST_END {
             previous[after as usize] = at as u32;
             ranks[at] = rule.rank(tokens[at], tokens[after as usize]);
             if ranks[at] != NONE {
@@ -147,9 +148,9 @@ fn merge_long(
             }
         }
         let before = previous[at];
-        if before != END {
+        if before != LIST_END {
             let rank = rule.rank(tokens[before as usize], tokens[at]);
-            // The same rank again is no new entry: the one in the heap is right once more.
+            // If the rank is the same as before, its entry is still in the heap.
             if rank != ranks[before as usize] {
                 ranks[before as usize] = rank;
                 if rank != NONE {
@@ -160,7 +161,7 @@ fn merge_long(
     }
     let mut at = 0;
     let mut n = 0;
-    while at != END {
+    while at != LIST_END {
         tokens[n] = tokens[at as usize];
         n += 1;
         at = next[at as usize];

@@ -1,31 +1,30 @@
-//! What a tokenizer is, as plain data: what every file format reads into and writes from.
+//! A tokenizer as plain data, which file formats are read into and written from.
 //!
-//! Ids are arbitrary here; [`crate::tokenizer::vocab`] checks a spec and turns it into tables.
+//! Ids are arbitrary here; [`crate::tokenizer::vocab`] checks a spec and builds its tables.
 
 /// A tokenizer as plain data.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Spec {
-    /// The split pattern: names (`gpt2`) or regular expressions. Each stage cuts the pieces of
-    /// the one before; almost always there is one.
+    /// The split pattern: names (`gpt2`) or regular expressions. Each stage cuts the pieces of the one
+    /// before; nearly all tokenizers have one stage.
     pub pattern: Vec<String>,
     /// The ordinary tokens, in any order.
     pub tokens: TokenList,
-    /// How tokens are made of smaller ones.
     pub merges: MergeRule,
     /// The special tokens, with ids of their own, in any order.
     pub specials: Vec<SpecialToken>,
-    /// A piece that is itself a token is that token, whatever the merges would give
-    /// (`tiktoken`'s rule, `ignore_merges` of `tokenizers`).
+    /// A piece that is a token becomes that token regardless of the merges (`tiktoken`'s rule,
+    /// `ignore_merges` of `tokenizers`).
     pub ignore_merges: bool,
 }
 
-/// How tokens are made of smaller ones.
+/// How tokens are merged from smaller ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MergeRule {
-    /// These merges, the first before the second.
+    /// These merges, in this order.
     List(Vec<Merge>),
-    /// Two tokens merge where their concatenation is a token, the lowest id first: what a
-    /// `tiktoken` rank file means.
+    /// Two tokens merge if their concatenation is a token, the lowest id first: the rule of `tiktoken`
+    /// rank files.
     ByRank,
 }
 
@@ -35,26 +34,21 @@ impl Default for MergeRule {
     }
 }
 
-/// Two tokens that become a third.
+/// Two tokens that become a third, by their ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Merge {
-    /// Id of the left token.
     pub left: u32,
-    /// Id of the right token.
     pub right: u32,
-    /// Id of what they become.
     pub result: u32,
 }
 
-/// A string with an id of its own, never split and never merged across.
+/// A string with its own id, never split and never merged across.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpecialToken {
-    /// The text that stands for it.
     pub text: String,
-    /// Its id.
     pub id: u32,
-    /// `false` for what `tokenizers` calls an added token that is not special: found in text all
-    /// the same, but not removed by `skip_special_tokens`.
+    /// `false` for an added token of `tokenizers` that is not special: also found in text, but not
+    /// removed by `skip_special_tokens`.
     pub control: bool,
 }
 
@@ -73,7 +67,6 @@ impl TokenList {
         TokenList { bytes: Vec::with_capacity(n * 8), entries: Vec::with_capacity(n) }
     }
 
-    /// Adds a token.
     pub fn push(&mut self, id: u32, token: &[u8]) {
         self.bytes.extend_from_slice(token);
         self.entries.push((id, self.bytes.len()));
@@ -84,12 +77,10 @@ impl TokenList {
         self.bytes.len()
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -107,16 +98,16 @@ impl TokenList {
     }
 }
 
-/// A text for a message: quoted, and cut where it is long.
+/// A text for a message: quoted, and truncated if it is long.
 pub fn shown(text: &str) -> String {
-    const LONGEST: usize = 60;
-    match text.char_indices().nth(LONGEST) {
+    const MAX_SHOWN_CHARS: usize = 60;
+    match text.char_indices().nth(MAX_SHOWN_CHARS) {
         None => format!("{text:?}"),
         Some((end, _)) => format!("{:?}… ({} bytes)", &text[..end], text.len()),
     }
 }
 
-/// A token for a message: as text where it is text, otherwise as bytes.
+/// A token for a message: as text if it is UTF-8, otherwise as bytes.
 pub fn shown_token(token: &[u8]) -> String {
     match std::str::from_utf8(token) {
         Ok(text) => shown(text),

@@ -1,12 +1,11 @@
 //! A file that only grows, with the checksum of what was appended.
 //!
-//! Small writes are collected; large ones go straight to the system. The first bytes may be left
-//! for a header, which is written when the length is known.
+//! Small writes are buffered; large ones go straight to the system. The first bytes may be reserved
+//! for a header, which is written once the length is known.
 //!
-//! The checksum is zlib's CRC-32 of the whole file, the header included, which costs next to
-//! nothing. SHA-256 was measured at 1.2 GB/s on a processor with instructions for it: an eighth of
-//! the time that encoding takes, and several times that on one without. Tokens are not signed; the
-//! checksum is to find damage.
+//! The checksum is zlib's CRC-32 of the whole file, including the header. SHA-256 was measured at
+//! 1.2 GB/s on a processor with instructions for it: an eighth of the time that encoding takes, and
+//! several times that on one without. The checksum detects damage, not forgery.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -16,24 +15,24 @@ use crc32fast::Hasher;
 
 use crate::base::error::{Error, Result};
 
-/// Writes smaller than this are collected.
-const BUFFER: usize = 64 << 10;
+/// Smaller writes are buffered.
+const MAX_BUFFERED: usize = 64 << 10;
 
 #[derive(Debug)]
 pub struct Append {
     path: PathBuf,
     file: File,
-    /// What is not in the file yet.
+    /// Bytes that are not in the file yet.
     buffer: Vec<u8>,
-    /// Of what is after the header and in the file.
+    /// Of the bytes in the file after the header.
     hasher: Hasher,
     header: u64,
-    /// Bytes after the header, those of the buffer included.
+    /// Bytes after the header, including those in the buffer.
     len: u64,
 }
 
 impl Append {
-    /// A new file that leaves `header` bytes free at its start.
+    /// A new file with `header` bytes reserved at its start.
     pub fn create(path: PathBuf, header: usize) -> Result<Self> {
         let failed = |e| Error::io(&path, e);
         let mut file = File::create(&path).map_err(failed)?;
@@ -42,15 +41,15 @@ impl Append {
         Ok(Append { path, file, buffer, hasher, header: header as u64, len: 0 })
     }
 
-    /// A file begun by an earlier call, cut to `len` bytes after its header, whose checksum is
-    /// `crc32`.
+    /// A file that an earlier call began, truncated to `len` bytes after its header, whose checksum
+    /// is `crc32`.
     pub fn restore(path: PathBuf, header: usize, len: u64, crc32: u32) -> Result<Self> {
         let failed = |e| Error::io(&path, e);
         let mut file = File::options().write(true).open(&path).map_err(failed)?;
         let (header, size) = (header as u64, len.saturating_add(header as u64));
         if file.metadata().map_err(failed)?.len() < size {
-            let what = format!("{}: shorter than when the work stopped", path.display());
-            return Err(Error::tokens(what).with_hint("begin anew: overwrite=True"));
+            let what = format!("{}: shorter than when encoding stopped", path.display());
+            return Err(Error::tokens(what).with_hint("start again with overwrite=True"));
         }
         // Bytes written after the last complete part are cut off.
         file.set_len(size).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
@@ -63,11 +62,11 @@ impl Append {
     }
 
     pub fn write(&mut self, data: &[u8]) -> Result<()> {
-        if self.buffer.len() + data.len() < BUFFER {
+        if self.buffer.len() + data.len() < MAX_BUFFERED {
             self.buffer.extend_from_slice(data);
         } else {
             self.flush()?;
-            if data.len() < BUFFER {
+            if data.len() < MAX_BUFFERED {
                 self.buffer.extend_from_slice(data);
             } else {
                 self.put(data)?;
@@ -77,7 +76,7 @@ impl Append {
         Ok(())
     }
 
-    /// Hands what is collected to the system; gives the checksum of all after the header.
+    /// Writes the buffer; returns the checksum of all bytes after the header.
     pub fn flush(&mut self) -> Result<u32> {
         if !self.buffer.is_empty() {
             let mut buffer = std::mem::take(&mut self.buffer);
@@ -93,7 +92,7 @@ impl Append {
         self.file.write_all(data).map_err(|e| Error::io(&self.path, e))
     }
 
-    /// Writes the header; gives the size and the checksum of the file, which is not synced.
+    /// Writes the header; returns the size and the checksum of the file, which is not synced.
     pub fn finish(mut self, header: &[u8]) -> Result<(u64, String)> {
         self.flush()?;
         debug_assert_eq!(header.len() as u64, self.header);
@@ -106,7 +105,7 @@ impl Append {
         let mut hasher = Hasher::new();
         hasher.update(header);
         hasher.combine(&self.hasher);
-        Ok((self.header + self.len, hex(hasher)))
+        Ok((self.header + self.len, crc_hex(hasher)))
     }
 }
 
@@ -120,7 +119,7 @@ pub fn hash_rest(
     let mut block = vec![0; 1 << 20];
     loop {
         let mut n = 0;
-        // Whole blocks but for the last, so that no value is cut in two.
+        // Only the last block may be shorter, so that no value is cut in two.
         while n < block.len() {
             match file.read(&mut block[n..]) {
                 Ok(0) => break,
@@ -137,8 +136,7 @@ pub fn hash_rest(
     }
 }
 
-/// A checksum in hexadecimal.
-pub fn hex(hasher: Hasher) -> String {
+pub fn crc_hex(hasher: Hasher) -> String {
     format!("{:08x}", hasher.finalize())
 }
 
@@ -153,7 +151,7 @@ mod tests {
         let path = folder.path().join("f");
         let mut file = Append::create(path.clone(), 4).unwrap();
         let mut crc32 = 0;
-        for n in [1, BUFFER - 2, 1, 1, BUFFER, 0, 3 * BUFFER, 5] {
+        for n in [1, MAX_BUFFERED - 2, 1, 1, MAX_BUFFERED, 0, 3 * MAX_BUFFERED, 5] {
             let some: Vec<u8> = (0..n).map(|i| (i * 7 + n) as u8).collect();
             file.write(&some).unwrap();
             data.extend(some);
@@ -168,7 +166,7 @@ mod tests {
         let mut hasher = Hasher::new();
         hasher.update(b"head");
         hasher.update(&data);
-        assert_eq!(written, (data.len() as u64 + 4, hex(hasher)));
+        assert_eq!(written, (data.len() as u64 + 4, crc_hex(hasher)));
         assert!(Append::restore(path, 4, data.len() as u64 + 1, crc32).is_err());
     }
 }

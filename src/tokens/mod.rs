@@ -1,4 +1,4 @@
-//! A range of a corpus → ids in shards or parts; parts → shards; checking what was written.
+//! A range of a corpus → ids in shards or parts; parts → shards; verification.
 //!
 //! ```text
 //! sources ─► blocks ─► ids ─► documents ─► shards
@@ -6,35 +6,31 @@
 //!                      threads    └─► parts ───┘  elsewhere, or to be shuffled
 //! ```
 //!
-//! Only the loops are here. What is written where, when it is complete, and how work resumes is
-//! decided in Python (`bytemill/encoding.py`), for one machine and for a cluster alike.
+//! Only the loops are here. Paths, completeness and resuming are decided in Python
+//! (`bytemill/tokens`), for one machine and for a cluster alike.
 //!
-//! The ids are those of each text or record encoded as one, with special tokens where they stand; a
-//! document ends after every end-of-text and with its text or record. The bytes depend on the
-//! sources, the tokenizer and the [`Plan`] alone, not on threads, blocks or parts. Memory is
-//! constant.
+//! The ids are those of each text or record encoded as a whole, including its special tokens; a
+//! document ends after every end-of-text and at the end of its text or record. The files depend on
+//! the sources, the tokenizer and the [`Plan`] alone, not on threads, blocks or parts. Memory is
+//! constant, except for shuffling (`parts`) and comparing with the sources.
 //!
-//! - `plan`, `order`: the layout of the files, which split a document goes to, and where in it
-//! - `pipeline`, `encode`: a range of a corpus → shards, or one part
+//! - `plan`: the options that determine the files; split and order of documents
+//! - `encode`: a range of a corpus → shards, or one part
 //! - `parts`, `assembly`: parts → a shard
-//! - `writer`, `append`, `npy`, `megatron`: the files
-//! - `verify`, `sources`: whether files and ids are what they should be
+//! - `writer`, `append`: the files
+//! - `verify`, `sources`: comparison with the manifest and with the sources
 
 mod append;
 mod assembly;
 mod encode;
-mod megatron;
-mod npy;
-mod order;
 mod parts;
-mod pipeline;
 mod plan;
 mod sources;
 mod verify;
 mod writer;
 
 pub use assembly::{Content, Recipe, assemble};
-pub use encode::{Range, encode_range};
+pub use encode::{CorpusRange, encode_range};
 pub use parts::{Part, Share, deal};
 pub use plan::{Dtype, Format, Plan};
 pub use sources::compare;

@@ -1,12 +1,10 @@
-//! Whether tokens decode to the sources that they are of.
+//! Comparison of decoded tokens with their sources.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use super::npy;
-use super::order::Order;
-use super::plan::Plan;
+use super::plan::{NPY_HEADER_SIZE, Order, Plan};
 use super::writer::Split;
 use crate::base::error::{Error, Result};
 use crate::base::files;
@@ -15,10 +13,10 @@ use crate::corpus::{BlockBuffers, BlockText, Context, InOrder, Inputs, Skipped};
 use crate::tokenizer::encode::Tokenizer;
 
 /// Ids that are decoded at a time.
-const BLOCK: u64 = 64 << 10;
+const IDS_PER_READ: u64 = 64 << 10;
 
-/// Decodes all documents in the order of the corpus and compares them with the sources: what is
-/// different, if anything is. For shuffled documents the memory is 24 bytes for each.
+/// Decodes all documents in the order of the corpus and returns the first difference from the sources.
+/// Takes 24 bytes of memory for each shuffled document.
 pub fn compare(
     directory: &Path,
     plan: &Plan,
@@ -29,20 +27,20 @@ pub fn compare(
     job: &Job,
 ) -> Result<Option<String>> {
     let order = plan.order();
-    let mut splits: Vec<Reader<'_>> =
-        splits.iter().map(|split| Reader::new(directory, plan, split)).collect();
+    let mut splits: Vec<SplitReader<'_>> =
+        splits.iter().map(|split| SplitReader::new(directory, plan, split)).collect();
     let n_documents = splits.iter().map(|split| split.documents).sum();
     let places = plan.shuffle.then(|| places(&order, n_documents, splits.len()));
     let sources = inputs.sources()?;
     let context = Context {
         cutter: tokenizer.cutter(),
         reading: &inputs.reading,
-        block_size: BLOCK as usize * 4,
+        block_size: IDS_PER_READ as usize * 4,
         open_pieces: true,
         job,
     };
     let blocks = InOrder::new(inputs, &sources, context, (0, Default::default()));
-    let mut texts = Texts { blocks, inputs, buffer: Vec::new(), start: 0, source: 0, at: 0 };
+    let mut texts = SourceTexts { blocks, inputs, buffer: Vec::new(), start: 0, source: 0, at: 0 };
     let (mut taken, mut text, mut decoded) = (vec![0u64; splits.len()], Vec::new(), 0);
     for number in 0..n_documents {
         let split = order.split(number);
@@ -50,7 +48,9 @@ pub fn compare(
         taken[split] += 1;
         let reader = &mut splits[split];
         if place >= reader.documents {
-            return Ok(Some("the documents are not split as val_fraction and seed say".into()));
+            return Ok(Some(
+                "the split of the documents does not match val_fraction and seed".into(),
+            ));
         }
         let (mut start, mut end) = (reader.end_of(place)?, reader.end_of(place + 1)?);
         if reader.split.appended.binary_search(&place).is_ok() {
@@ -58,7 +58,7 @@ pub fn compare(
         }
         while start < end {
             job.check()?;
-            let ids = reader.ids(start, (end - start).min(BLOCK))?;
+            let ids = reader.ids(start, (end - start).min(IDS_PER_READ))?;
             start += ids.len() as u64;
             text.clear();
             tokenizer.vocab().decode(&ids, &mut text)?;
@@ -71,12 +71,12 @@ pub fn compare(
     }
     let missing = texts.expect_end()?;
     Ok(missing.or_else(|| {
-        let told = text_bytes.filter(|&told| told != decoded)?;
-        Some(format!("manifest.json says that the text has {told} bytes; it has {decoded}"))
+        let stated = text_bytes.filter(|&stated| stated != decoded)?;
+        Some(format!("manifest.json states {stated} bytes of text, the ids decode to {decoded}"))
     }))
 }
 
-/// By the number of a document, its place in its shuffled split.
+/// By the number of a document, its position in its shuffled split.
 fn places(order: &Order, n_documents: u64, n_splits: usize) -> Vec<u64> {
     let mut places = vec![0; n_documents as usize];
     for split in 0..n_splits {
@@ -92,8 +92,8 @@ fn places(order: &Order, n_documents: u64, n_splits: usize) -> Vec<u64> {
     places
 }
 
-/// The documents of a split by place.
-struct Reader<'a> {
+/// The documents of a split by position.
+struct SplitReader<'a> {
     directory: &'a Path,
     plan: &'a Plan,
     split: &'a Split,
@@ -104,7 +104,7 @@ struct Reader<'a> {
     open: Option<(String, File)>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SplitReader<'a> {
     fn new(directory: &'a Path, plan: &'a Plan, split: &'a Split) -> Self {
         let mut sum = (0, 0);
         let mut before = Vec::with_capacity(split.shards.len());
@@ -112,17 +112,17 @@ impl<'a> Reader<'a> {
             before.push(sum);
             sum = (sum.0 + shard.tokens, sum.1 + shard.documents);
         }
-        Reader { directory, plan, split, before, documents: sum.1, open: None }
+        SplitReader { directory, plan, split, before, documents: sum.1, open: None }
     }
 
-    /// Where the first `n` documents end.
+    /// The number of ids in the first `n` documents.
     fn end_of(&mut self, n: u64) -> Result<u64> {
         let Some(number) = n.checked_sub(1) else { return Ok(0) };
         let shard = self.before.partition_point(|before| before.1 <= number) - 1;
         let (tokens, documents) = self.before[shard];
         let mut value = [0; 8];
         let name = &self.split.shards[shard].docs.file;
-        self.read(name, npy::HEADER as u64 + (number - documents) * 8, &mut value)?;
+        self.read(name, NPY_HEADER_SIZE as u64 + (number - documents) * 8, &mut value)?;
         Ok(tokens + u64::from_le_bytes(value))
     }
 
@@ -133,36 +133,35 @@ impl<'a> Reader<'a> {
         let entry = &self.split.shards[shard];
         let width = self.plan.dtype.width();
         let mut bytes = vec![0; n.min(entry.tokens - first) as usize * width];
-        self.read(&entry.file, self.plan.header() as u64 + first * width as u64, &mut bytes)?;
-        let id = |bytes: &[u8]| bytes.iter().rev().fold(0, |id, &b| id << 8 | u32::from(b));
-        Ok(bytes.chunks_exact(width).map(id).collect())
+        self.read(&entry.file, self.plan.header_size() as u64 + first * width as u64, &mut bytes)?;
+        Ok(bytes.chunks_exact(width).map(|id| files::little_endian(id) as u32).collect())
     }
 
     fn read(&mut self, name: &str, at: u64, into: &mut [u8]) -> Result<()> {
         let path = self.directory.join(name);
         let failed = |e| Error::io(&path, e);
-        if self.open.as_ref().is_none_or(|(open, _)| open != name) {
-            self.open = Some((name.to_owned(), files::open(&path, Error::tokens)?));
-        }
-        let Some((_, file)) = &mut self.open else { return Ok(()) };
+        let (_, file) = match self.open.take_if(|(open, _)| open == name) {
+            Some(open) => self.open.insert(open),
+            None => self.open.insert((name.to_owned(), files::open(&path, Error::tokens)?)),
+        };
         file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(into)).map_err(failed)
     }
 }
 
 /// The texts of the sources, end to end.
-struct Texts<'a> {
+struct SourceTexts<'a> {
     blocks: InOrder<'a>,
     inputs: &'a Inputs,
-    /// What was read and not compared yet, from `start` on.
+    /// Text that was read; from `start` on it is not compared yet.
     buffer: Vec<u8>,
     start: usize,
-    /// The source that it is of, and how much text of it was compared.
+    /// The source of the buffer, and the number of its bytes that were compared.
     source: usize,
     at: u64,
 }
 
-impl Texts<'_> {
-    /// The next up to `n` bytes; none at the end of all.
+impl SourceTexts<'_> {
+    /// Up to `n` bytes; empty after the last source.
     fn read(&mut self, n: usize) -> Result<&[u8]> {
         let (mut buffers, mut skipped) = (BlockBuffers::default(), Skipped::default());
         while self.start == self.buffer.len() {
@@ -192,7 +191,7 @@ impl Texts<'_> {
         self.at += n as u64;
     }
 
-    /// Compares what comes next with `text`.
+    /// Compares the next bytes with `text`; returns the difference.
     fn expect(&mut self, mut text: &[u8]) -> Result<Option<String>> {
         while !text.is_empty() {
             let there = self.read(text.len())?;
@@ -220,6 +219,6 @@ impl Texts<'_> {
             return Ok(None);
         }
         let (name, at) = (self.name(), self.at);
-        Ok(Some(format!("{name}: from byte {at} on, the text is not among the tokens")))
+        Ok(Some(format!("{name}: the text from byte {at} on is missing in the tokens")))
     }
 }

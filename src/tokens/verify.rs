@@ -1,7 +1,7 @@
-//! Whether the files of a shard are what the manifest says.
+//! Comparison of the files of a shard with the manifest.
 //!
-//! Files are read, not mapped: if one is truncated meanwhile, that is a finding, where a map would
-//! end the process.
+//! Files are read, not mapped: a file that is truncated meanwhile is reported, whereas with a map it
+//! would kill the process.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -9,16 +9,16 @@ use std::path::Path;
 
 use crc32fast::Hasher;
 
-use super::append::{hash_rest, hex};
-use super::npy;
-use super::plan::Plan;
+use super::append::{crc_hex, hash_rest};
+use super::plan::{NPY_HEADER_SIZE, Plan, npy_header};
 use super::writer::{Companion, Shard};
 use crate::base::error::{Error, Result};
+use crate::base::files::little_endian;
 use crate::base::job::Job;
 use crate::tokenizer::encode::Tokenizer;
 
-/// Everything that is wrong with a shard, and the number of documents that end in it without an
-/// end-of-text. With a tokenizer, ids must be of its vocabulary.
+/// All problems of a shard, and the number of documents that end in it without an end-of-text. With a
+/// tokenizer, ids must be in its vocabulary.
 pub fn check_shard(
     directory: &Path,
     plan: &Plan,
@@ -26,12 +26,12 @@ pub fn check_shard(
     tokenizer: Option<&Tokenizer>,
     job: &Job,
 ) -> Result<(Vec<String>, u64)> {
-    let mut check = Check { directory, plan, tokenizer, job, found: Vec::new() };
+    let mut check = ShardCheck { directory, plan, tokenizer, job, found: Vec::new() };
     let unended = check.shard(shard)?;
     Ok((check.found, unended))
 }
 
-struct Check<'a> {
+struct ShardCheck<'a> {
     directory: &'a Path,
     plan: &'a Plan,
     tokenizer: Option<&'a Tokenizer>,
@@ -39,26 +39,27 @@ struct Check<'a> {
     found: Vec<String>,
 }
 
-impl Check<'_> {
-    /// Checks a shard; gives the number of documents that end in it without an end-of-text.
+impl ShardCheck<'_> {
+    /// Returns the number of documents that end without an end-of-text.
     fn shard(&mut self, shard: &Shard) -> Result<u64> {
-        let docs_header = npy::header("<u8", shard.documents);
+        let docs_header = npy_header("<u8", shard.documents);
         let docs = Companion::clone(&shard.docs);
-        let mut ends = Ends::default();
+        let mut ends = EndsState::default();
         let tokens = shard.tokens;
         let sound = self.file(&docs, &docs_header, |check, block| {
             check.ends(&docs.file, block, tokens, &mut ends);
             Ok(())
         })?;
-        let ids_header = npy::header(self.plan.dtype.descr(), shard.tokens);
-        let ids_header = &ids_header[..self.plan.header()];
+        let ids_header = npy_header(self.plan.dtype.descr(), shard.tokens);
+        let ids_header = &ids_header[..self.plan.header_size()];
         let ids =
             Companion { file: shard.file.clone(), bytes: shard.bytes, crc32: shard.crc32.clone() };
-        let mut walk = if sound { Walk::open(&self.directory.join(&docs.file)) } else { None };
+        let mut walk =
+            if sound { EndsReader::open(&self.directory.join(&docs.file)) } else { None };
         let mut at = 0;
-        let mut told = false;
+        let mut reported = false;
         self.file(&ids, ids_header, |check, block| {
-            check.ids(&ids.file, block, at, walk.as_mut(), &mut told);
+            check.ids(&ids.file, block, at, walk.as_mut(), &mut reported);
             at += (block.len() / check.plan.dtype.width()) as u64;
             Ok(())
         })?;
@@ -68,8 +69,8 @@ impl Check<'_> {
         Ok(walk.map_or(0, |walk| walk.unended))
     }
 
-    /// Checks size, header and checksum of a file; `each` sees what is behind the header. Gives
-    /// whether all is well so far.
+    /// Checks size, header and checksum of a file; calls `each` with the bytes after the header.
+    /// Returns whether the file has no problem so far.
     fn file(
         &mut self,
         file: &Companion,
@@ -112,23 +113,23 @@ impl Check<'_> {
             )
         });
         match read {
-            Ok(()) if hex(hasher) != file.crc32 => {
+            Ok(()) if crc_hex(hasher) != file.crc32 => {
                 self.found.push(format!("{}: the checksum does not match", file.file));
             }
             Ok(()) => {}
-            // A failing disk is what this is for.
+            // A failing disk is a finding too.
             Err(Error::Io { source, .. }) => self.found.push(format!("{}: {source}", file.file)),
             Err(error) => return Err(error),
         }
         Ok(self.found.len() == before)
     }
 
-    fn ends(&mut self, name: &str, block: &[u8], tokens: u64, ends: &mut Ends) {
-        for end in block.chunks_exact(8).map(number) {
-            if (end < ends.last || end > tokens) && !ends.told {
-                ends.told = true;
+    fn ends(&mut self, name: &str, block: &[u8], tokens: u64, ends: &mut EndsState) {
+        for end in block.chunks_exact(8).map(little_endian) {
+            if (end < ends.last || end > tokens) && !ends.reported {
+                ends.reported = true;
                 self.found.push(format!(
-                    "{name}: document {} ends at {end}, behind {tokens} or before {}",
+                    "{name}: document {} ends at {end}, after {tokens} or before {}",
                     ends.n, ends.last
                 ));
             }
@@ -137,57 +138,60 @@ impl Check<'_> {
         }
     }
 
-    fn ids(&mut self, name: &str, block: &[u8], at: u64, walk: Option<&mut Walk>, told: &mut bool) {
+    fn ids(
+        &mut self,
+        name: &str,
+        block: &[u8],
+        at: u64,
+        walk: Option<&mut EndsReader>,
+        reported: &mut bool,
+    ) {
         let width = self.plan.dtype.width();
-        let id_at = |i: usize| number(&block[i * width..(i + 1) * width]) as u32;
+        let id_at = |i: usize| little_endian(&block[i * width..(i + 1) * width]) as u32;
         let n = block.len() / width;
         let known = |id: u32| match self.tokenizer {
             Some(tokenizer) => tokenizer.vocab().id_bytes(id).is_some(),
             None => id <= self.plan.max_id,
         };
-        if !*told && let Some(i) = (0..n).find(|&i| !known(id_at(i))) {
-            *told = true;
+        if !*reported && let Some(i) = (0..n).find(|&i| !known(id_at(i))) {
+            *reported = true;
             let (id, place) = (id_at(i), at + i as u64);
             self.found
-                .push(format!("{name}: {id}, the id number {place}, is not in the vocabulary"));
+                .push(format!("{name}: id {id} at position {place} is not in the vocabulary"));
         }
         let (Some(walk), Some(end_of_text)) = (walk, self.plan.end_of_text) else { return };
         let n_marks = (0..n).filter(|&i| id_at(i) == end_of_text).count();
         let ended = walk.ends_in(at, at + n as u64, |i| id_at(i) == end_of_text);
-        if n_marks != ended && !*told {
-            *told = true;
+        if n_marks != ended && !*reported {
+            *reported = true;
             self.found.push(format!(
-                "{name}: of {n_marks} end-of-texts between the ids {at} and {}, {ended} end a document",
+                "{name}: of {n_marks} end-of-text ids between the positions {at} and {}, {ended} end a document",
                 at + n as u64
             ));
         }
     }
 }
 
-fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
-}
-
 #[derive(Default)]
-struct Ends {
+struct EndsState {
     last: u64,
     n: u64,
-    told: bool,
+    reported: bool,
 }
 
-/// Goes through the ends of documents beside their ids.
-struct Walk {
+/// Reads the ends of documents along with their ids.
+struct EndsReader {
     input: BufReader<File>,
     next: Option<u64>,
     /// Documents without an end-of-text at their end.
     unended: u64,
 }
 
-impl Walk {
+impl EndsReader {
     fn open(path: &Path) -> Option<Self> {
         let mut file = File::open(path).ok()?;
-        file.seek(SeekFrom::Start(npy::HEADER as u64)).ok()?;
-        let mut walk = Walk { input: BufReader::new(file), next: None, unended: 0 };
+        file.seek(SeekFrom::Start(NPY_HEADER_SIZE as u64)).ok()?;
+        let mut walk = EndsReader { input: BufReader::new(file), next: None, unended: 0 };
         walk.advance();
         Some(walk)
     }
@@ -197,7 +201,7 @@ impl Walk {
         self.next = self.input.read_exact(&mut value).ok().map(|()| u64::from_le_bytes(value));
     }
 
-    /// How many documents end behind an end-of-text between the ids `start` and `stop`.
+    /// The number of documents that end after an end-of-text between the ids `start` and `stop`.
     fn ends_in(&mut self, start: u64, stop: u64, is_mark: impl Fn(usize) -> bool) -> usize {
         let (mut ended, mut last) = (0, None);
         while let Some(end) = self.next.filter(|&end| end <= stop) {

@@ -126,7 +126,7 @@ def test_what_is_wrong_is_listed(data: Path, saved: Path) -> None:
     assert result.code == 1
     lines = result.text.splitlines()
     assert any(line.startswith("shard-00000.npy: the checksum") for line in lines)
-    assert any(line.startswith("shard-00000.npy: 65") for line in lines)
+    assert any(line.startswith("shard-00000.npy: id 65") for line in lines)
     assert any(line.startswith("shard-00001.npy: ") for line in lines)
     result = run("verify", "tokens", "--json")
     assert (result.code, result.json["problems"]) == (1, lines)

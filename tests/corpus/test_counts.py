@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import bytemill
 import generated
 import reference
 from bytemill import Counts, _native, count_corpus
+from bytemill._options import LearnOptions
 
 EOT = "<|endoftext|>"
 
@@ -192,23 +194,16 @@ def test_a_limit_does_not_change_the_tokenizer(halves: list[Path], tmp_path: Pat
 def test_what_cannot_be_merged_is_refused_early(corpus: Path) -> None:
     counts = _native.Counts(["gpt2"], [EOT], 2)
     counts.add_files([str(corpus)])
-    options = {
-        "vocab_size": 1000,
-        "special_tokens": [EOT],
-        "tie_break": "bytes",
-        "min_frequency": 1,
-        "max_token_length": None,
-        "extend_from": None,
-    }
+    options = LearnOptions(vocab_size=1000, special_tokens=[EOT])
     counts.set_limit(6_000_000, 50_000_000)
     with pytest.raises(bytemill.ConfigError, match="the limit is 50 MB") as caught:
-        _native.learn(counts, min_piece_count=1, **options)
+        _native.learn(counts, options)
     assert caught.value.hint is not None
     least = int(caught.value.hint.partition("min_piece_count=")[2].split()[0])
     assert least > 1
     with pytest.raises(bytemill.ConfigError):
-        _native.learn(counts, min_piece_count=least - 1, **options)
-    _native.learn(counts, min_piece_count=least, **options)
+        _native.learn(counts, replace(options, min_piece_count=least - 1))
+    _native.learn(counts, replace(options, min_piece_count=least))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="limits of POSIX")

@@ -135,7 +135,7 @@ def check(folder: Path, name: str, data: bytes, texts: list[str], **options: Any
     assert [document.tolist() for document in tokens.documents] == documents(texts), name
     assert b"".join(tokens.decode(TOKENIZER)) == "".join(texts).encode()
     assert bytemill.verify_tokens(out, TOKENIZER, source=path, progress=False) == []
-    sample = _native.Inputs([(str(path), None, None, corpus.entries()[0].reader)])
+    sample = corpus.inputs()
     found = [text for _, _, some in sample.texts([EOT], [10**9], 20) for text in some]
     assert b"".join(found) == "".join(texts).encode()
 

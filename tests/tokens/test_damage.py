@@ -91,7 +91,7 @@ def test_ids_that_are_not_of_the_vocabulary(small: Path) -> None:
     with pytest.raises(bytemill.TokensError, match="65535"):
         b"".join(Tokens(small).decode(TOKENIZER))
     [checksum, id] = sorted(bytemill.verify_tokens(small, progress=False))[::-1]
-    assert "65535, the id number 3, is not in the vocabulary" in id + checksum
+    assert "id 65535 at position 3 is not in the vocabulary" in id + checksum
     assert "the checksum does not match" in id + checksum
 
 

@@ -8,15 +8,14 @@
 //! ```
 
 use super::layout::{
-    AttentionShape, Head, Inputs, QUERY_BLOCK, pack, scores, transpose_to_panels, unpack,
+    AttentionInputs, AttentionShape, Head, QUERY_BLOCK, pack, scores, transpose_to_panels, unpack,
     with_scratch,
 };
 use super::tile::{Matrix, TILE_ROWS, TILE_WIDTH_UNIT, product};
-use crate::columns::Columns;
-use crate::error::{Result, require};
 use crate::math::{dot, exp};
-use crate::simd::{Kernel, Level, Simd};
-use crate::threads::{Threads, each_task};
+use crate::simd::{Kernel, Simd, SimdLevel};
+use crate::threads::{Columns, Threads, each_task};
+use crate::{Result, require};
 
 /// What the forward pass wrote, and the gradient of `out`.
 #[derive(Debug, Clone, Copy)]
@@ -28,9 +27,9 @@ pub struct Outputs<'a> {
 
 /// Writes the gradients of queries, keys and values.
 pub fn backward(
-    level: Level,
+    level: SimdLevel,
     shape: AttentionShape,
-    inputs: Inputs,
+    inputs: AttentionInputs,
     outputs: Outputs,
     grads: [&mut [f32]; 3],
     threads: &dyn Threads,
@@ -67,7 +66,7 @@ pub fn backward(
             #[rustfmt::skip]
             let [keys, key_panels, value_panels, key_grad, value_grad,
                 query, grad, query_grad, along, shares, slopes] = memory;
-            level.run(Backward {
+            level.run(AttentionBackward {
                 shape,
                 inputs,
                 outputs,
@@ -93,9 +92,9 @@ pub fn backward(
 }
 
 /// A task, with all its memory: the closure that provides it is compiled without the level's features.
-struct Backward<'a> {
+struct AttentionBackward<'a> {
     shape: AttentionShape,
-    inputs: Inputs<'a>,
+    inputs: AttentionInputs<'a>,
     outputs: Outputs<'a>,
     sample: usize,
     kv_head: usize,
@@ -119,7 +118,7 @@ struct Backward<'a> {
     slopes: &'a mut [f32],
 }
 
-impl Kernel for Backward<'_> {
+impl Kernel for AttentionBackward<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
         let AttentionShape { n_tokens, n_kv_heads, d_head, .. } = self.shape;
@@ -147,7 +146,7 @@ impl Kernel for Backward<'_> {
     }
 }
 
-impl Backward<'_> {
+impl AttentionBackward<'_> {
     /// The queries from token `first` on of the i-th head that shares these keys.
     #[inline(always)]
     fn block<S: Simd>(&mut self, simd: S, i: usize, first: usize) {

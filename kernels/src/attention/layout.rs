@@ -3,11 +3,10 @@
 use std::cell::RefCell;
 
 use super::tile::{Matrix, TILE_WIDTH_UNIT, product};
-use crate::columns::Columns;
-use crate::error::{Result, require};
 use crate::math::{Angles, Direction, angles_at, rotate};
 use crate::simd::Simd;
-use crate::threads::Threads;
+use crate::threads::{Columns, Threads};
+use crate::{Result, require};
 
 /// Keys in a panel, which is the transpose of as many rows: all their first numbers, then all their
 /// second ones, and so on.
@@ -28,7 +27,7 @@ pub struct AttentionShape {
 
 /// Queries, keys and values, (samples, tokens, heads · d_head) each, before rotation.
 #[derive(Debug, Clone, Copy)]
-pub struct Inputs<'a> {
+pub struct AttentionInputs<'a> {
     pub query: &'a [f32],
     pub key: &'a [f32],
     pub value: &'a [f32],
@@ -37,7 +36,7 @@ pub struct Inputs<'a> {
 }
 
 impl AttentionShape {
-    pub(super) fn check(&self, inputs: &Inputs) -> Result<()> {
+    pub(super) fn check(&self, inputs: &AttentionInputs) -> Result<()> {
         let &AttentionShape { n_samples, n_tokens, n_heads, n_kv_heads, d_head } = self;
         let sizes = || {
             let rows = n_samples.checked_mul(n_tokens)?;
@@ -132,14 +131,14 @@ thread_local! {
 /// at the start of a cache line, so that no register is loaded from two lines. They hold the numbers of
 /// an earlier call.
 pub(super) fn with_scratch<const N: usize>(sizes: [usize; N], work: impl FnOnce([&mut [f32]; N])) {
-    const LINE: usize = 64 / size_of::<f32>();
-    let sizes = sizes.map(|size| size.next_multiple_of(LINE));
+    const LINE_NUMBERS: usize = 64 / size_of::<f32>();
+    let sizes = sizes.map(|size| size.next_multiple_of(LINE_NUMBERS));
     SCRATCH.with_borrow_mut(|memory| {
-        let needed = sizes.iter().sum::<usize>() + LINE;
+        let needed = sizes.iter().sum::<usize>() + LINE_NUMBERS;
         if memory.len() < needed {
             memory.resize(needed, 0.0);
         }
-        let start = memory.as_ptr().align_offset(64).min(LINE);
+        let start = memory.as_ptr().align_offset(64).min(LINE_NUMBERS);
         let mut rest = &mut memory[start..];
         work(sizes.map(|size| {
             let (part, others) = std::mem::take(&mut rest).split_at_mut(size);

@@ -7,8 +7,8 @@
 
 use std::array::from_fn;
 
-use crate::columns::Columns;
 use crate::simd::{Kernel, Simd};
+use crate::threads::Columns;
 
 /// Rows that are multiplied at once.
 const ROW_BLOCK: usize = 4;

@@ -11,35 +11,34 @@
 //!
 //! A step is a sequence of phases, each divided among the threads: matrices by rows, so that one thread
 //! computes each sum in one order, and attention by heads of keys and values. The norms are too short
-//! to be worth dividing. Time is O(weights + positions · d_kv · layers) per sample; memory beside the
+//! to be worth dividing. Time is O(weights + positions · d_kv · layers) per sample; memory besides the
 //! cache is a few vectors per sample and one score per head and position.
 //!
 //! Results are the same bits for any number of threads, and for each sample whatever the others are.
 
-mod attend;
 mod matvec;
 mod model;
 
-use crate::columns::Columns;
-use crate::error::{Error, Result, require};
-use crate::math::{angles_at, swiglu};
-use crate::norm;
-use crate::simd::{Kernel, Level, Simd};
-use crate::threads::{Threads, each_task};
-use attend::Attend;
-use matvec::{MatVec, Mode, matrix_rows_per_task};
+use crate::math::{
+    Angles, Direction, angles_at, exp_and_sum, largest, rotate, swiglu, weighted_sum,
+};
+use crate::rowwise::NormForward;
+use crate::simd::{Kernel, Simd, SimdLevel};
+use crate::threads::{Columns, Threads, each_task};
+use crate::{Error, Result, require};
+use matvec::{MatVec, Mode, matrix_rows_per_task, products};
 pub use model::{Layer, ModelShape, Weights};
 
 #[derive(Debug)]
 pub struct Decoder {
     shape: ModelShape,
-    level: Level,
-    scratch: Scratch,
+    level: SimdLevel,
+    vectors: StepVectors,
 }
 
 /// Intermediate vectors, each for all samples.
 #[derive(Debug)]
-struct Scratch {
+struct StepVectors {
     residual: Vec<f32>,
     normed: Vec<f32>,
     /// One scale of a norm per sample.
@@ -56,10 +55,10 @@ struct Scratch {
 }
 
 impl Decoder {
-    pub fn new(shape: ModelShape, level: Level) -> Result<Self> {
+    pub fn new(shape: ModelShape, level: SimdLevel) -> Result<Self> {
         shape.check()?;
         let zeros = |width: usize| vec![0.0; shape.n_samples * width];
-        let scratch = Scratch {
+        let vectors = StepVectors {
             residual: zeros(shape.d_model),
             normed: zeros(shape.d_model),
             scales: zeros(1),
@@ -72,7 +71,7 @@ impl Decoder {
             gate: zeros(shape.d_ff),
             up: zeros(shape.d_ff),
         };
-        Ok(Decoder { shape, level, scratch })
+        Ok(Decoder { shape, level, vectors })
     }
 
     /// Reads an id of each sample at `position`, after the tokens that the cache holds, and adds its
@@ -92,11 +91,13 @@ impl Decoder {
             "ids and cache must have the sizes of the model's shape",
         )?;
         if position >= shape.capacity {
-            let places = shape.capacity;
-            return Err(Error::input(format!("the cache is full: it has {places} places")));
+            let capacity = shape.capacity;
+            return Err(Error::input(format!(
+                "the cache is full: its capacity is {capacity} positions"
+            )));
         }
         let width = shape.d_model;
-        for (&id, row) in ids.iter().zip(self.scratch.residual.chunks_exact_mut(width)) {
+        for (&id, row) in ids.iter().zip(self.vectors.residual.chunks_exact_mut(width)) {
             if id >= shape.vocab_size {
                 return Err(Error::input(format!(
                     "id {id} is not below vocab_size={}",
@@ -105,7 +106,7 @@ impl Decoder {
             }
             row.copy_from_slice(&weights.embedding[id * width..][..width]);
         }
-        let mut step = Step { shape, level: self.level, scratch: &mut self.scratch, threads };
+        let mut step = Step { shape, level: self.level, vectors: &mut self.vectors, threads };
         let caches = cache.chunks_exact_mut(shape.layer_cache_size());
         for (layer, cache) in weights.layers.iter().zip(caches) {
             step.attention(layer, weights, cache, position)?;
@@ -118,8 +119,8 @@ impl Decoder {
 /// A step in progress.
 struct Step<'a> {
     shape: ModelShape,
-    level: Level,
-    scratch: &'a mut Scratch,
+    level: SimdLevel,
+    vectors: &'a mut StepVectors,
     threads: &'a dyn Threads,
 }
 
@@ -134,8 +135,8 @@ impl Step<'_> {
     ) -> Result<()> {
         let (shape, level) = (self.shape, self.level);
         self.norm(layer.attention_norm);
-        let Scratch { normed, queries, keys, values, rotated, scores, mixed, .. } =
-            &mut *self.scratch;
+        let StepVectors { normed, queries, keys, values, rotated, scores, mixed, .. } =
+            &mut *self.vectors;
         let n = shape.n_samples;
         let products = MatVec::tasks((layer.query, normed), queries, n, Mode::Replace)
             .chain(MatVec::tasks((layer.key, normed), keys, n, Mode::Replace))
@@ -170,7 +171,7 @@ impl Step<'_> {
         });
         each_task(self.threads, heads, 1, |task| level.run(task))?;
 
-        let Scratch { mixed, residual, .. } = &mut *self.scratch;
+        let StepVectors { mixed, residual, .. } = &mut *self.vectors;
         let products = MatVec::tasks((layer.output, mixed), residual, n, Mode::Add);
         each_task(self.threads, products, 1, |task| level.run(task))
     }
@@ -178,7 +179,7 @@ impl Step<'_> {
     fn feed_forward(&mut self, layer: &Layer) -> Result<()> {
         let (n, level) = (self.shape.n_samples, self.level);
         self.norm(layer.feed_forward_norm);
-        let Scratch { normed, gate, up, residual, .. } = &mut *self.scratch;
+        let StepVectors { normed, gate, up, residual, .. } = &mut *self.vectors;
         // A task has the same rows of both matrices.
         let (width, d_ff) = (self.shape.d_model, self.shape.d_ff);
         let n_rows = matrix_rows_per_task(2 * width);
@@ -202,16 +203,16 @@ impl Step<'_> {
         let (n, level) = (self.shape.n_samples, self.level);
         self.norm(weights.final_norm);
         let mut logits = vec![0.0; n * self.shape.vocab_size];
-        let vectors = &self.scratch.normed;
-        let products = MatVec::tasks((weights.head, vectors), &mut logits, n, Mode::Replace);
+        let products =
+            MatVec::tasks((weights.head, &self.vectors.normed), &mut logits, n, Mode::Replace);
         each_task(self.threads, products, 1, |task| level.run(task))?;
         Ok(logits)
     }
 
     fn norm(&mut self, weight: &[f32]) {
-        let Scratch { residual, normed, scales, .. } = &mut *self.scratch;
+        let StepVectors { residual, normed, scales, .. } = &mut *self.vectors;
         let eps = Some(self.shape.eps);
-        self.level.run(norm::Forward { x: residual, weight, eps, out: normed, scales });
+        self.level.run(NormForward { x: residual, weight, eps, out: normed, scales });
     }
 }
 
@@ -231,6 +232,53 @@ impl Kernel for Swiglu<'_> {
             for (gate, up) in numbers {
                 *gate = swiglu(*gate, *up);
             }
+        }
+    }
+}
+
+/// Attention of one new token: one head of keys and values of one sample, with the heads of queries
+/// that share it.
+struct Attend<'a> {
+    /// How many tokens the cache holds before this one.
+    position: usize,
+    /// The angles of this position.
+    angles: Option<Angles<'a>>,
+    /// Of the new token, before rotation: (heads that share, d_head), (d_head) and (d_head).
+    queries: &'a [f32],
+    key: &'a [f32],
+    value: &'a [f32],
+    /// (capacity, d_head) each; the new token's are written at `position`.
+    cached_keys: &'a mut [f32],
+    cached_values: &'a mut [f32],
+    /// StepVectors: (heads that share, d_head) and (heads that share, capacity).
+    rotated: &'a mut [f32],
+    scores: &'a mut [f32],
+    /// The results, (heads that share, d_head).
+    mixed: &'a mut [f32],
+}
+
+impl Kernel for Attend<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let (d_head, n_seen) = (self.key.len(), self.position + 1);
+        let capacity = self.cached_keys.len() / d_head;
+        let new = self.position * d_head..n_seen * d_head;
+        rotate(self.key, self.angles, Direction::Forward, 1.0, &mut self.cached_keys[new.clone()]);
+        self.cached_values[new].copy_from_slice(self.value);
+        let scale = 1.0 / (d_head as f32).sqrt();
+        let heads = self.queries.chunks_exact(d_head).zip(self.rotated.chunks_exact_mut(d_head));
+        for (query, rotated) in heads {
+            rotate(query, self.angles, Direction::Forward, scale, rotated);
+        }
+        let keys = &self.cached_keys[..n_seen * d_head];
+        products(simd, keys, self.rotated, d_head, |position, head, score| {
+            self.scores[head * capacity + position] = score;
+        });
+        let heads = self.scores.chunks_exact_mut(capacity);
+        for (scores, mixed) in heads.zip(self.mixed.chunks_exact_mut(d_head)) {
+            let scores = &mut scores[..n_seen];
+            let sum = exp_and_sum(scores, largest(scores));
+            weighted_sum(scores, &self.cached_values[..n_seen * d_head], 1.0 / sum, mixed);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The shape and the weights of a model that is decoded.
 
-use crate::error::{Error, Result, require};
 use crate::math::Angles;
+use crate::{Error, Result, require};
 
 /// Weights per thread below which another thread costs more than it gains.
 const MIN_WEIGHTS_PER_THREAD: usize = 1 << 16;

@@ -210,7 +210,7 @@ fn ids(shape: &ModelShape, position: usize) -> Vec<usize> {
 }
 
 /// The logits of each position.
-fn run(model: &Model, n_threads: usize, level: Level) -> Vec<Vec<f32>> {
+fn run(model: &Model, n_threads: usize, level: SimdLevel) -> Vec<Vec<f32>> {
     let mut decoder = Decoder::new(model.shape, level).unwrap();
     let mut cache = vec![f32::NAN; model.shape.cache_size()];
     let weights = model.weights();
@@ -235,7 +235,7 @@ fn agrees_with_the_naive_step() {
         let shape = &model.shape;
         let all: Vec<Vec<usize>> =
             (0..shape.capacity).map(|position| ids(shape, position)).collect();
-        for level in Level::available() {
+        for level in SimdLevel::available() {
             let found = run(&model, 2, level);
             for sample in 0..shape.n_samples {
                 let ids: Vec<usize> = all.iter().map(|ids| ids[sample]).collect();
@@ -254,7 +254,7 @@ fn agrees_with_the_naive_step() {
 #[test]
 fn threads_change_no_bit() {
     for model in models() {
-        for level in Level::available() {
+        for level in SimdLevel::available() {
             let one = run(&model, 1, level);
             assert!([2, 3, 8].iter().all(|&n| run(&model, n, level) == one));
         }
@@ -265,7 +265,7 @@ fn threads_change_no_bit() {
 fn samples_beside_it_change_no_bit() {
     let many = Model::new(ModelShape { n_samples: 7, ..SHAPE }, false, true);
     let one = Model::new(SHAPE, false, true);
-    let (many, one) = (run(&many, 1, Level::best()), run(&one, 1, Level::best()));
+    let (many, one) = (run(&many, 1, SimdLevel::best()), run(&one, 1, SimdLevel::best()));
     // The first sample has the same ids in both.
     assert!(many.iter().zip(&one).all(|(many, one)| many[..SHAPE.vocab_size] == one[..]));
 }
@@ -274,17 +274,20 @@ fn samples_beside_it_change_no_bit() {
 fn refusals() {
     let model = Model::new(SHAPE, false, true);
     let weights = model.weights();
-    let mut decoder = Decoder::new(SHAPE, Level::best()).unwrap();
+    let mut decoder = Decoder::new(SHAPE, SimdLevel::best()).unwrap();
     let mut cache = vec![0.0; SHAPE.cache_size()];
     let mut message = |weights: &Weights<'_>, cache: &mut [f32], position, ids: &[usize]| {
         decoder.step(weights, cache, position, ids, &Scoped(1)).unwrap_err().to_string()
     };
-    assert_eq!(message(&weights, &mut cache, 21, &[0]), "the cache is full: it has 21 places");
+    assert_eq!(
+        message(&weights, &mut cache, 21, &[0]),
+        "the cache is full: its capacity is 21 positions"
+    );
     assert_eq!(message(&weights, &mut cache, 0, &[53]), "id 53 is not below vocab_size=53");
     assert!(message(&weights, &mut cache, 0, &[1, 2]).contains("ids and cache"));
     assert!(message(&weights, &mut cache[1..], 0, &[1]).contains("ids and cache"));
     let short = Weights { head: &weights.head[1..], ..weights.clone() };
     assert!(message(&short, &mut cache, 0, &[1]).contains("the weights"));
-    assert!(Decoder::new(ModelShape { n_kv_heads: 4, ..SHAPE }, Level::best()).is_err());
-    assert!(Decoder::new(ModelShape { n_heads: 0, ..SHAPE }, Level::best()).is_err());
+    assert!(Decoder::new(ModelShape { n_kv_heads: 4, ..SHAPE }, SimdLevel::best()).is_err());
+    assert!(Decoder::new(ModelShape { n_heads: 0, ..SHAPE }, SimdLevel::best()).is_err());
 }

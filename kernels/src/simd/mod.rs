@@ -1,6 +1,6 @@
 //! Vector registers, and code that is compiled once for each kind of them.
 //!
-//! A [`Kernel`] is written once, generic over [`Simd`], and [`Level::run`] compiles it for every
+//! A [`Kernel`] is written once, generic over [`Simd`], and [`SimdLevel::run`] compiles it for every
 //! instruction set with the target features of that set enabled. The values of the types that implement
 //! `Simd` are proofs: only detection makes them, so safe code cannot run an instruction that the
 //! processor lacks. Registers are loaded from arrays of their own size, so safe code cannot read or
@@ -12,7 +12,6 @@
 
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 mod neon;
-mod portable;
 mod registers;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -23,7 +22,7 @@ pub(crate) use registers::{Kernel, Simd};
 
 /// An instruction set that this processor has: only detection makes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Level(InstructionSet);
+pub struct SimdLevel(InstructionSet);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InstructionSet {
@@ -37,9 +36,9 @@ enum InstructionSet {
     Neon,
 }
 
-impl Level {
+impl SimdLevel {
     /// All levels of this processor, the fastest last.
-    pub fn available() -> Vec<Level> {
+    pub fn available() -> Vec<SimdLevel> {
         #[allow(unused_mut)]
         let mut found = vec![InstructionSet::Portable];
         #[cfg(target_arch = "x86_64")]
@@ -49,13 +48,15 @@ impl Level {
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
         found.push(InstructionSet::Neon);
-        found.into_iter().map(Level).collect()
+        found.into_iter().map(SimdLevel).collect()
     }
 
     /// The fastest level.
-    pub fn best() -> Level {
-        static BEST: OnceLock<Level> = OnceLock::new();
-        *BEST.get_or_init(|| Level::available().pop().unwrap_or(Level(InstructionSet::Portable)))
+    pub fn best() -> SimdLevel {
+        static BEST: OnceLock<SimdLevel> = OnceLock::new();
+        *BEST.get_or_init(|| {
+            SimdLevel::available().pop().unwrap_or(SimdLevel(InstructionSet::Portable))
+        })
     }
 
     pub fn name(self) -> &'static str {
@@ -72,7 +73,7 @@ impl Level {
 
     pub(crate) fn run<K: Kernel>(self, kernel: K) {
         match self.0 {
-            InstructionSet::Portable => kernel.run(portable::Portable),
+            InstructionSet::Portable => kernel.run(registers::Portable),
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx2(avx2) => avx2.run(kernel),
             #[cfg(target_arch = "x86_64")]
@@ -118,14 +119,14 @@ mod tests {
 
     #[test]
     fn operations_are_the_same_at_every_level() {
-        Level::available().into_iter().for_each(|level| level.run(Operations));
+        SimdLevel::available().into_iter().for_each(|level| level.run(Operations));
     }
 
     #[test]
     fn names_differ_and_the_best_is_last() {
-        let levels = Level::available();
+        let levels = SimdLevel::available();
         assert_eq!(levels[0].name(), "portable");
-        assert_eq!(levels.last(), Some(&Level::best()));
+        assert_eq!(levels.last(), Some(&SimdLevel::best()));
         let names: std::collections::HashSet<_> = levels.iter().map(|l| l.name()).collect();
         assert_eq!(names.len(), levels.len());
     }

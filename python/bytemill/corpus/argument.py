@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 from .. import _native
 from .._numbers import parse_size
+from .._options import Reading
 from ..errors import ConfigError, CorpusError
 from .names import redacted
 from .stdin import STDIN, Piped
@@ -145,20 +146,9 @@ class Corpus:
 
     def inputs(self, entries: Sequence[Entry] | None = None) -> _native.Inputs:
         """The sources for Rust; all of them, or some."""
-        chosen = self.entries() if entries is None else entries
-        return _native.Inputs(
-            [
-                (entry.name, entry.format, entry.range, entry.reader or entry.path)
-                for entry in chosen
-            ],
-            text_field=self.text_field,
-            on_error=self.on_error,
-            max_document=self._bytes("max_document"),
-            max_ratio=self.max_ratio,
-            max_window=self._bytes("max_window"),
-            include=list(self.include),
-            exclude=list(self.exclude),
-        )
+        settings = {**self.settings}
+        del settings["input_format"]  # the entries have formats
+        return _native.Inputs(self.entries() if entries is None else entries, Reading(**settings))
 
     @property
     def settings(self) -> dict[str, Any]:

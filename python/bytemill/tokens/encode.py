@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _native
 from .._numbers import estimated_text
+from .._options import EncodeRange
 from ..corpus.argument import CorpusLike, has_stdin, refuse_no_text, resolve
 from ..engines import Engine, EngineLike, chosen
 from ..engines.recipes import Recipe, bucket_bits, recipes
@@ -184,15 +185,17 @@ class _Job:
                 written = json.loads(
                     _native.encode_range(
                         self._tokenizer._core,
-                        unit.inputs(),
-                        json.dumps(unit.sources),
                         self._plan,
+                        EncodeRange(
+                            unit.inputs(),
+                            json.dumps(unit.sources),
+                            open=json.dumps(open_shards),
+                            is_last=unit is self._units[-1],
+                            threads=self._workshop.threads,
+                            block_size=self._workshop.block_size,
+                        ),
                         self._workshop.partial,
-                        open=json.dumps(open_shards),
-                        is_last=unit is self._units[-1],
-                        threads=self._workshop.threads,
-                        block_size=self._workshop.block_size,
-                        progress=self._watch,
+                        self._watch,
                     )
                 )
                 if recorded is not None:

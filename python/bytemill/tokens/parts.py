@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _files, _native
+from .._options import EncodeRange
 from ..errors import ConfigError, TokensError
 from .directory import read_record, write_record
 from .plan import Plan
@@ -157,10 +158,13 @@ def encode_part(
     def make() -> dict[str, Any]:
         plan = _PartPlan.make(workshop.plan, f"{unit.number:06}")
         with workshop.scratch() as scratch:
-            written = _native.encode_range(
-                tokenizer._core, unit.inputs(), json.dumps(unit.sources), plan, scratch,
-                threads=workshop.threads, block_size=workshop.block_size, progress=progress,
-            )  # fmt: skip
+            range = EncodeRange(
+                unit.inputs(),
+                json.dumps(unit.sources),
+                threads=workshop.threads,
+                block_size=workshop.block_size,
+            )
+            written = _native.encode_range(tokenizer._core, plan, range, scratch, progress)
             made: dict[str, Any] = json.loads(written)
             _move(scratch, workshop.folder)
         return made | {"unit": unit.name()}

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from .. import _files, _native
+from .._options import TokensOnDisk
 from ..corpus.argument import Corpus, CorpusLike, resolve
 from ..errors import ConfigError, TokenizerError, TokensError
 from ..progress import ProgressCallback, ProgressOption, reporter
@@ -506,13 +507,12 @@ class _Verification:
         ]
         if self._plan.reading is not None:
             corpus = Corpus((), **self._plan.reading)
+        splits, text_bytes = json.dumps(manifest["splits"]), manifest.get("text_bytes")
         difference = _native.compare_with_sources(
-            self._path,
-            self._plan,
-            json.dumps(manifest["splits"]),
             tokenizer._core,
+            self._plan,
+            TokensOnDisk(self._path, splits, text_bytes),
             corpus.inputs(as_then),
-            manifest.get("text_bytes"),
             self._watch,
         )
         self._problems += [] if difference is None else [difference]

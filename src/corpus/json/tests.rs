@@ -9,7 +9,7 @@ fn path(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-fn at(data: &str, names: &[&str]) -> Result<(FieldValue, String)> {
+fn at(data: &str, names: &[&str]) -> JsonResult<(FieldValue, String)> {
     let mut out = b"before ".to_vec();
     let found = text_at(data.as_bytes(), &path(names), &mut out)?;
     Ok((found, String::from_utf8(out[7..].to_vec()).unwrap()))

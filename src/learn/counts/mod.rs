@@ -8,7 +8,7 @@
 //! as a sorted run and emptied; at the end the runs are merged, as streams, into one. The pieces and
 //! their counts are the same either way.
 //!
-//! - `counter`: the loop of a worker
+//! - `counter`: the loop of a worker, and its share of the memory
 //! - `sorted`, `record`, `spill`: counts in byte order, in memory and on disk
 //! - `file`: counts files
 //! - `results`: totals, sums, files, and the list that merging starts from
@@ -16,46 +16,29 @@
 
 mod counter;
 mod file;
-mod list;
 mod record;
 mod results;
 mod sorted;
 mod spill;
 mod stats;
 
-pub use list::PieceList;
+pub use counter::{BLOCK_SIZE, Limit};
 pub use results::Cursor;
-pub use sorted::{SortedCounts, for_each};
-pub use stats::{Stats, megabytes};
+pub use sorted::{PieceList, SortedCounts, for_each};
+pub use stats::Stats;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::job::Job;
 use crate::base::table::Table;
 use crate::base::threads;
-use crate::corpus::{AnyOrder, Block, BlockBuffers, BlockText, Context, Input, Inputs, Skipped};
+use crate::corpus::{AnyOrder, BlockBuffers, BlockText, Context, Input, Inputs, Skipped};
 use crate::text::cutter::Cutter;
-use counter::Counter;
+use counter::{Counter, WorkerMemory};
 use spill::{DiskRun, SpillDir, sweep};
-
-/// The approximate size of a block in bytes: small enough for the second-level cache and for an even
-/// load on threads, large enough that the cost per block does not matter.
-pub const BLOCK_SIZE: usize = 1 << 20;
-
-/// The share of a memory limit reserved for anything but tables: stacks, buffers of runs.
-const RESERVED_BYTES: u64 = 8 << 20;
-
-/// A limit on memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit {
-    /// Bytes that may be used beyond what the process already uses.
-    pub available: u64,
-    /// The limit that the user set, for messages.
-    pub total: u64,
-}
 
 /// How often each piece occurs in a corpus.
 #[derive(Debug)]
@@ -69,8 +52,6 @@ pub struct Counts {
     limit: Option<Limit>,
     /// None if something was added since they were computed.
     stats: Option<Stats>,
-    /// Whether learning may free the counts.
-    used_once: bool,
     bytes_read: u64,
     skipped: Skipped,
 }
@@ -86,7 +67,6 @@ impl Counts {
             dir: Arc::new(SpillDir::new(std::env::temp_dir())),
             limit: None,
             stats: None,
-            used_once: false,
             bytes_read: 0,
             skipped: Skipped::default(),
         }
@@ -102,11 +82,6 @@ impl Counts {
         sweep(&directory);
         // Existing runs keep theirs.
         self.dir = Arc::new(SpillDir::new(directory));
-    }
-
-    /// Allows learning to free the counts before it merges: they are used only once.
-    pub fn use_once(&mut self) {
-        self.used_once = true;
     }
 
     /// Bytes of text counted, special tokens included.
@@ -221,68 +196,6 @@ impl Counts {
         runs.append(&mut memory.into_runs());
         *bytes_read += total as u64;
         Ok(())
-    }
-}
-
-/// The memory of the workers, and where they spill.
-struct WorkerMemory<'a> {
-    /// The limit of each worker's table, in bytes.
-    share: usize,
-    block_size: usize,
-    dir: &'a Arc<SpillDir>,
-    runs: Mutex<Vec<DiskRun>>,
-}
-
-impl<'a> WorkerMemory<'a> {
-    fn new(limit: Option<Limit>, threads: usize, dir: &'a Arc<SpillDir>) -> Self {
-        let (share, block_size) = match limit {
-            None => (usize::MAX, BLOCK_SIZE),
-            Some(limit) => {
-                let each = limit.available.saturating_sub(RESERVED_BYTES) / threads as u64;
-                // A block is read whole, and the size of the table is checked only between blocks.
-                let block_size = (each / 64).clamp(64 << 10, BLOCK_SIZE as u64);
-                (each.saturating_sub(2 * block_size) as usize, block_size as usize)
-            }
-        };
-        WorkerMemory { share, block_size, dir, runs: Mutex::new(Vec::new()) }
-    }
-
-    /// Spills the table if the pieces of a text of this size might not fit into it.
-    fn make_room(&self, table: &mut Table<u64>, text_size: usize, job: &Job) -> Result<()> {
-        if table.heap_bytes_after(text_size) <= self.share {
-            return Ok(());
-        }
-        if !table.is_empty() {
-            let run = spill::spill(table, self.dir, job)?;
-            self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
-        }
-        // An emptied table keeps its memory, unless that alone is too much.
-        if table.heap_bytes_after(text_size) > self.share {
-            *table = Table::default();
-        }
-        Ok(())
-    }
-
-    /// An error if a block is too large to be read.
-    fn check(&self, block: &Block<'_>, inputs: &Inputs) -> Result<()> {
-        let most = (self.share / 2).max(4 * self.block_size) as u64;
-        if block.size() <= most {
-            return Ok(());
-        }
-        let name = inputs.list.get(block.number).map_or("", |input| &input.name);
-        Err(Error::config(format!(
-            "{name}: {} without a position at which the split pattern allows a cut, too much for \
-             the memory limit",
-            megabytes(block.size())
-        ))
-        .with_hint(
-            "raise the memory limit, split the file, or use a named pattern (gpt2, cl100k, o200k): \
-             with a regular expression, text is only cut at special tokens",
-        ))
-    }
-
-    fn into_runs(self) -> Vec<DiskRun> {
-        self.runs.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

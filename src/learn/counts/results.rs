@@ -172,10 +172,10 @@ impl Counts {
     }
 
     /// The pieces to merge: those that occur at least `min_piece_count` times, in any order (byte order
-    /// was not faster for merging than the order of the table). An error if merging them would not fit
-    /// into the memory limit.
-    pub fn pieces(&mut self, min_piece_count: u64, job: &Job) -> Result<PieceList> {
-        if self.used_once && self.runs.is_empty() && !self.is_scattered() {
+    /// was not faster for merging than the order of the table). With `free`, the counts are dropped. An
+    /// error if merging would not fit into the memory limit.
+    pub fn pieces(&mut self, min_piece_count: u64, free: bool, job: &Job) -> Result<PieceList> {
+        if free && self.runs.is_empty() && !self.is_scattered() {
             return self.take_pieces(min_piece_count);
         }
         let limit = self.limit;
@@ -183,13 +183,13 @@ impl Counts {
         if let Some(limit) = limit {
             stats.check(min_piece_count, limit.available, limit.total)?;
             let need = stats.merge_need(min_piece_count);
-            if !self.used_once && need + self.heap_bytes() as u64 > limit.available {
+            if !free && need + self.heap_bytes() as u64 > limit.available {
                 self.spill_tables(job)?;
                 self.consolidate(job)?;
             }
         }
         let list = self.list(min_piece_count, job)?;
-        if self.used_once {
+        if free {
             self.clear();
         }
         Ok(list)

@@ -5,8 +5,7 @@
 
 use std::ops::Range;
 
-use super::pairs::{Pair, PairEntry, PairTable};
-use super::slot_number::SlotNumber;
+use super::pairs::{Pair, PairEntry, PairTable, SlotNumber};
 use super::slots::Slots;
 use crate::base::error::Result;
 use crate::base::job::Job;
@@ -212,7 +211,7 @@ fn index_bytes<I: SlotNumber>(
 #[derive(Clone, Copy)]
 struct SharedPositions(*mut u32);
 
-// SAFETY: see the conditions of `put`.
+// SAFETY: sharing the address reads and writes nothing; `put` is unsafe and states its own conditions.
 unsafe impl Sync for SharedPositions {}
 
 impl SharedPositions {
@@ -223,7 +222,9 @@ impl SharedPositions {
     #[inline(always)]
     unsafe fn put(&self, at: usize, position: u32) {
         use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-        // SAFETY: the caller guarantees the bounds. A plain store, but other threads may store there too.
+        // SAFETY: the caller guarantees that the element is within the array, which is aligned, and that no
+        // thread reads it meanwhile. Other threads may store to it, so the store is atomic; it compiles to
+        // a plain one.
         unsafe { AtomicU32::from_ptr(self.0.add(at)) }.store(position, Relaxed);
     }
 }

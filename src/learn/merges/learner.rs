@@ -1,12 +1,10 @@
 //! The loop: take the best pair, merge it, update the counts.
 
 use super::index::Positions;
-use super::neighbours::{NeighbourSum, Neighbours};
-use super::options::{Base, MAX_TOKEN_LENGTH, Options, TieBreak};
-use super::pairs::{Pair, PairEntry, PairTable};
+use super::pairs::{NeighbourSum, Neighbours, Pair, PairEntry, PairTable, SlotNumber};
 use super::queue::{Candidate, PairOrder, PairQueue};
-use super::slot_number::SlotNumber;
 use super::slots::{Findings, Replacement, Slots};
+use super::{Base, MAX_TOKEN_LENGTH, Options, TieBreak};
 
 use crate::base::error::Result;
 use crate::base::job::Job;
@@ -15,7 +13,7 @@ use crate::learn::counts::PieceList;
 
 /// Learns merges: pairs of ids. The first merge creates the id `base.tokens().len()`, the next one the
 /// id after it, and so on.
-pub fn learn(
+pub fn learn_merges(
     pieces: PieceList,
     base: &(dyn Base + Sync),
     options: &Options,

@@ -12,9 +12,9 @@ use super::pairs::Pair;
 /// Counts below this have buckets.
 const BUCKETS: usize = 1 << 16;
 /// The end of a bucket.
-const END: u32 = u32::MAX;
+const BUCKET_END: u32 = u32::MAX;
 /// Pairs of a bucket that are prefetched ahead.
-const AHEAD: usize = 8;
+const PAIRS_AHEAD: usize = 8;
 
 /// A pair and its count when it was added.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +56,7 @@ impl Default for PairQueue {
     fn default() -> Self {
         PairQueue {
             large: Heap::default(),
-            first: vec![END; BUCKETS],
+            first: vec![BUCKET_END; BUCKETS],
             links: Vec::new(),
             free: Vec::new(),
             level: BUCKETS,
@@ -126,16 +126,16 @@ impl PairQueue {
     }
 
     fn open_bucket(&mut self, floor: u64, order: &impl PairOrder) {
-        let mut at = std::mem::replace(&mut self.first[self.level], END);
+        let mut at = std::mem::replace(&mut self.first[self.level], BUCKET_END);
         let mut held = std::mem::take(&mut self.held);
-        while at != END {
+        while at != BUCKET_END {
             let (pair, next) = self.links[at as usize];
             held.push(pair);
             self.free.push(at);
             at = next;
         }
         for (i, &pair) in held.iter().enumerate() {
-            if let Some(&later) = held.get(i + AHEAD) {
+            if let Some(&later) = held.get(i + PAIRS_AHEAD) {
                 order.prefetch(later);
             }
             self.put_back(pair, order.count(pair), floor, order);

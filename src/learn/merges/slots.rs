@@ -6,10 +6,8 @@
 
 use std::ops::Range;
 
-use super::neighbours::Neighbours;
-use super::options::Base;
-use super::pairs::Pair;
-use super::slot_number::SlotNumber;
+use super::Base;
+use super::pairs::{Neighbours, Pair, SlotNumber};
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
 use crate::base::pages::{Pages, Zeroable, prefetch};
@@ -17,9 +15,9 @@ use crate::base::threads::{Team, for_each_on};
 use crate::learn::counts::PieceList;
 
 /// Positions whose slots are prefetched ahead.
-const AHEAD: usize = 12;
+const SLOTS_AHEAD: usize = 12;
 /// Positions that are filtered together.
-const BATCH: usize = 128;
+const FILTER_BATCH: usize = 128;
 /// Batches between two checks for cancellation.
 const BATCHES_PER_CHECK: usize = 4096;
 /// Shorter lists are not worth a second thread.
@@ -33,7 +31,7 @@ pub struct Slot<I> {
     weight: I,
 }
 
-// SAFETY: both fields are numbers.
+// SAFETY: both fields are `Zeroable` numbers, and the alignment is at most theirs.
 unsafe impl<I: SlotNumber> Zeroable for Slot<I> {}
 
 /// All pieces as tokens.
@@ -285,17 +283,16 @@ impl<I: SlotNumber> MergeWork<'_, I> {
     ) -> Result<()> {
         let n_shares = (2 * positions.len() / MIN_SHARE).clamp(1, findings.len());
         let mut shares = Vec::with_capacity(n_shares);
-        let (mut offset, mut left) = (0, &mut *findings);
-        for n_left in (1..=n_shares).rev() {
+        let mut offset = 0;
+        for (n_left, ours) in (1..=n_shares).rev().zip(&mut *findings) {
             let separator =
                 if n_left == 1 { None } else { separator_near(slots, offset, positions, n_left) };
             let end = separator.unwrap_or(slots.len());
             let n_here = positions.partition_point(|&at| (at as usize) < end + offset);
             let (here, rest) = std::mem::take(&mut slots).split_at_mut(end);
             let (now, later) = positions.split_at(n_here);
-            let Some((first, others)) = left.split_first_mut() else { break };
-            shares.push((here, offset, now, first));
-            (slots, positions, left) = (rest, later, others);
+            shares.push((here, offset, now, ours));
+            (slots, positions) = (rest, later);
             offset += end;
             if positions.is_empty() {
                 break;
@@ -323,8 +320,8 @@ impl<I: SlotNumber> MergeWork<'_, I> {
         let &MergeWork { a, b, c, a_length, b_length, .. } = self;
         left.make_room(positions.len());
         right.make_room(positions.len());
-        let mut live = [0; BATCH];
-        for (number, batch) in positions.chunks(BATCH).enumerate() {
+        let mut live = [0; FILTER_BATCH];
+        for (number, batch) in positions.chunks(FILTER_BATCH).enumerate() {
             if number % BATCHES_PER_CHECK == BATCHES_PER_CHECK - 1 && self.job.check().is_err() {
                 return;
             }
@@ -332,7 +329,7 @@ impl<I: SlotNumber> MergeWork<'_, I> {
             // are filtered first, without a branch.
             let mut n = 0;
             for (i, &position) in batch.iter().enumerate() {
-                if let Some(&later) = positions.get(number * BATCH + i + AHEAD) {
+                if let Some(&later) = positions.get(number * FILTER_BATCH + i + SLOTS_AHEAD) {
                     prefetch(slots, later as usize - offset);
                 }
                 let start = position as usize - offset;

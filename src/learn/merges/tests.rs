@@ -19,7 +19,7 @@ fn list(pieces: &[(Vec<u8>, u64)]) -> PieceList {
 }
 
 fn learned(pieces: &[(Vec<u8>, u64)], options: &Options) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let merges = learn(list(pieces), &Bytes, options, &Job::new(Phase::Merge, 0)).unwrap();
+    let merges = learn_merges(list(pieces), &Bytes, options, &Job::new(Phase::Merge, 0)).unwrap();
     let mut tokens = Bytes.tokens();
     merges
         .iter()
@@ -83,7 +83,7 @@ fn nothing_to_merge() {
 fn a_stopped_job_ends() {
     let job = Job::new(Phase::Merge, 0);
     job.stop();
-    let result = learn(list(&[(b"ab".to_vec(), 1)]), &Bytes, &Options::default(), &job);
+    let result = learn_merges(list(&[(b"ab".to_vec(), 1)]), &Bytes, &Options::default(), &job);
     assert!(matches!(result, Err(Error::Interrupted)));
 }
 

@@ -1,34 +1,32 @@
 //! GPT-2's pair of files: `vocab.json`, an object from token to id, and `merges.txt`, one merge a
 //! line, both spelled in the byte alphabet.
 //!
-//! The files know neither the split pattern nor which tokens are special: the caller does.
+//! The files state neither the split pattern nor which tokens are special; the caller provides both.
 
 use std::collections::HashSet;
 
-use super::check::{shown_spelling, utf8};
-use super::index::TokenIndex;
-use super::merge_names::MergeNames;
-use super::spelled::{Spelled, listed};
-use super::vocabulary::Vocabulary;
-use super::{by_rank, byte_alphabet, canonical_pattern, json, specials};
+use super::fields::{canonical_pattern, parse_json, utf8};
+use super::resolve::{self, MergeNames};
+use super::spelling::{Spelled, listed, shown_spelling, spell};
+use super::tiktoken::check_rank_order;
+use super::vocabulary::{TokenIndex, Vocabulary};
 use crate::base::error::{Error, Result};
 use crate::tokenizer::spec::{Merge, MergeRule, Spec, TokenList};
 
 /// Reads `vocab.json` and `merges.txt`.
 ///
-/// A special token takes the id that the vocabulary has for its text, or the one given, or the
-/// next free one. Where no special tokens are given, the entries that look like one (`<|…|>`,
-/// `<s>`, `</s>`, `<pad>`, `<unk>`, `<mask>`) and that no merge makes are taken for special; other
-/// tokens that no merge makes stay ordinary ones.
+/// A special token has the id given, else that of its text in the vocabulary, else the next free
+/// one. If none are given, entries that look like one (`<|…|>`, `<s>`, `</s>`, `<pad>`, `<unk>`,
+/// `<mask>`) and that no merge creates or uses are special.
 pub fn read_gpt2(
     vocab_json: &[u8],
     merges_txt: &[u8],
     pattern: &[String],
     special_tokens: &[(String, Option<u32>)],
 ) -> Result<Spec> {
-    let vocabulary: Vocabulary = json::parse(vocab_json)?;
+    let vocabulary: Vocabulary = parse_json(vocab_json)?;
     let index = TokenIndex::new(&vocabulary.tokens)?;
-    let merges = read_merges(merges_txt, &index)?;
+    let merges = read_merges_txt(merges_txt, &index)?;
 
     let found;
     let requested = if special_tokens.is_empty() {
@@ -38,11 +36,11 @@ pub fn read_gpt2(
         special_tokens
     };
     let id_of = |text: &str| vocabulary.id_of_key(&index, text);
-    let specials = specials::place(requested, &vocabulary, id_of)?;
-    let among = specials::among(&vocabulary, &index, &specials)?;
+    let specials = resolve::assign_ids(requested, &vocabulary, id_of)?;
+    let among = resolve::specials_in(&vocabulary, &index, &specials)?;
     check_made(&vocabulary.tokens, &merges, &index, &among)?;
     drop(index);
-    let tokens = specials::settle(vocabulary, &merges, &specials, &among)?;
+    let tokens = resolve::without_specials(vocabulary, &merges, &specials, &among)?;
     Ok(Spec {
         pattern: canonical_pattern(pattern),
         tokens,
@@ -52,8 +50,8 @@ pub fn read_gpt2(
     })
 }
 
-/// Reads the lines of `merges.txt`: a first line `#version…` is no merge, empty lines are none.
-fn read_merges(merges_txt: &[u8], index: &TokenIndex<'_>) -> Result<Vec<Merge>> {
+/// Skips empty lines, and a first line `#version…`.
+fn read_merges_txt(merges_txt: &[u8], index: &TokenIndex<'_>) -> Result<Vec<Merge>> {
     let text = utf8(merges_txt)?;
     let mut names = MergeNames::default();
     let mut lines = Vec::new();
@@ -70,19 +68,19 @@ fn read_merges(merges_txt: &[u8], index: &TokenIndex<'_>) -> Result<Vec<Merge>> 
     names.resolve(index, |i| format!("merges, line {}", lines[i]))
 }
 
-/// Tokens without a merge that are borne with where none of them looks as if it had one: fairseq
-/// fills its vocabularies up with words of its own (`madeupword0000`).
+/// Tokens without a merge that are allowed if none of them is two other tokens end to end: fairseq
+/// pads its vocabularies with words such as `madeupword0000`.
 const MAX_FILLERS: usize = 64;
-/// Longer tokens are not searched for their halves.
+/// Longer tokens are not searched for two other tokens.
 const MAX_HALVED: usize = 1 << 10;
 
-/// Fails if tokens lack the merges that make them: then the two files are not of one tokenizer, or
-/// one is cut off.
+/// Fails if tokens lack the merges that create them: the two files are from different tokenizers, or
+/// one is truncated.
 ///
-/// Bytes and special tokens have no merges. Nor have entries that are meant as special tokens,
-/// though the file does not say so: `<…>` and `[…]`, those before the first byte, where trainers put them,
-/// and a few fillers. No other token of a tokenizer that was learnt does without; one that is two
-/// other tokens end to end certainly does not.
+/// Bytes and special tokens have no merges. Nor have entries that are special tokens although the
+/// file does not declare them: `<…>` and `[…]`, those before the first byte, where trainers put them,
+/// and a few fillers. Every other token of a learned tokenizer has one, above all one that is two
+/// other tokens end to end.
 fn check_made(
     tokens: &TokenList,
     merges: &[Merge],
@@ -125,7 +123,7 @@ fn find_specials(vocabulary: &Vocabulary, merges: &[Merge]) -> Vec<(String, Opti
     let merged: HashSet<u32> = merges.iter().flat_map(|m| [m.left, m.right, m.result]).collect();
     let spelled = vocabulary.tokens.iter().filter_map(|(id, token)| {
         let looks_special = token.first() == Some(&b'<') && token.last() == Some(&b'>');
-        looks_special.then(|| (byte_alphabet::encode(token), id))
+        looks_special.then(|| (spell(token), id))
     });
     spelled
         .chain(vocabulary.plain.iter().map(|(text, id)| (text.clone(), *id)))
@@ -139,13 +137,13 @@ fn looks_special(text: &str) -> bool {
         || text.len() >= 4 && text.starts_with("<|") && text.ends_with("|>")
 }
 
-/// Writes `vocab.json`, with the special tokens in it, and `merges.txt`.
+/// Writes `vocab.json`, which includes the special tokens, and `merges.txt`.
 ///
-/// The files have no place for `ignore_merges`: where a token would be lost without it, this fails.
+/// The files cannot state `ignore_merges`, so this fails if a token could not be created without it.
 pub fn write_gpt2(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>)> {
     let merges = listed(spec)?;
     if spec.ignore_merges {
-        by_rank::check(spec, merges, false).map_err(|error| {
+        check_rank_order(spec, merges, false).map_err(|error| {
             error.with_hint(
                 "vocab.json and merges.txt cannot say that a piece which is a token ignores the \
                  merges; save a tokenizer.json",

@@ -13,25 +13,26 @@
 
 use std::collections::HashSet;
 
-use super::check::{parse_id, shown, shown_token, utf8};
-use super::spelled::listed;
+use super::fields::{WHOLE, parse_id, regex_stage, utf8};
+use super::resolve;
+use super::spelling::listed;
+use super::tiktoken::check_rank_order;
 use super::vocabulary::Vocabulary;
-use super::{WHOLE, by_rank, regex_stage, specials};
 use crate::base::error::{Error, Result};
 use crate::text::pattern;
-use crate::tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken, TokenList};
+use crate::tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken, TokenList, shown, shown_token};
 
-const HEADER: &str = "minbpe v1";
-/// Merges can double the length of a token line by line; no vocabulary in use comes near this.
+const FIRST_LINE: &str = "minbpe v1";
+/// The most bytes of all tokens. Each merge can double the length of a token; real vocabularies are
+/// far smaller.
 const MAX_BYTES: usize = 1 << 28;
 
-/// Reads a `.model` file.
 pub fn read_minbpe(data: &[u8]) -> Result<Spec> {
     let text = utf8(data)?;
-    let mut lines = Lines { text, n_read: 0, start: 0, next: 0 };
+    let mut lines = LineReader { text, n_read: 0, start: 0, next: 0 };
     let header = lines.next("the header")?;
-    if header != HEADER {
-        return Err(lines.error(&format!("{} is not {HEADER:?}", shown(header))));
+    if header != FIRST_LINE {
+        return Err(lines.error(&format!("{} is not {FIRST_LINE:?}", shown(header))));
     }
     let pattern = lines.next("the split pattern")?.trim();
     let pattern = if pattern.is_empty() { WHOLE } else { pattern };
@@ -52,7 +53,7 @@ pub fn read_minbpe(data: &[u8]) -> Result<Spec> {
 
     let (tokens, merges) = read_merges(&mut lines)?;
     let vocabulary = Vocabulary { tokens, ..Vocabulary::default() };
-    let tokens = specials::settle(vocabulary, &merges, &specials, &HashSet::new())?;
+    let tokens = resolve::without_specials(vocabulary, &merges, &specials, &HashSet::new())?;
     Ok(Spec {
         pattern: vec![pattern],
         tokens,
@@ -62,8 +63,7 @@ pub fn read_minbpe(data: &[u8]) -> Result<Spec> {
     })
 }
 
-/// Reads the merges to the end of the file.
-fn read_merges(lines: &mut Lines<'_>) -> Result<(TokenList, Vec<Merge>)> {
+fn read_merges(lines: &mut LineReader<'_>) -> Result<(TokenList, Vec<Merge>)> {
     let mut tokens = TokenList::with_capacity(256);
     for byte in 0..=255u8 {
         tokens.push(u32::from(byte), &[byte]);
@@ -98,15 +98,15 @@ fn read_merges(lines: &mut Lines<'_>) -> Result<(TokenList, Vec<Merge>)> {
     Ok((tokens, merges))
 }
 
-/// Lines, with the place of the one last read.
-struct Lines<'a> {
+/// Lines, with the position of the last one for messages.
+struct LineReader<'a> {
     text: &'a str,
     n_read: usize,
     start: usize,
     next: usize,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LineReader<'a> {
     fn at_end(&self) -> bool {
         self.next >= self.text.len()
     }
@@ -115,7 +115,7 @@ impl<'a> Lines<'a> {
         self.text[self.next..].trim().is_empty()
     }
 
-    /// The next line, which should be `what`.
+    /// The next line; the error at the end of the file names `what` is missing.
     fn next(&mut self, what: &str) -> Result<&'a str> {
         self.n_read += 1;
         self.start = self.next;
@@ -133,8 +133,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Writes a `.model` file. Its ids are implied, so that bytes must have the ids 0–255 and merges
-/// 256, 257, … in their order.
+/// Writes a `.model` file. Its ids are implicit: bytes must have the ids 0–255 and merges 256, 257, …
+/// in their order.
 pub fn write_minbpe(spec: &Spec) -> Result<Vec<u8>> {
     let refused = |message: String| {
         Error::tokenizer(message)
@@ -143,7 +143,7 @@ pub fn write_minbpe(spec: &Spec) -> Result<Vec<u8>> {
     let merges = listed(spec)?;
     check_canonical(spec, merges).map_err(refused)?;
     if spec.ignore_merges {
-        by_rank::check(spec, merges, false)?;
+        check_rank_order(spec, merges, false)?;
     }
     let pattern = match spec.pattern.as_slice() {
         [stage] if stage == WHOLE => "",
@@ -157,7 +157,7 @@ pub fn write_minbpe(spec: &Spec) -> Result<Vec<u8>> {
         )));
     }
 
-    let mut out = format!("{HEADER}\n{pattern}\n{}\n", spec.specials.len());
+    let mut out = format!("{FIRST_LINE}\n{pattern}\n{}\n", spec.specials.len());
     let mut specials: Vec<&SpecialToken> = spec.specials.iter().collect();
     specials.sort_unstable_by_key(|special| special.id);
     for special in specials {
@@ -177,7 +177,7 @@ pub fn write_minbpe(spec: &Spec) -> Result<Vec<u8>> {
     Ok(out.into_bytes())
 }
 
-/// Says where the ids are not those that a `.model` file implies.
+/// An error is the first id that differs from the one that a `.model` file implies.
 fn check_canonical(spec: &Spec, merges: &[Merge]) -> Result<(), String> {
     if spec.tokens.len() != 256 + merges.len() {
         return Err(format!(

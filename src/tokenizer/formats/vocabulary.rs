@@ -1,22 +1,19 @@
-//! A vocabulary as JSON has it: an object from spelling to id, as in `vocab.json` and under
-//! `model.vocab` of a `tokenizer.json`.
+//! The vocabulary of a file, and its tokens by their bytes.
 //!
-//! Keys are spelled in the byte alphabet, but special tokens stand among them as plain text. Where
-//! a text happens to use characters of the alphabet only, as `<|endoftext|>` does, the file alone
-//! does not say which of the two it is; the readers settle that with what else they know.
+//! In `vocab.json`, and under `model.vocab` of a `tokenizer.json`, it is an object from spelling to
+//! id. Keys are spelled in the byte alphabet, but special tokens among them are plain text. Where a
+//! text uses characters of the alphabet only, as `<|endoftext|>` does, the object alone does not
+//! show which of the two it is; the readers decide it from the rest of the file.
 
+use super::fields::MAX_ID;
+use super::spelling;
+use crate::base::error::{Error, Result};
+use crate::base::table::Table;
+use crate::tokenizer::spec::{TokenList, shown, shown_token};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
-
-use super::byte_alphabet;
-use super::check::{MAX_ID, shown};
-use super::index::TokenIndex;
-use crate::base::error::{Error, Result};
-use crate::tokenizer::spec::TokenList;
-
-/// The entries of a vocabulary.
 #[derive(Debug, Default)]
 pub(super) struct Vocabulary {
     /// The entries that the byte alphabet spells.
@@ -26,24 +23,23 @@ pub(super) struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Every id of the file.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
         self.tokens.iter().map(|(id, _)| id).chain(self.plain.values().copied())
     }
 
     /// The id under the key `text`, taken literally; `index` is that of `self.tokens`.
     pub(super) fn id_of_key(&self, index: &TokenIndex<'_>, text: &str) -> Option<u32> {
-        match byte_alphabet::decode(text) {
+        match spelling::bytes_of(text) {
             Some(bytes) => index.id(&bytes),
             None => self.plain.get(text).copied(),
         }
     }
 
-    /// The ordinary tokens: all but those with an id in `specials`. What is left must be spelled
-    /// in the alphabet.
+    /// All tokens but those with an id in `specials`. An error if one of them is not spelled in the
+    /// byte alphabet.
     pub(super) fn ordinary(self, specials: &HashSet<u32>) -> Result<TokenList> {
         if let Some((text, id)) = self.plain.iter().find(|(_, id)| !specials.contains(id)) {
-            let culprit = text.chars().find(|c| byte_alphabet::decode(&c.to_string()).is_none());
+            let culprit = text.chars().find(|c| spelling::bytes_of(&c.to_string()).is_none());
             return Err(Error::tokenizer(format!(
                 "the token {} (id {id}) contains {:?}, which spells no byte",
                 shown(text),
@@ -67,13 +63,13 @@ impl Vocabulary {
 
 impl<'de> Deserialize<'de> for Vocabulary {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Entries)
+        deserializer.deserialize_map(VocabularyVisitor)
     }
 }
 
-struct Entries;
+struct VocabularyVisitor;
 
-impl<'de> Visitor<'de> for Entries {
+impl<'de> Visitor<'de> for VocabularyVisitor {
     type Value = Vocabulary;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,17 +79,17 @@ impl<'de> Visitor<'de> for Entries {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vocabulary, A::Error> {
         let mut vocabulary = Vocabulary::default();
         let mut bytes = Vec::new();
-        while let Some(key) = map.next_key_seed(Key(&mut bytes))? {
-            match (map.next_value::<Id>()?, key) {
-                (Id::Valid(id), None) => vocabulary.tokens.push(id, &bytes),
-                (Id::Valid(id), Some(text)) => {
+        while let Some(key) = map.next_key_seed(JsonKey(&mut bytes))? {
+            match (map.next_value::<JsonId>()?, key) {
+                (JsonId::Valid(id), None) => vocabulary.tokens.push(id, &bytes),
+                (JsonId::Valid(id), Some(text)) => {
                     let key = shown(&text);
                     if vocabulary.plain.insert(text, id).is_some() {
-                        return Err(A::Error::custom(format!("the token {key} is there twice")));
+                        return Err(A::Error::custom(format!("the token {key} occurs twice")));
                     }
                 }
-                (Id::Invalid(value), key) => {
-                    let key = key.unwrap_or_else(|| byte_alphabet::encode(&bytes));
+                (JsonId::Invalid(value), key) => {
+                    let key = key.unwrap_or_else(|| spelling::spell(&bytes));
                     let key = shown(&key);
                     return Err(A::Error::custom(format!(
                         "the token {key} has the id {value}, which is not a whole number from 0 \
@@ -107,9 +103,9 @@ impl<'de> Visitor<'de> for Entries {
 }
 
 /// Reads a key: its bytes into the buffer, or the key itself where the alphabet does not spell it.
-struct Key<'b>(&'b mut Vec<u8>);
+struct JsonKey<'b>(&'b mut Vec<u8>);
 
-impl<'de> DeserializeSeed<'de> for Key<'_> {
+impl<'de> DeserializeSeed<'de> for JsonKey<'_> {
     type Value = Option<String>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -117,7 +113,7 @@ impl<'de> DeserializeSeed<'de> for Key<'_> {
     }
 }
 
-impl Visitor<'_> for Key<'_> {
+impl Visitor<'_> for JsonKey<'_> {
     type Value = Option<String>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -126,47 +122,107 @@ impl Visitor<'_> for Key<'_> {
 
     fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
         self.0.clear();
-        Ok(byte_alphabet::decode_into(key, self.0).is_err().then(|| key.to_owned()))
+        Ok(spelling::push_bytes(key, self.0).is_err().then(|| key.to_owned()))
     }
 }
 
-/// An id, or what stands in place of one.
-pub(super) enum Id {
+/// An id, or the invalid value in its place.
+pub(super) enum JsonId {
     Valid(u32),
     Invalid(String),
 }
 
-impl<'de> Deserialize<'de> for Id {
+impl<'de> Deserialize<'de> for JsonId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyNumber)
+        deserializer.deserialize_any(JsonIdVisitor)
     }
 }
 
-struct AnyNumber;
+struct JsonIdVisitor;
 
-impl Visitor<'_> for AnyNumber {
-    type Value = Id;
+impl Visitor<'_> for JsonIdVisitor {
+    type Value = JsonId;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "an id: a whole number from 0 to {MAX_ID}")
     }
 
-    fn visit_u64<E>(self, n: u64) -> Result<Id, E> {
+    fn visit_u64<E>(self, n: u64) -> Result<JsonId, E> {
         Ok(match u32::try_from(n) {
-            Ok(id) if id <= MAX_ID => Id::Valid(id),
-            _ => Id::Invalid(n.to_string()),
+            Ok(id) if id <= MAX_ID => JsonId::Valid(id),
+            _ => JsonId::Invalid(n.to_string()),
         })
     }
 
-    fn visit_i64<E>(self, n: i64) -> Result<Id, E> {
-        Ok(Id::Invalid(n.to_string()))
+    fn visit_i64<E>(self, n: i64) -> Result<JsonId, E> {
+        Ok(JsonId::Invalid(n.to_string()))
     }
 
-    fn visit_f64<E>(self, n: f64) -> Result<Id, E> {
-        Ok(Id::Invalid(format!("{n:?}")))
+    fn visit_f64<E>(self, n: f64) -> Result<JsonId, E> {
+        Ok(JsonId::Invalid(format!("{n:?}")))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Id, E> {
-        Ok(Id::Invalid(shown(text)))
+    fn visit_str<E>(self, text: &str) -> Result<JsonId, E> {
+        Ok(JsonId::Invalid(shown(text)))
+    }
+}
+
+/// Token bytes → id: resolves the names in a list of merges.
+///
+/// A large file has more than a million of them, and most of the time is spent waiting for memory. So
+/// a caller whose lookups follow the order of the file tries the next token of the list first
+/// ([`TokenIndex::id_from`]).
+pub(super) struct TokenIndex<'a> {
+    tokens: &'a TokenList,
+    /// Token → `(place in the list + 1) << 32 | id`.
+    places: Table<u64>,
+}
+
+impl<'a> TokenIndex<'a> {
+    /// An error if a token is empty or occurs twice.
+    pub(super) fn new(tokens: &'a TokenList) -> Result<Self> {
+        let mut places = Table::<u64>::with_room(tokens.len());
+        for (place, (id, token)) in (1u64..).zip(tokens.iter()) {
+            if token.is_empty() {
+                return Err(Error::tokenizer(format!("token {id} is empty")));
+            }
+            let entry = places.value_mut(token);
+            if *entry != 0 {
+                return Err(Error::tokenizer(format!(
+                    "the token {} occurs twice, with the ids {} and {id}",
+                    shown_token(token),
+                    *entry as u32,
+                )));
+            }
+            *entry = place << 32 | u64::from(id);
+        }
+        Ok(TokenIndex { tokens, places })
+    }
+
+    pub(super) fn id(&self, token: &[u8]) -> Option<u32> {
+        self.places.get(token).map(|found| found as u32)
+    }
+
+    /// The id of the token `buffer[start..end]`.
+    #[inline]
+    pub(super) fn id_within(&self, buffer: &[u8], start: usize, end: usize) -> Option<u32> {
+        self.places.get_within(buffer, start, end).map(|found| found as u32)
+    }
+
+    /// The id of a token that is probably at `place` of the list, or the next one. Sets `place` to
+    /// where it was found.
+    pub(super) fn id_from(&self, place: &mut usize, token: &[u8]) -> Option<u32> {
+        for i in [*place, *place + 1] {
+            if i < self.tokens.len()
+                && let (id, candidate) = self.tokens.get(i)
+                && candidate == token
+            {
+                *place = i;
+                return Some(id);
+            }
+        }
+        let found = self.places.get(token)?;
+        *place = (found >> 32) as usize - 1;
+        Some(found as u32)
     }
 }

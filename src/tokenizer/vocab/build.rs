@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 use super::pair_ranks::PairRanks;
-use super::tables::{IdMap, MAX_TOKENS, Vocab};
+use super::{IdMap, MAX_TOKENS, Vocab};
 use crate::base::error::{Error, Result};
 use crate::base::table::Table;
 use crate::learn::merges::MAX_TOKEN_LENGTH;
@@ -12,38 +12,34 @@ use crate::tokenizer::merge::{self, NONE, Rule, Scratch};
 use crate::tokenizer::spec::{Merge, MergeRule, Spec, TokenList, shown_token};
 
 impl Vocab {
-    /// A checked vocabulary from plain data.
+    /// Checks plain data and builds its tables.
     pub fn new(spec: &Spec) -> Result<Self> {
-        build(spec)
+        let tokens = ordinary_tokens(spec)?;
+        if tokens.len() + spec.specials.len() > MAX_TOKENS {
+            return Err(Error::tokenizer(format!(
+                "the vocabulary has {} tokens, more than the {MAX_TOKENS} that are supported",
+                tokens.len() + spec.specials.len()
+            )));
+        }
+        let (lookup, bytes) = number_tokens(&tokens)?;
+        let merges = match &spec.merges {
+            MergeRule::List(list) => listed_merges(&tokens, list)?,
+            MergeRule::ByRank => ranked_merges(&tokens, &lookup),
+        };
+        let order = ranks_of(&tokens, &bytes, &merges);
+        fill_tables(spec, &tokens, lookup, &merges, &order)
     }
 }
 
-fn build(spec: &Spec) -> Result<Vocab> {
-    let tokens = ordinary_tokens(spec)?;
-    if tokens.len() + spec.specials.len() > MAX_TOKENS {
-        return Err(Error::tokenizer(format!(
-            "the vocabulary has {} tokens, more than the {MAX_TOKENS} that are supported",
-            tokens.len() + spec.specials.len()
-        )));
-    }
-    let (lookup, bytes) = index(&tokens)?;
-    let merges = match &spec.merges {
-        MergeRule::List(list) => listed_merges(&tokens, list)?,
-        MergeRule::ByRank => ranked_merges(&tokens, &lookup),
-    };
-    let order = ranks_of(&tokens, &bytes, &merges);
-    assemble(spec, &tokens, lookup, &merges, &order)
-}
-
-/// A merge as numbers in the token list.
+/// A merge, by the indices of its tokens in the token list.
 #[derive(Debug, Clone, Copy)]
-struct Indexed {
+struct IndexedMerge {
     left: u32,
     right: u32,
     result: u32,
 }
 
-/// The tokens that are not special ones too, with the ids checked.
+/// The tokens that are not also special tokens. Checks that special tokens are distinct.
 fn ordinary_tokens(spec: &Spec) -> Result<TokenList> {
     let mut special_ids = HashMap::new();
     let mut texts = HashSet::new();
@@ -56,7 +52,7 @@ fn ordinary_tokens(spec: &Spec) -> Result<TokenList> {
         }
         if !texts.insert(&special.text) {
             return Err(Error::tokenizer(format!(
-                "the special token {:?} is there twice",
+                "the special token {:?} occurs twice",
                 special.text
             )));
         }
@@ -83,8 +79,8 @@ fn ordinary_tokens(spec: &Spec) -> Result<TokenList> {
     Ok(tokens)
 }
 
-/// Token bytes → number in the list + 1, and the numbers of the 256 bytes.
-fn index(tokens: &TokenList) -> Result<(Table<u32>, Vec<u32>)> {
+/// Token bytes → index in the list + 1, and the indices of the 256 bytes.
+fn number_tokens(tokens: &TokenList) -> Result<(Table<u32>, Vec<u32>)> {
     let mut lookup = Table::<u32>::with_room(tokens.len());
     for (number, (id, token)) in (1..).zip(tokens.iter()) {
         if token.is_empty() {
@@ -100,7 +96,7 @@ fn index(tokens: &TokenList) -> Result<(Table<u32>, Vec<u32>)> {
         if *entry != 0 {
             let (other, _) = tokens.get(*entry as usize - 1);
             return Err(Error::tokenizer(format!(
-                "the token {} is there twice, with the ids {other} and {id}",
+                "the token {} occurs twice, with the ids {other} and {id}",
                 shown_token(token)
             )));
         }
@@ -132,12 +128,12 @@ fn index(tokens: &TokenList) -> Result<(Table<u32>, Vec<u32>)> {
     Ok((lookup, bytes))
 }
 
-/// The merges of a list, checked, with one for each token.
-fn listed_merges(tokens: &TokenList, list: &[Merge]) -> Result<Vec<Indexed>> {
+/// The merges of a list, checked, at most one for each token.
+fn listed_merges(tokens: &TokenList, list: &[Merge]) -> Result<Vec<IndexedMerge>> {
     let number_of =
         IdMap::new((0..).zip(tokens.iter()).map(|(number, (id, _))| (id, number)).collect());
     let mut merges = Vec::with_capacity(list.len());
-    // By token: the merge that makes it; and whether there are several.
+    // By token, the last merge that creates it; and whether a token has several.
     let mut made_by = vec![NONE; tokens.len()];
     let mut several = false;
     for (at, merge) in list.iter().enumerate() {
@@ -146,7 +142,7 @@ fn listed_merges(tokens: &TokenList, list: &[Merge]) -> Result<Vec<Indexed>> {
                 Error::tokenizer(format!("merge {at} names id {id}, which is not a token"))
             })
         });
-        let indexed = Indexed { left: left?, right: right?, result: result? };
+        let indexed = IndexedMerge { left: left?, right: right?, result: result? };
         let bytes = |number: u32| tokens.get(number as usize).1;
         let (left, right) = (bytes(indexed.left), bytes(indexed.right));
         if bytes(indexed.result).strip_prefix(left) != Some(right) {
@@ -167,15 +163,15 @@ fn listed_merges(tokens: &TokenList, list: &[Merge]) -> Result<Vec<Indexed>> {
     Ok(merges)
 }
 
-/// Ranks are places in a list of merges.
-struct ByPlace<'a> {
-    places: HashMap<(u32, u32), u32>,
-    merges: &'a [Indexed],
+/// The rank of a merge is its position in the list.
+struct ListedRule<'a> {
+    positions: HashMap<(u32, u32), u32>,
+    merges: &'a [IndexedMerge],
 }
 
-impl Rule for ByPlace<'_> {
+impl Rule for ListedRule<'_> {
     fn rank(&self, left: u32, right: u32) -> u32 {
-        self.places.get(&(left, right)).copied().unwrap_or(NONE)
+        self.positions.get(&(left, right)).copied().unwrap_or(NONE)
     }
 
     fn result(&self, rank: u32) -> u32 {
@@ -183,12 +179,11 @@ impl Rule for ByPlace<'_> {
     }
 }
 
-/// Of several merges that make one token, keeps the one that happens (the module head of
-/// [`super`] says why there is only one). A pair that is listed twice counts where it stands
-/// last, as in `tokenizers`.
-fn keep_one_each(tokens: &TokenList, merges: &mut Vec<Indexed>) {
-    let places = (0..).zip(merges.iter()).map(|(at, merge)| ((merge.left, merge.right), at));
-    let rule = ByPlace { places: places.collect(), merges };
+/// Of several merges that create the same token, keeps the one that happens (see the head of
+/// [`super`]). A pair that is listed twice has its last position, as in `tokenizers`.
+fn keep_one_each(tokens: &TokenList, merges: &mut Vec<IndexedMerge>) {
+    let positions = (0..).zip(merges.iter()).map(|(at, merge)| ((merge.left, merge.right), at));
+    let rule = ListedRule { positions: positions.collect(), merges };
     let single: HashMap<u8, u32> = (0..)
         .zip(tokens.iter())
         .filter(|(_, (_, token))| token.len() == 1)
@@ -219,7 +214,7 @@ fn keep_one_each(tokens: &TokenList, merges: &mut Vec<Indexed>) {
         let keep = if n_made[result] < 2 {
             true
         } else if kept[result] == NONE {
-            // None of them ever happens; the first stands for all.
+            // None of them ever happens; the first is kept.
             kept[result] = at;
             true
         } else {
@@ -230,18 +225,18 @@ fn keep_one_each(tokens: &TokenList, merges: &mut Vec<Indexed>) {
     });
 }
 
-/// Two tokens merge where their bytes together are a token; its id is the rank.
-struct ByConcatenation<'a> {
+/// Two tokens merge if their concatenation is a token; the rank is its position in the order of ids.
+struct ConcatenationRule<'a> {
     tokens: &'a TokenList,
     lookup: &'a Table<u32>,
-    /// By length: whether there is a token so long. Spares most look-ups of long ones.
+    /// By length, whether a token has it. Avoids most lookups of long concatenations.
     lengths: Vec<bool>,
-    /// Number → place in the order of ids, and back.
-    place: Vec<u32>,
-    number: Vec<u32>,
+    /// Index in the list → position in the order of ids, and back.
+    positions: Vec<u32>,
+    indices: Vec<u32>,
 }
 
-impl Rule for ByConcatenation<'_> {
+impl Rule for ConcatenationRule<'_> {
     fn rank(&self, left: u32, right: u32) -> u32 {
         let (left, right) = (self.tokens.get(left as usize).1, self.tokens.get(right as usize).1);
         let length = left.len() + right.len();
@@ -256,48 +251,48 @@ impl Rule for ByConcatenation<'_> {
         } else {
             self.lookup.get(&[left, right].concat())
         };
-        found.map_or(NONE, |number| self.place[number as usize - 1])
+        found.map_or(NONE, |number| self.positions[number as usize - 1])
     }
 
     fn result(&self, rank: u32) -> u32 {
-        self.number[rank as usize]
+        self.indices[rank as usize]
     }
 }
 
-/// The merges that a list of ranked tokens stands for: the last step of encoding each token by
-/// itself. A token whose bytes do not come together has none.
-fn ranked_merges(tokens: &TokenList, lookup: &Table<u32>) -> Vec<Indexed> {
-    let mut number: Vec<u32> = (0..tokens.len() as u32).collect();
-    number.sort_unstable_by_key(|&i| tokens.get(i as usize).0);
-    let mut place = vec![0; tokens.len()];
+/// The merges that a list of ranked tokens implies: the last step of encoding each token by itself. A
+/// token whose bytes do not merge into it has none.
+fn ranked_merges(tokens: &TokenList, lookup: &Table<u32>) -> Vec<IndexedMerge> {
+    let mut indices: Vec<u32> = (0..tokens.len() as u32).collect();
+    indices.sort_unstable_by_key(|&i| tokens.get(i as usize).0);
+    let mut positions = vec![0; tokens.len()];
     let mut longest = 0;
-    for (at, &i) in (0..).zip(&number) {
-        place[i as usize] = at;
+    for (at, &i) in (0..).zip(&indices) {
+        positions[i as usize] = at;
         longest = longest.max(tokens.get(i as usize).1.len());
     }
     let mut lengths = vec![false; longest + 1];
     for (_, token) in tokens.iter() {
         lengths[token.len()] = true;
     }
-    let rule = ByConcatenation { tokens, lookup, lengths, place, number };
+    let rule = ConcatenationRule { tokens, lookup, lengths, positions, indices };
     let mut scratch = Scratch::default();
     let mut parts = Vec::new();
     let mut merges = Vec::new();
-    for &i in &rule.number {
+    for &i in &rule.indices {
         let (_, token) = tokens.get(i as usize);
         parts.clear();
         parts.extend(token.iter().filter_map(|&byte| lookup.get(&[byte]).map(|n| n - 1)));
         if let Some((left, right, _)) = merge::merge(&mut parts, &rule, &mut scratch)
             && parts == [i]
         {
-            merges.push(Indexed { left, right, result: i });
+            merges.push(IndexedMerge { left, right, result: i });
         }
     }
     merges
 }
 
-/// Rank → number in the token list.
-fn ranks_of(tokens: &TokenList, bytes: &[u32], merges: &[Indexed]) -> Vec<u32> {
+/// Rank → index in the token list.
+fn ranks_of(tokens: &TokenList, bytes: &[u32], merges: &[IndexedMerge]) -> Vec<u32> {
     let mut order = bytes.to_vec();
     order.extend(merges.iter().map(|merge| merge.result));
     let mut placed = vec![false; tokens.len()];
@@ -311,11 +306,11 @@ fn ranks_of(tokens: &TokenList, bytes: &[u32], merges: &[Indexed]) -> Vec<u32> {
     order
 }
 
-fn assemble(
+fn fill_tables(
     spec: &Spec,
     tokens: &TokenList,
     mut lookup: Table<u32>,
-    merges: &[Indexed],
+    merges: &[IndexedMerge],
     order: &[u32],
 ) -> Result<Vocab> {
     let mut rank = vec![0; tokens.len()];
@@ -329,7 +324,7 @@ fn assemble(
         pairs: PairRanks::new(&[]),
         longest: tokens.iter().map(|(_, token)| token.len()).max().unwrap_or(1),
         joins: OnceLock::new(),
-        places: OnceLock::new(),
+        spans: OnceLock::new(),
         specials: spec.specials.clone(),
     };
     for (at, &number) in (0..).zip(order) {

@@ -1,26 +1,30 @@
 //! Where a long piece can be cut without changing its tokens.
 //!
-//! If no token spans a place in the text, nothing merges across it, and both sides can be encoded
-//! by themselves. Whether one might is asked of the bytes around the place: up to three on each
-//! side (a character of most scripts), as many as a token has there. The answer is never no where
-//! it should be yes; it may be yes without need, for the contexts share the bits of one table.
+//! If no token spans a position in the text, nothing merges across it, and both sides can be encoded
+//! independently. Whether a token may span it is looked up by the bytes around the position: up to
+//! three on each side (a character of most scripts), as many as the token has there. The contexts of
+//! all tokens share the bits of one hash table, as in a Bloom filter with one hash: a false "may span"
+//! is possible and costs only time, a false "cannot span" is not.
+//!
+//! Building is O(bytes of all tokens). Memory is 128 kB and at most 1 MB of bits. A lookup is one
+//! load, and one more for each kind of token that has the two bytes at the position.
 
-/// Bytes on each side.
+/// The most bytes of a context on each side.
 const REACH: usize = 3;
-/// How many bytes a token has before and after a place: one, two, or three and more.
+/// The number of bytes that a token has before and after a position, each 1, 2 or at least 3.
 const KINDS: usize = REACH * REACH;
 
 /// The contexts in which tokens span.
 #[derive(Debug)]
 pub struct Joins {
-    /// By the two bytes at a place: which kinds of tokens have them side by side.
+    /// By the two bytes at a position: a bit for each kind of token that contains them.
     kinds: Vec<u16>,
-    /// By the hash of a context.
+    /// One bit per hash of a context.
     contexts: Vec<u64>,
     shift: u32,
 }
 
-/// By kind, which bytes of a context count.
+/// By kind, the bytes of a context that the token has.
 const MASKS: [u64; KINDS] = {
     let mut masks = [0; KINDS];
     let mut kind = 0;
@@ -32,7 +36,7 @@ const MASKS: [u64; KINDS] = {
     masks
 };
 
-/// The bytes around a place, the first in the lowest bits, zero where there are none.
+/// The bytes around a position, the first in the lowest bits; zero outside of the text.
 #[inline(always)]
 fn context(text: &[u8], at: usize) -> u64 {
     if at >= REACH
@@ -47,17 +51,16 @@ fn context(text: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(eight)
 }
 
-/// The two bytes at a place.
+/// The two bytes at the position.
 #[inline(always)]
 fn middle(context: u64) -> usize {
     (context >> (8 * (REACH - 1)) & 0xffff) as usize
 }
 
 impl Joins {
-    /// The contexts of these tokens.
     pub fn new<'a, T: Iterator<Item = &'a [u8]>>(tokens: impl Fn() -> T) -> Self {
-        let n_places: usize = tokens().map(<[u8]>::len).sum();
-        let log = (n_places * 4).next_power_of_two().trailing_zeros().clamp(10, 23);
+        let n_positions: usize = tokens().map(<[u8]>::len).sum();
+        let log = (n_positions * 4).next_power_of_two().trailing_zeros().clamp(10, 23);
         let mut joins =
             Joins { kinds: vec![0; 1 << 16], contexts: vec![0; 1 << (log - 6)], shift: 64 - log };
         for token in tokens() {
@@ -79,14 +82,14 @@ impl Joins {
         ((mixed ^ mixed >> 29).wrapping_mul(0xd6e8_feb8_6659_fd93) >> self.shift) as usize
     }
 
-    /// The first place where the piece `text[start..end]` can be cut.
+    /// The first position at which the piece `text[start..end]` can be cut.
     #[inline]
     pub fn cut(&self, text: &[u8], start: usize, end: usize) -> Option<usize> {
-        // Within a character it is hardly ever worth the question.
+        // Positions inside a character can hardly ever be cut, so they are not looked up.
         (start + 1..end).find(|&at| text[at] & 0xc0 != 0x80 && !self.may_span(text, at))
     }
 
-    /// Whether a token may span the place `at`, which is neither the start nor the end of `text`.
+    /// Whether a token may span the position `at`, which is neither the start nor the end of `text`.
     #[inline]
     fn may_span(&self, text: &[u8], at: usize) -> bool {
         let context = context(text, at);

@@ -1,44 +1,46 @@
-//! (rank, rank) → rank: the question that encoding asks all the time.
+//! (rank, rank) → rank: the lookup in the inner loop of encoding.
 //!
-//! Pairs of bytes, which every unseen piece starts with, have a plain 256 × 256 table. All others
-//! are in one flat hash table whose slot holds both ranks and the result in 8 bytes. A pair stands
-//! in one of two slots, so that a look-up is two loads and no loop, which sixteen look-ups can do
-//! side by side. Most questions are about pairs that do not merge; a bit for every hash, in a table
-//! that the second-level cache holds, answers nearly all of these.
+//! Pairs of bytes, with which every uncached piece starts, have a plain 256 × 256 table. All others
+//! are in a cuckoo hash table whose slot holds both ranks and the result in 8 bytes. A pair is in one
+//! of two slots, so a lookup is two loads without a loop, and sixteen lookups run in the lanes of a
+//! vector register. Most lookups are of pairs that do not merge; a filter with one bit per hash,
+//! small enough for the second-level cache, answers nearly all of these.
+//!
+//! Building is O(n) expected. Memory is 16 to 32 bytes per merge for the slots, 2 to 4 for the filter,
+//! and 256 kB.
 
 use crate::base::pages::Pages;
-use crate::base::seed::seed;
+use crate::base::table::seed;
 use crate::tokenizer::merge::NONE;
 
-const BITS: u32 = 21;
-const MASK: u64 = (1 << BITS) - 1;
-/// What stands in a slot of no pair: no two ranks have all these bits.
-const FREE: u64 = u64::MAX;
-/// Pairs that are moved for the sake of one before another hash is tried.
-const MOVES: usize = 500;
+const RANK_BITS: u32 = 21;
+const RANK_MASK: u64 = (1 << RANK_BITS) - 1;
+/// An empty slot: no pair of ranks has all bits set.
+const EMPTY_SLOT: u64 = u64::MAX;
+/// Moves of other pairs to insert one, before another hash is tried.
+const MAX_MOVES: usize = 500;
 
-/// What pairs of tokens become.
 #[derive(Debug)]
 pub struct PairRanks {
     bytes: Vec<u32>,
-    /// All bits turned over, so that zero is free.
+    /// Inverted, so that zeroed memory is empty.
     slots: Pages<u64>,
     filter: Vec<u32>,
     hash: PairHash,
 }
 
-/// Where a pair stands.
+/// Two multiplicative hashes, and the slots and filter bits that they select.
 #[derive(Debug, Clone, Copy)]
 struct PairHash {
-    /// Odd numbers that the two ranks are multiplied by.
+    /// Odd factors of the two ranks.
     left: u32,
     right: u32,
     slot_shift: u32,
     filter_shift: u32,
 }
 
-/// Makes the second slot from the first hash.
-const SECOND: u32 = 0x9e37_79b1;
+/// The second hash is the first times this.
+const SECOND_HASH: u32 = 0x9e37_79b1;
 
 impl PairHash {
     #[inline(always)]
@@ -48,7 +50,7 @@ impl PairHash {
 
     #[inline(always)]
     fn slots(self, hash: u32) -> [usize; 2] {
-        [hash, hash.wrapping_mul(SECOND)].map(|hash| (hash >> self.slot_shift) as usize)
+        [hash, hash.wrapping_mul(SECOND_HASH)].map(|hash| (hash >> self.slot_shift) as usize)
     }
 
     #[inline(always)]
@@ -58,8 +60,8 @@ impl PairHash {
 }
 
 #[inline(always)]
-fn key(left: u32, right: u32) -> u64 {
-    u64::from(left) << BITS | u64::from(right)
+fn packed_pair(left: u32, right: u32) -> u64 {
+    u64::from(left) << RANK_BITS | u64::from(right)
 }
 
 impl PairRanks {
@@ -68,17 +70,17 @@ impl PairRanks {
         let mut log = (merges.len() * 2).next_power_of_two().trailing_zeros().max(4);
         // One bit in sixteen is set, or fewer.
         let filter_log = (merges.len() * 16).next_power_of_two().trailing_zeros().max(6);
-        let mut numbers = seed() as u64;
-        let mut number = || {
-            numbers = numbers.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (numbers >> 32) as u32 | 1
+        let mut state = seed() as u64;
+        let mut odd = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 32) as u32 | 1
         };
-        // Another hash, and a larger table, until all find their places. The first does, nearly
-        // always, and no file can be made whose merges they do not suit.
+        // Until all pairs have a slot, another hash and a larger table are tried. The first nearly
+        // always succeeds, and since it is random, no file can be made for which it fails.
         let (hash, slots) = loop {
             let hash = PairHash {
-                left: number(),
-                right: number(),
+                left: odd(),
+                right: odd(),
                 slot_shift: 32 - log,
                 filter_shift: 32 - filter_log,
             };
@@ -103,13 +105,13 @@ impl PairRanks {
         table
     }
 
-    /// What two bytes become, or [`NONE`].
+    /// The result of two bytes, or [`NONE`].
     #[inline]
     pub fn of_bytes(&self, left: u8, right: u8) -> u32 {
         self.bytes[usize::from(left) << 8 | usize::from(right)]
     }
 
-    /// What two tokens become, or [`NONE`].
+    /// The result of two ranks, or [`NONE`].
     #[inline]
     pub fn get(&self, left: u32, right: u32) -> u32 {
         let hash = self.hash.of(left, right);
@@ -117,42 +119,42 @@ impl PairRanks {
         if self.filter[bit as usize / 32] >> (bit % 32) & 1 == 0 {
             return NONE;
         }
-        let key = key(left, right);
+        let key = packed_pair(left, right);
         for at in self.hash.slots(hash) {
             let slot = !self.slots[at];
-            if slot >> BITS == key {
-                return (slot & MASK) as u32;
+            if slot >> RANK_BITS == key {
+                return (slot & RANK_MASK) as u32;
             }
         }
         NONE
     }
 }
 
-/// Puts every pair into one of its two slots, if that can be done.
+/// Puts every pair into one of its two slots; None if [`MAX_MOVES`] are not enough.
 fn place_all(merges: &[(u32, u32)], hash: PairHash) -> Option<Pages<u64>> {
     let mut slots: Pages<u64> = Pages::new(1 << (32 - hash.slot_shift));
     'merges: for (&(left, right), result) in merges.iter().zip(256u64..) {
-        let mut entry = key(left, right) << BITS | result;
-        let places = hash.slots(hash.of(left, right));
-        // Of a pair that is there twice, the later one counts.
-        for at in places {
-            if !slots[at] >> BITS == entry >> BITS {
+        let mut entry = packed_pair(left, right) << RANK_BITS | result;
+        let slots_of_pair = hash.slots(hash.of(left, right));
+        // If a pair occurs twice, the later one wins.
+        for at in slots_of_pair {
+            if !slots[at] >> RANK_BITS == entry >> RANK_BITS {
                 slots[at] = !entry;
                 continue 'merges;
             }
         }
-        let mut at = places[0];
-        if slots[at] != !FREE {
-            at = places[1];
+        let mut at = slots_of_pair[0];
+        if slots[at] != !EMPTY_SLOT {
+            at = slots_of_pair[1];
         }
-        for _ in 0..MOVES {
+        for _ in 0..MAX_MOVES {
             let old = !std::mem::replace(&mut slots[at], !entry);
-            if old == FREE {
+            if old == EMPTY_SLOT {
                 continue 'merges;
             }
-            // The one that stood here goes to its other slot.
+            // The pair that was here moves to its other slot.
             entry = old;
-            let (left, right) = (entry >> (2 * BITS), entry >> BITS & MASK);
+            let (left, right) = (entry >> (2 * RANK_BITS), entry >> RANK_BITS & RANK_MASK);
             let [one, other] = hash.slots(hash.of(left as u32, right as u32));
             at = if at == one { other } else { one };
         }
@@ -165,13 +167,10 @@ fn place_all(merges: &[(u32, u32)], hash: PairHash) -> Option<Pages<u64>> {
 pub mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{BITS, MASK, NONE, PairRanks, SECOND};
+    use crate::tokenizer::vocab::pair_ranks::{NONE, PairRanks, RANK_BITS, RANK_MASK, SECOND_HASH};
 
     impl PairRanks {
         /// [`PairRanks::get`] for the lanes in `which`; [`NONE`] in the others.
-        ///
-        /// # Safety
-        /// The processor must have AVX-512 F.
         #[target_feature(enable = "avx512f")]
         #[inline]
         pub fn get_x16(&self, which: __mmask16, left: __m512i, right: __m512i) -> __m512i {
@@ -182,7 +181,8 @@ pub mod x86 {
                 _mm512_add_epi32(times(left, self.hash.left), times(right, self.hash.right));
             let shift = |lanes, by: u32| _mm512_srl_epi32(lanes, _mm_cvtsi32_si128(by as i32));
             let bits = shift(hashes, self.hash.filter_shift);
-            // SAFETY: a hash has as many bits left as the filter is large.
+            // SAFETY: the filter has 2^filter_log bits in words of 32, and `bits` are 32-bit hashes
+            // shifted right by 32 - filter_log, so each index is below the number of words.
             let words = unsafe {
                 _mm512_mask_i32gather_epi32::<4>(
                     none,
@@ -199,12 +199,12 @@ pub mod x86 {
             if likely == 0 {
                 return none;
             }
-            // Those that may be there stand together, so that one half is nearly always enough.
+            // The candidates are compressed to the lowest lanes, so one half is nearly always enough.
             let left = _mm512_maskz_compress_epi32(likely, left);
             let right = _mm512_maskz_compress_epi32(likely, right);
             let hashes = _mm512_maskz_compress_epi32(likely, hashes);
-            let [first, second] =
-                [hashes, times(hashes, SECOND)].map(|hashes| shift(hashes, self.hash.slot_shift));
+            let [first, second] = [hashes, times(hashes, SECOND_HASH)]
+                .map(|hashes| shift(hashes, self.hash.slot_shift));
             let n = likely.count_ones();
             let low = |lanes| _mm512_castsi512_si256(lanes);
             let mut results =
@@ -219,7 +219,7 @@ pub mod x86 {
             _mm512_mask_expand_epi32(none, likely, results)
         }
 
-        /// The results of eight pairs that stand in one of these slots each, or nowhere.
+        /// The results of eight pairs that are in one of their two slots, or nowhere.
         #[target_feature(enable = "avx512f")]
         #[inline]
         fn get_x8(
@@ -230,23 +230,25 @@ pub mod x86 {
             second: __m256i,
         ) -> __m256i {
             let key = _mm512_or_si512(
-                _mm512_slli_epi64::<BITS>(_mm512_cvtepu32_epi64(left)),
+                _mm512_slli_epi64::<RANK_BITS>(_mm512_cvtepu32_epi64(left)),
                 _mm512_cvtepu32_epi64(right),
             );
-            // SAFETY: a hash has as many bits left as the table is large.
+            // SAFETY: the table has 2^(32 - slot_shift) slots of 8 bytes (`place_all`), and both indices
+            // are 32-bit hashes shifted right by slot_shift, so each is below the number of slots. As
+            // the table has at most 2^28 slots, the gather does not read an index as negative.
             let slot = |at| unsafe {
                 let slot = _mm512_i32gather_epi64::<8>(at, self.slots.as_ptr().cast());
                 _mm512_xor_si512(slot, _mm512_set1_epi64(-1))
             };
             let (one, other) = (slot(first), slot(second));
-            let is = |slot| _mm512_cmpeq_epi64_mask(_mm512_srli_epi64::<BITS>(slot), key);
+            let is = |slot| _mm512_cmpeq_epi64_mask(_mm512_srli_epi64::<RANK_BITS>(slot), key);
             let results = _mm512_mask_mov_epi64(
                 _mm512_mask_mov_epi64(_mm512_set1_epi64(-1), is(one), one),
                 is(other),
                 other,
             );
             let found = is(one) | is(other);
-            let ranks = _mm512_and_si512(results, _mm512_set1_epi64(MASK as i64));
+            let ranks = _mm512_and_si512(results, _mm512_set1_epi64(RANK_MASK as i64));
             let ranks = _mm512_mask_mov_epi64(_mm512_set1_epi64(-1), found, ranks);
             _mm512_cvtepi64_epi32(ranks)
         }

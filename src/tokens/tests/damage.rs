@@ -50,7 +50,7 @@ fn forged(change: fn(&mut Vec<u8>, &mut Vec<u8>)) -> String {
     let crc32 = |data: &[u8]| {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(data);
-        append::hex(hasher)
+        append::crc_hex(hasher)
     };
     splits[0].shards[0].crc32 = crc32(&ids);
     splits[0].shards[0].docs.crc32 = crc32(&docs);
@@ -65,11 +65,11 @@ fn forged(change: fn(&mut Vec<u8>, &mut Vec<u8>)) -> String {
 
 #[test]
 fn what_is_wrong_with_right_checksums_is_found() {
-    const FIRST: usize = npy::HEADER;
-    assert!(forged(|ids, _| ids[FIRST + 1] = 200).contains("the id number 0, is not in the voc"));
+    const FIRST: usize = plan::NPY_HEADER_SIZE;
+    assert!(forged(|ids, _| ids[FIRST + 1] = 200).contains("at position 0 is not in the voc"));
     // Another letter: only the source knows.
     assert!(forged(|ids, _| ids[FIRST] ^= 1).contains("0.txt has at byte"));
-    assert!(forged(|_, docs| docs[FIRST] += 1).contains("end-of-texts between"));
+    assert!(forged(|_, docs| docs[FIRST] += 1).contains("end-of-text ids between"));
     assert!(forged(|_, docs| docs[FIRST] = 255).contains("document 0 ends at 255"));
     assert!(forged(|_, docs| docs[FIRST + 8] = 0).contains("document 1 ends at 0"));
 }

@@ -1,4 +1,4 @@
-//! Pieces longer than a block: read, encoded and written in stretches.
+//! Pieces longer than a block: read, encoded and written in slices.
 
 use std::io::Write;
 

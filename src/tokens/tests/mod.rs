@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::encode::Written;
+use super::plan::{NPY_HEADER_SIZE, npy_header};
 use super::writer::{OpenShard, Split};
 use super::*;
 use crate::base::error::Result;
@@ -102,7 +103,7 @@ fn encoded(
     (threads, block_size): (usize, usize),
 ) -> Result<Written> {
     let sources = inputs.sources()?;
-    let range = Range { inputs, sources: &sources, threads, block_size: Some(block_size) };
+    let range = CorpusRange { inputs, sources: &sources, threads, block_size: Some(block_size) };
     encode_range(tokenizer, &range, plan, directory, open, is_last, &job())
 }
 
@@ -274,13 +275,13 @@ fn found(directory: &Path, plan: &Plan, splits: &[Split]) -> Vec<Vec<Document>> 
         for shard in &split.shards {
             let data = read(&shard.file);
             assert_eq!(data.len() as u64, shard.bytes);
-            let header = npy::header(plan.dtype.descr(), shard.tokens);
-            assert_eq!(data[..plan.header()], header[..plan.header()]);
+            let header = npy_header(plan.dtype.descr(), shard.tokens);
+            assert_eq!(data[..plan.header_size()], header[..plan.header_size()]);
             let docs = read(&shard.docs.file);
-            assert_eq!(docs[..npy::HEADER], npy::header("<u8", shard.documents));
+            assert_eq!(docs[..NPY_HEADER_SIZE], npy_header("<u8", shard.documents));
             let before = ids.len() as u64;
-            ends.extend(numbers(&docs[npy::HEADER..], 8).iter().map(|end| before + end));
-            ids.extend(numbers(&data[plan.header()..], plan.dtype.width()));
+            ends.extend(numbers(&docs[NPY_HEADER_SIZE..], 8).iter().map(|end| before + end));
+            ids.extend(numbers(&data[plan.header_size()..], plan.dtype.width()));
             assert_eq!(ids.len() as u64, before + shard.tokens);
         }
         let mut start = 0;
@@ -405,7 +406,7 @@ fn empty_documents_keep_their_rows() {
     let documents: Vec<u64> = splits[0].shards.iter().map(|s| s.documents).collect();
     assert_eq!(documents, [4, 2]);
     let second = fs::read(out.join("shard-00001.docs.npy")).unwrap();
-    assert_eq!(numbers(&second[npy::HEADER..], 8), [1, 1]);
+    assert_eq!(numbers(&second[NPY_HEADER_SIZE..], 8), [1, 1]);
 }
 
 #[test]
@@ -415,7 +416,7 @@ fn a_source_that_changed_is_refused() {
     let (inputs, plan, out) = (corpus.inputs(), plan(&tokenizer), corpus.directory("out"));
     let sources = inputs.sources().unwrap();
     fs::write(&corpus.paths[0], "the cat").unwrap();
-    let range = Range { inputs: &inputs, sources: &sources, threads: 1, block_size: None };
+    let range = CorpusRange { inputs: &inputs, sources: &sources, threads: 1, block_size: None };
     let error = encode_range(&tokenizer, &range, &plan, &out, Vec::new(), true, &job());
     assert!(error.unwrap_err().to_string().contains("changed since"));
 }

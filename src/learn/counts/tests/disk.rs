@@ -1,5 +1,6 @@
 //! Counts that go to disk against counts that do not; counts files, whole and damaged.
 
+use crate::base::error::Error;
 use std::fs;
 use std::path::Path;
 
@@ -101,16 +102,15 @@ fn files_under_a_limit_stay_within_it() {
     assert!(held as u64 <= available, "{held}");
     assert!(free.sorted(&job()).unwrap().iter().eq(tight.sorted(&job()).unwrap().iter()));
     // What merging needs does not fit.
-    let error = tight.pieces(1, &job()).unwrap_err().to_string();
+    let error = tight.pieces(1, false, &job()).unwrap_err().to_string();
     assert!(error.contains("the limit is 15 MB") && error.contains("min_piece_count="), "{error}");
     let least = error.split("min_piece_count=").nth(1).unwrap().split(' ').next().unwrap();
     let least: u64 = least.parse().unwrap();
-    assert!(tight.pieces(least - 1, &job()).is_err());
-    let mut expected = free.pieces(least, &job()).unwrap();
+    assert!(tight.pieces(least - 1, false, &job()).is_err());
+    let mut expected = free.pieces(least, false, &job()).unwrap();
     expected.sort();
-    assert!(tight.pieces(least, &job()).unwrap().iter().eq(expected.iter()));
-    tight.use_once();
-    assert!(!tight.pieces(least, &job()).unwrap().is_empty());
+    assert!(tight.pieces(least, false, &job()).unwrap().iter().eq(expected.iter()));
+    assert!(!tight.pieces(least, true, &job()).unwrap().is_empty());
     assert_eq!(names(directory.path()), ["corpus.txt"]);
 }
 

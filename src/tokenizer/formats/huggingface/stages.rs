@@ -1,16 +1,14 @@
-//! The parts of a `tokenizer.json` around the model: what cuts the text, and what must not touch
-//! it.
+//! The stages of a `tokenizer.json` around the model: the split pattern is read, and stages that
+//! would change the text are refused.
 
+use crate::base::error::{Error, Result};
+use crate::text::pattern;
+use crate::tokenizer::formats::fields::{WHOLE, regex_stage};
+use crate::tokenizer::spec::shown;
 use fancy_regex::escape;
 use serde_json::Value;
 
-use super::regex_dialect;
-use crate::base::error::{Error, Result};
-use crate::text::pattern;
-use crate::tokenizer::formats::check::shown;
-use crate::tokenizer::formats::{WHOLE, regex_stage};
-
-/// A component and where it stands.
+/// A component and its path in the file.
 struct Component<'a> {
     path: String,
     value: &'a Value,
@@ -25,7 +23,7 @@ impl<'a> Component<'a> {
         Error::tokenizer(format!("{}: {why}", self.path))
     }
 
-    /// The component with the members of sequences in place of these, at any depth.
+    /// The component, or the members of a sequence, at any depth.
     fn flat(self, members: &str) -> Result<Vec<Component<'a>>> {
         if self.kind()? != "Sequence" {
             return Ok(vec![self]);
@@ -41,12 +39,10 @@ impl<'a> Component<'a> {
         Ok(flat)
     }
 
-    /// The component's type.
     fn kind(&self) -> Result<&'a str> {
         self.value["type"].as_str().ok_or_else(|| self.error("it has no type"))
     }
 
-    /// A setting that is true or false.
     fn flag(&self, name: &str, default: Option<bool>) -> Result<bool> {
         match (&self.value[name], default) {
             (Value::Bool(set), _) => Ok(*set),
@@ -61,7 +57,7 @@ impl<'a> Component<'a> {
     }
 }
 
-/// A normalizer would change the text before it is cut, so there must be none.
+/// A normalizer changes the text before it is cut, so any is refused.
 pub(super) fn check_normalizer(value: &Value) -> Result<()> {
     if value.is_null() {
         return Ok(());
@@ -123,7 +119,6 @@ pub(super) fn read_pattern(value: &Value) -> Result<Vec<String>> {
         ));
     }
     if stages.is_empty() {
-        // A text is one piece.
         stages.push(WHOLE.to_owned());
     }
     Ok(stages)
@@ -134,7 +129,7 @@ fn read_split(part: &Component<'_>) -> Result<String> {
     let pattern = &part.value["pattern"];
     let stage = match (pattern["Regex"].as_str(), pattern["String"].as_str()) {
         (Some(regex), None) => {
-            if let Some(what) = regex_dialect::difference(regex) {
+            if let Some(what) = dialect_difference(regex) {
                 return Err(part
                     .error(&format!("the regular expression {} has {what}", shown(regex)))
                     .with_hint(
@@ -144,7 +139,7 @@ fn read_split(part: &Component<'_>) -> Result<String> {
             }
             regex_stage(regex).map_err(|error| error.in_file(&part.path))?
         }
-        // A text stands for itself, though it may read like a name.
+        // A literal text that reads like a pattern name must not become one.
         (None, Some(text)) if pattern::is_name(&escape(text)) => format!("(?:{text})"),
         (None, Some(text)) => escape(text).into_owned(),
         _ => return Err(part.error("its pattern is neither a Regex nor a String")),
@@ -155,9 +150,9 @@ fn read_split(part: &Component<'_>) -> Result<String> {
     let behavior = part.value["behavior"].as_str();
     let behavior = behavior.ok_or_else(|| part.error("a Split without behavior"))?;
     match (behavior, part.flag("invert", Some(false))?) {
-        // Matches and what is between them are pieces: which of them is called a match is one.
+        // Both the matches and the text between them are pieces, so `invert` makes no difference.
         ("Isolated", _) => {}
-        // What is not a match is dropped. The named patterns match every text throughout.
+        // Text between matches is dropped, but the named patterns leave none.
         ("Removed", true) if pattern::NAMES.contains(&stage.as_str()) => {}
         ("Removed", _) => {
             return Err(part.refused(
@@ -170,15 +165,15 @@ fn read_split(part: &Component<'_>) -> Result<String> {
     Ok(stage)
 }
 
-/// Post-processors move offsets or add special tokens around a text: neither changes the ids of
-/// the text itself. See the head of the module above.
+/// These post-processors move offsets or add special tokens around a text; neither changes the ids
+/// of the text itself.
 pub(super) fn check_post_processor(value: &Value) -> Result<()> {
-    const READ_PAST: &[&str] =
+    const IGNORED: &[&str] =
         &["ByteLevel", "TemplateProcessing", "RobertaProcessing", "BertProcessing"];
-    check_types("post_processor", "processors", value, READ_PAST)
+    check_types("post_processor", "processors", value, IGNORED)
 }
 
-/// Decoding is joining bytes; a decoder that does more is refused.
+/// Decoding concatenates bytes; a decoder that does more is refused.
 pub(super) fn check_decoder(value: &Value) -> Result<()> {
     check_types("decoder", "decoders", value, &["ByteLevel"])
 }
@@ -194,4 +189,104 @@ fn check_types(path: &str, members: &str, value: &Value, allowed: &[&str]) -> Re
         }
     }
     Ok(())
+}
+
+/// The first construct of `regex` that `tokenizers` interprets differently.
+///
+/// `tokenizers` compiles with Oniguruma's Ruby dialect. Nearly all that split patterns use means the
+/// same in both; the rest would cut text differently without any error, so such an expression is
+/// neither read from a `tokenizer.json` nor written to one.
+pub(super) fn dialect_difference(regex: &str) -> Option<&'static str> {
+    // After a possessive run of white space, only the last line can end.
+    let regex = regex.replace(r"\s++$", r"\s++\z");
+    let mut rest = regex.as_str();
+    let mut class_depth = 0usize;
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        match c {
+            '\\' => {
+                let escaped = rest.chars().next()?;
+                rest = &rest[escaped.len_utf8()..];
+                // `\p{…}+` is a plain repetition of a class, not a repeated repetition.
+                if matches!(escaped, 'p' | 'P' | 'x' | 'u' | 'k' | 'g')
+                    && rest.starts_with('{')
+                    && let Some(end) = rest.find('}')
+                {
+                    rest = &rest[end + 1..];
+                }
+            }
+            '[' if class_depth > 0 && rest.starts_with(':') => {
+                return Some("a class such as [:alpha:], which is of all of Unicode there");
+            }
+            '[' => {
+                class_depth += 1;
+                rest = rest.strip_prefix('^').unwrap_or(rest);
+                // A bracket that comes first stands for itself.
+                rest = rest.strip_prefix(']').unwrap_or(rest);
+            }
+            ']' => class_depth = class_depth.saturating_sub(1),
+            _ if class_depth > 0 => {}
+            '^' => return Some("^, which matches at every line there"),
+            '$' => return Some("$, which matches at every line there"),
+            '}' if rest.starts_with('+') => {
+                return Some("{…}+, which is not possessive there but repeats");
+            }
+            '}' if rest.starts_with('?') => {
+                let before = &regex[..regex.len() - rest.len() - 1];
+                let count = before.rsplit('{').next().unwrap_or_default();
+                if count.bytes().all(|b| b.is_ascii_digit()) {
+                    return Some("{n}?, which is not lazy there but optional");
+                }
+            }
+            '(' => {
+                if let Some(group) = rest.strip_prefix('?') {
+                    let flags = group.split([':', ')']).next().unwrap_or_default();
+                    let is_flags = flags.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+                    if is_flags && flags.contains(['m', 's', 'u', 'a', 'U', 'R']) {
+                        return Some("a flag such as (?m) or (?s), which differs there");
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn common_patterns_have_no_difference() {
+        for name in crate::text::pattern::NAMES {
+            let regex = crate::text::pattern::huggingface_regex(name).unwrap_or_default();
+            assert_eq!(dialect_difference(regex), None, "{name}: {regex}");
+        }
+        for regex in [
+            r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s+(?!\S)|\s+",
+            r"(?i:'s|'t)|\p{N}+|\^\$|[\^$]|[^$^]|[]^]|a{2,}|a{1,2}?|\x{41}+|(?<name>a)\k<name>(?:b)",
+            r"(?=a)(?!b)(?<=c)(?<!d)(?>e)",
+            r"\s++$|\s*[\r\n]|\s+(?!\S)|\s",
+        ] {
+            assert_eq!(dialect_difference(regex), None, "{regex}");
+        }
+    }
+
+    #[test]
+    fn differences_are_named() {
+        for (regex, what) in [
+            (r"\p{N}{1,3}+", "{…}+"),
+            ("a{2}?", "{n}?"),
+            ("^a", "^"),
+            ("a|b$", "$"),
+            ("(?m:.)", "flag"),
+            ("(?s).+", "flag"),
+            ("(?i-m:a)", "flag"),
+            ("[[:alpha:]]+", "[:alpha:]"),
+            (r"[a]\[^", "^"),
+        ] {
+            assert!(dialect_difference(regex).is_some_and(|d| d.contains(what)), "{regex}");
+        }
+    }
 }

@@ -1,33 +1,32 @@
 //! Writing a `tokenizer.json` that `tokenizers` and `transformers` load as it is.
 //!
-//! Special tokens stand both among the added tokens and in the vocabulary. `tokenizers` takes the
-//! id of an added token from the vocabulary, and if it is not there numbers on from the size of
-//! the vocabulary, whatever the file says: with a gap in the ids it would get another one.
+//! Special tokens are both added tokens and entries of the vocabulary. `tokenizers` takes the id of
+//! an added token from the vocabulary; if it is missing there, it ignores the id in the file and
+//! continues from the size of the vocabulary, which is another id if the ids have gaps.
 
 use serde::{Serialize, Serializer};
 
-use super::regex_dialect;
+use super::stages::dialect_difference;
 use crate::base::error::{Error, Result};
 use crate::text::pattern;
-use crate::tokenizer::formats::check::shown;
-use crate::tokenizer::formats::spelled::{Spelled, listed};
-use crate::tokenizer::spec::Spec;
+use crate::tokenizer::formats::spelling::{Spelled, listed};
+use crate::tokenizer::spec::{Spec, shown};
 
 #[derive(Serialize)]
-struct File<'a> {
+struct JsonFile<'a> {
     version: &'static str,
     truncation: (),
     padding: (),
-    added_tokens: Vec<AddedToken<'a>>,
+    added_tokens: Vec<JsonAddedToken<'a>>,
     normalizer: (),
-    pre_tokenizer: Component<'a>,
-    post_processor: Component<'a>,
-    decoder: Component<'a>,
-    model: Model<'a>,
+    pre_tokenizer: JsonStage<'a>,
+    post_processor: JsonStage<'a>,
+    decoder: JsonStage<'a>,
+    model: JsonModel<'a>,
 }
 
 #[derive(Serialize)]
-struct AddedToken<'a> {
+struct JsonAddedToken<'a> {
     id: u32,
     content: &'a str,
     single_word: bool,
@@ -39,19 +38,19 @@ struct AddedToken<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "type")]
-enum Component<'a> {
+enum JsonStage<'a> {
     ByteLevel { add_prefix_space: bool, trim_offsets: bool, use_regex: bool },
-    Split { pattern: SplitPattern<'a>, behavior: &'static str, invert: bool },
-    Sequence { pretokenizers: Vec<Component<'a>> },
+    Split { pattern: JsonPattern<'a>, behavior: &'static str, invert: bool },
+    Sequence { pretokenizers: Vec<JsonStage<'a>> },
 }
 
 #[derive(Serialize)]
-enum SplitPattern<'a> {
+enum JsonPattern<'a> {
     Regex(&'a str),
 }
 
 #[derive(Serialize)]
-struct Model<'a> {
+struct JsonModel<'a> {
     r#type: &'static str,
     dropout: (),
     unk_token: (),
@@ -69,13 +68,13 @@ fn serialize_vocab<S: Serializer>(entries: &[(u32, String)], s: S) -> Result<S::
     s.collect_map(entries.iter().map(|(id, key)| (key, id)))
 }
 
-/// Writes a `tokenizer.json`. The merges must be a list.
+/// The merges must be a list.
 pub fn write_tokenizer_json(spec: &Spec) -> Result<Vec<u8>> {
     let spelled = Spelled::new(spec)?;
-    let mut added_tokens: Vec<AddedToken<'_>> = spec
+    let mut added_tokens: Vec<JsonAddedToken<'_>> = spec
         .specials
         .iter()
-        .map(|special| AddedToken {
+        .map(|special| JsonAddedToken {
             id: special.id,
             content: &special.text,
             single_word: false,
@@ -86,7 +85,7 @@ pub fn write_tokenizer_json(spec: &Spec) -> Result<Vec<u8>> {
         })
         .collect();
     added_tokens.sort_unstable_by_key(|token| token.id);
-    let file = File {
+    let file = JsonFile {
         version: "1.0",
         truncation: (),
         padding: (),
@@ -95,7 +94,7 @@ pub fn write_tokenizer_json(spec: &Spec) -> Result<Vec<u8>> {
         pre_tokenizer: pre_tokenizer(spec)?,
         post_processor: byte_level(false, true),
         decoder: byte_level(true, true),
-        model: Model {
+        model: JsonModel {
             r#type: "BPE",
             dropout: (),
             unk_token: (),
@@ -114,27 +113,27 @@ pub fn write_tokenizer_json(spec: &Spec) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-fn byte_level<'a>(trim_offsets: bool, use_regex: bool) -> Component<'a> {
-    Component::ByteLevel { add_prefix_space: false, trim_offsets, use_regex }
+fn byte_level<'a>(trim_offsets: bool, use_regex: bool) -> JsonStage<'a> {
+    JsonStage::ByteLevel { add_prefix_space: false, trim_offsets, use_regex }
 }
 
-fn pre_tokenizer(spec: &Spec) -> Result<Component<'_>> {
+fn pre_tokenizer(spec: &Spec) -> Result<JsonStage<'_>> {
     if spec.pattern == ["gpt2"] {
         return Ok(byte_level(true, true));
     }
     let mut steps = Vec::with_capacity(spec.pattern.len() + 1);
     for stage in &spec.pattern {
         let regex = pattern::huggingface_regex(stage).unwrap_or(stage);
-        if let Some(what) = regex_dialect::difference(regex) {
+        if let Some(what) = dialect_difference(regex) {
             return Err(Error::tokenizer(format!(
                 "the pattern {} has {what}, so that `tokenizers` would cut otherwise",
                 shown(regex)
             ))
             .with_hint("write the pattern without, so that both mean the same"));
         }
-        let pattern = SplitPattern::Regex(regex);
-        steps.push(Component::Split { pattern, behavior: "Isolated", invert: false });
+        let pattern = JsonPattern::Regex(regex);
+        steps.push(JsonStage::Split { pattern, behavior: "Isolated", invert: false });
     }
     steps.push(byte_level(true, false));
-    Ok(Component::Sequence { pretokenizers: steps })
+    Ok(JsonStage::Sequence { pretokenizers: steps })
 }

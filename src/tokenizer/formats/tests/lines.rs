@@ -30,9 +30,9 @@ fn malformed_ranks_are_refused() {
         ("YQ== +1", "\"+1\" is not an id"),
         ("YQ== 1.0", "\"1.0\" is not an id"),
         ("YQ== 4294967295", "\"4294967295\" is not an id"),
-        ("YQ== 0\nYQ== 1", "the token \"a\" is there twice, with the ids 0 and 1"),
+        ("YQ== 0\nYQ== 1", "the token \"a\" occurs twice, with the ids 0 and 1"),
         ("YQ== 0\nYg== 0", "two tokens have the id 0: \"a\" and \"b\""),
-        ("/w== 0\n/w== 1", "the token b\"\\xff\" is there twice"),
+        ("/w== 0\n/w== 1", "the token b\"\\xff\" occurs twice"),
     ] {
         let text = message(built(ranks(data, &[])));
         assert!(text.contains(part), "{text}\ndoes not say\n{part}");
@@ -109,7 +109,7 @@ fn malformed_models_are_refused() {
         ),
         ("minbpe v1\n.\n1\n<s> x\n", "\"<s> x\" is not a text and an id"),
         ("minbpe v1\n.\n1\n 300\n", "the special token 300 is empty"),
-        ("minbpe v1\n.\n2\n<s> 300\n<s> 301\n", "the special token \"<s>\" is there twice"),
+        ("minbpe v1\n.\n2\n<s> 300\n<s> 301\n", "the special token \"<s>\" occurs twice"),
         ("minbpe v1\n.\n1\n<s> 97\n", "two tokens have the id 97: \"a\" and \"<s>\""),
         ("minbpe v1\n.\n0\n1\n", "line 4 (byte offset 14): \"1\" is not a merge of two ids"),
         ("minbpe v1\n.\n0\n1 2 3\n", "is not a merge of two ids"),
@@ -120,7 +120,7 @@ fn malformed_models_are_refused() {
         ),
         (
             "minbpe v1\n.\n0\n97 98\n97 98\n",
-            "the token \"ab\" is there twice, with the ids 256 and 257",
+            "the token \"ab\" occurs twice, with the ids 256 and 257",
         ),
         (&format!("minbpe v1\n.\n0\n{long}"), "take more than 268435456 bytes"),
     ] {

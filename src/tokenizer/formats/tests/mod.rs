@@ -111,7 +111,7 @@ proptest! {
         spec.pattern = vec![pattern.to_owned()];
         let data = write_tokenizer_json(&spec).unwrap();
         prop_assert_eq!(read_tokenizer_json(&data).unwrap(), spec);
-        prop_assert_eq!(recognise(&data), Some(Kind::TokenizerJson));
+        prop_assert_eq!(recognise(&data), Some(TokenizerFormat::TokenizerJson));
         prop_assert_eq!(data.last(), Some(&b'\n'));
     }
 
@@ -126,8 +126,8 @@ proptest! {
         // All of them look special, so that they are found without being named.
         let found = read_gpt2(&vocab, &merges, &spec.pattern, &[]).unwrap();
         prop_assert_eq!(found.tokens, spec.tokens);
-        prop_assert_eq!(recognise(&vocab), Some(Kind::Gpt2Vocab));
-        prop_assert_eq!(recognise(&merges), Some(Kind::Gpt2Merges));
+        prop_assert_eq!(recognise(&vocab), Some(TokenizerFormat::Gpt2Vocab));
+        prop_assert_eq!(recognise(&merges), Some(TokenizerFormat::Gpt2Merges));
     }
 
     #[test]
@@ -137,7 +137,7 @@ proptest! {
         let spec = all_control(spec);
         let data = write_minbpe(&spec).unwrap();
         prop_assert_eq!(read_minbpe(&data).unwrap(), spec);
-        prop_assert_eq!(recognise(&data), Some(Kind::Minbpe));
+        prop_assert_eq!(recognise(&data), Some(TokenizerFormat::Minbpe));
     }
 
     #[test]
@@ -149,7 +149,7 @@ proptest! {
         let data = write_tiktoken(&spec).unwrap();
         let asked = requested(&spec);
         prop_assert_eq!(read_tiktoken(&data, &spec.pattern, &asked).unwrap(), spec);
-        prop_assert_eq!(recognise(&data), Some(Kind::Tiktoken));
+        prop_assert_eq!(recognise(&data), Some(TokenizerFormat::Tiktoken));
     }
 
     /// Where a list passes as ranks, both rules give the same ids on every text.
@@ -218,12 +218,12 @@ fn a_written_file_is_as_tokenizers_writes_it() {
 #[test]
 fn formats_are_told_apart_by_content() {
     for (data, kind) in [
-        (&b"#version: 0.2\n"[..], Some(Kind::Gpt2Merges)),
-        ("Ġ t\nh e\n".as_bytes(), Some(Kind::Gpt2Merges)),
-        (b"IQ== 0\nIg== 1\n", Some(Kind::Tiktoken)),
-        (b"minbpe v1\n", Some(Kind::Minbpe)),
-        (b" {\"!\": 0}", Some(Kind::Gpt2Vocab)),
-        (b"{\"version\": \"1.0\", \"model\": {}}", Some(Kind::TokenizerJson)),
+        (&b"#version: 0.2\n"[..], Some(TokenizerFormat::Gpt2Merges)),
+        ("Ġ t\nh e\n".as_bytes(), Some(TokenizerFormat::Gpt2Merges)),
+        (b"IQ== 0\nIg== 1\n", Some(TokenizerFormat::Tiktoken)),
+        (b"minbpe v1\n", Some(TokenizerFormat::Minbpe)),
+        (b" {\"!\": 0}", Some(TokenizerFormat::Gpt2Vocab)),
+        (b"{\"version\": \"1.0\", \"model\": {}}", Some(TokenizerFormat::TokenizerJson)),
         (b"{\"architectures\": []}", None),
         (b"{}", None),
         (b"{", None),

@@ -250,7 +250,7 @@ fn merges_may_come_before_the_vocabulary() {
     };
     assert_eq!((merges[0].left, merges[0].right, merges[0].result), (5, 3, 7));
     let twice = data.replace(r#""vocab""#, r#""merges": [], "vocab""#);
-    assert!(message(read_tokenizer_json(twice.as_bytes())).contains("model.merges is there twice"));
+    assert!(message(read_tokenizer_json(twice.as_bytes())).contains("model.merges occurs twice"));
 }
 
 #[test]

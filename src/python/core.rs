@@ -7,8 +7,8 @@ use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
-use super::convert::{self, Text, recognise};
-use super::gateway::{QUICK, run_sized, threads, to_python};
+use super::convert::{self, Text, special_choice};
+use super::gateway::{MIN_GATEWAY_BYTES, run_sized, threads, to_python};
 use crate::base::error::{Error, Result};
 use crate::base::job::Phase;
 use crate::tokenizer::encode::{self, Tokenizer};
@@ -39,10 +39,10 @@ impl Core {
         special: Option<&Bound<'_, PyAny>>,
         threads: Option<i64>,
     ) -> PyResult<Vec<u32>> {
-        let recognise = recognise(&self.tokenizer, special)?;
+        let recognise = special_choice(&self.tokenizer, special)?;
         let text = text.bytes();
-        if text.len() < QUICK {
-            // Not even a job: a short text is encoded in less than a microsecond.
+        if text.len() < MIN_GATEWAY_BYTES {
+            // Without a job, which would cost more than encoding a short text.
             let mut ids = Vec::new();
             self.tokenizer.encode(text, &recognise, &mut ids).map_err(|e| to_python(py, e))?;
             return Ok(ids);
@@ -63,7 +63,7 @@ impl Core {
         Core { tokenizer: Arc::clone(&core.get().tokenizer) }
     }
 
-    /// A tokenizer from tokens, merges as bytes, special tokens.
+    /// A tokenizer from tokens, merges of bytes and special tokens.
     #[staticmethod]
     fn build(
         py: Python<'_>,
@@ -89,7 +89,7 @@ impl Core {
     ) -> PyResult<Self> {
         let specials = special_list(special_tokens)?;
         let [first, rest @ ..] = &files[..] else {
-            return Err(to_python(py, Error::tokenizer("no file was given")));
+            return Err(to_python(py, Error::Bug("no tokenizer file was given".to_owned())));
         };
         let size = files.iter().map(|(_, data)| data.len()).sum();
         run_sized(py, size, Phase::Encode, |_| {
@@ -98,11 +98,11 @@ impl Core {
                 ("tiktoken", []) => formats::read_tiktoken(&first.1, &pattern, &specials),
                 ("minbpe", []) => formats::read_minbpe(&first.1),
                 ("gpt2", [merges]) => formats::read_gpt2(&first.1, &merges.1, &pattern, &specials),
-                _ => Err(Error::tokenizer(format!("unknown kind of tokenizer file {kind:?}"))),
+                _ => Err(Error::Bug(format!("{} files of the kind {kind:?}", files.len()))),
             };
             spec.and_then(|spec| Tokenizer::new(&spec)).map(Core::new).map_err(
                 |error| match error {
-                    // These formats have no pattern: the caller's is not the fault of the file.
+                    // These formats have no pattern, so a wrong one is the caller's.
                     error @ Error::Config(_) if matches!(kind, "tiktoken" | "gpt2") => error,
                     error => error.blaming_file(Error::Tokenizer).in_file(&first.0),
                 },
@@ -110,12 +110,12 @@ impl Core {
         })
     }
 
-    /// How many bytes the caches of a thread that encodes may take.
+    /// The most bytes of the caches of a thread that encodes.
     fn cache_limit(&self) -> usize {
         self.tokenizer.cache_bytes()
     }
 
-    /// Changes that, and empties them.
+    /// Sets the most bytes of the caches, and empties them.
     fn set_cache_limit(&self, limit: usize) {
         self.tokenizer.set_cache_bytes(limit);
     }
@@ -136,8 +136,8 @@ impl Core {
 
     /// The ids of a text.
     ///
-    /// `special` says which special tokens are recognised in it: `"all"`, `"none"` (they are plain
-    /// text: for untrusted input), `"error"` (they are refused), or a set of them.
+    /// `special` selects the special tokens that are recognised: `"all"`, `"none"` (they are plain text:
+    /// for untrusted input), `"error"` (they are refused), or a set of them.
     #[pyo3(signature = (text, special=None))]
     #[pyo3(text_signature = "($self, text, special='all')")]
     fn encode<'py>(
@@ -162,7 +162,7 @@ impl Core {
         Ok(self.encoded(py, &text, special, threads)?.into_pyarray(py))
     }
 
-    /// The ids of many texts end to end, and where each begins.
+    /// The ids of many texts end to end, and the start of each.
     #[pyo3(signature = (texts, special=None, threads=None))]
     #[pyo3(text_signature = "($self, texts, special='all', threads=None)")]
     fn encode_flat<'py>(
@@ -172,7 +172,7 @@ impl Core {
         special: Option<&Bound<'py, PyAny>>,
         threads: Option<i64>,
     ) -> PyResult<Arrays<'py, PyArray1<u64>>> {
-        let recognise = recognise(&self.tokenizer, special)?;
+        let recognise = special_choice(&self.tokenizer, special)?;
         let threads = self::threads(py, threads)?;
         let slices: Vec<&[u8]> = texts.iter().map(Text::bytes).collect();
         let (tokenizer, size) = (&self.tokenizer, texts.iter().map(|t| t.bytes().len() + 64).sum());
@@ -182,7 +182,7 @@ impl Core {
         Ok((ids.into_pyarray(py), offsets.into_pyarray(py)))
     }
 
-    /// The ids of a text, and for each: first and last + 1 byte, first and last + 1 character.
+    /// The ids of a text, and for each its start and end in bytes, and in characters.
     #[pyo3(signature = (text, special=None))]
     #[pyo3(text_signature = "($self, text, special='all')")]
     fn encode_spans<'py>(
@@ -191,7 +191,7 @@ impl Core {
         text: Text<'py>,
         special: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Arrays<'py, PyArray2<u64>>> {
-        let recognise = recognise(&self.tokenizer, special)?;
+        let recognise = special_choice(&self.tokenizer, special)?;
         let (tokenizer, text) = (&self.tokenizer, text.bytes());
         let (ids, spans) = run_sized(py, text.len(), Phase::Encode, |job| {
             tokenizer.encode_spans(text, &recognise, job)
@@ -205,7 +205,7 @@ impl Core {
         Ok((ids.into_pyarray(py), table))
     }
 
-    /// How many ids a text has.
+    /// The number of ids of a text.
     #[pyo3(signature = (text, special=None))]
     #[pyo3(text_signature = "($self, text, special='all')")]
     fn count(
@@ -228,7 +228,7 @@ impl Core {
             .decode(py, vocab, |len, write| PyBytes::new_with(py, len, write))
     }
 
-    /// The text of ids; what is not UTF-8 becomes U+FFFD.
+    /// The text of ids; invalid UTF-8 becomes U+FFFD.
     fn decode<'py>(
         &self,
         py: Python<'py>,
@@ -267,17 +267,17 @@ impl Core {
         })
     }
 
-    /// An encoder for a text that comes in parts.
+    /// An encoder for a text that arrives in parts.
     #[pyo3(signature = (special=None))]
     #[pyo3(text_signature = "($self, special='all')")]
-    fn stream(&self, py: Python<'_>, special: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
-        let recognise = recognise(&self.tokenizer, special)?;
+    fn stream(&self, py: Python<'_>, special: Option<&Bound<'_, PyAny>>) -> PyResult<PyStream> {
+        let recognise = special_choice(&self.tokenizer, special)?;
         let inner = encode::Stream::new(Arc::clone(&self.tokenizer), recognise)
             .map_err(|e| to_python(py, e))?;
-        Ok(Stream { inner: Mutex::new(inner) })
+        Ok(PyStream { inner: Mutex::new(inner) })
     }
 
-    /// The tokenizer that learning fewer merges would have given.
+    /// The tokenizer that learning fewer merges would have given: a prefix of the vocabulary.
     fn core_with_vocab_size(&self, py: Python<'_>, vocab_size: usize) -> PyResult<Core> {
         self.tokenizer.with_vocab_size(vocab_size).map(Core::new).map_err(|e| to_python(py, e))
     }
@@ -288,8 +288,8 @@ impl Core {
         run_sized(py, 8 * n, Phase::Encode, |_| Ok(tokenizer.unreachable()))
     }
 
-    /// Id → bytes of every token, special ones included, in the order of ids. A new dictionary each
-    /// time: for one token, `token_bytes` is the way.
+    /// Id → bytes of every token, including special ones, in the order of ids. A new dictionary each
+    /// time; for one token, use `token_bytes`.
     #[getter]
     fn vocab<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let vocab = self.tokenizer.vocab();
@@ -325,7 +325,7 @@ impl Core {
         Ok(dict)
     }
 
-    /// The split pattern: a name or a regular expression, or several.
+    /// The split pattern: a name or a regular expression, or a list of them.
     #[getter]
     fn pattern<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         match self.tokenizer.cutter().pattern.stages() {
@@ -334,19 +334,18 @@ impl Core {
         }
     }
 
-    /// Whether a piece that is a token is that token, whatever the merges would give.
+    /// Whether a piece that is a token becomes that token regardless of the merges.
     #[getter]
     fn ignore_merges(&self) -> bool {
         self.tokenizer.ignore_merges()
     }
 
-    /// SHA-256 over all that decides which ids a text gets.
+    /// SHA-256 of everything that determines the ids of a text.
     #[getter]
     fn fingerprint(&self) -> &str {
         self.tokenizer.fingerprint()
     }
 
-    /// The largest id.
     #[getter]
     fn max_id(&self) -> u32 {
         self.tokenizer.vocab().max_id()
@@ -357,13 +356,13 @@ impl Core {
     }
 }
 
-/// Encodes a text that comes in parts.
-#[pyclass(frozen, module = "bytemill._native")]
-pub struct Stream {
+/// Encodes a text that arrives in parts.
+#[pyclass(name = "Stream", frozen, module = "bytemill._native")]
+pub struct PyStream {
     inner: Mutex<encode::Stream>,
 }
 
-impl Stream {
+impl PyStream {
     fn with<'py>(
         &self,
         py: Python<'py>,
@@ -377,14 +376,14 @@ impl Stream {
 }
 
 #[pymethods]
-impl Stream {
-    /// Takes more text; the ids that are certain now.
+impl PyStream {
+    /// Adds text; returns the ids that no further text can change.
     #[pyo3(signature = (text, /))]
     fn push<'py>(&self, py: Python<'py>, text: Text<'py>) -> PyResult<Bound<'py, PyList>> {
         self.with(py, |stream, ids| stream.push(text.bytes(), ids))
     }
 
-    /// Ends the text; the remaining ids.
+    /// Ends the text; returns the remaining ids.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         self.with(py, |stream, ids| stream.finish(ids))
     }

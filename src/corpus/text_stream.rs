@@ -17,9 +17,9 @@ use crate::base::error::{Error, Result};
 use crate::base::memory::reserve;
 
 /// Bytes that are read at a time.
-pub(super) const STEP: usize = 64 << 10;
+pub(super) const READ_SIZE: usize = 64 << 10;
 /// Bytes after the nominal end of a block in which its end is searched first.
-const WINDOW: usize = 16 << 10;
+const CUT_SEARCH_BYTES: usize = 16 << 10;
 
 pub(super) struct TextStream {
     /// The source, and the member of an archive.
@@ -116,8 +116,8 @@ impl TextStream {
         }
         while !self.ended && self.held() < wanted {
             let before = self.buffer.len();
-            reserve(&mut self.buffer, STEP);
-            self.buffer.resize(before + STEP, 0);
+            reserve(&mut self.buffer, READ_SIZE);
+            self.buffer.resize(before + READ_SIZE, 0);
             let read = self.input.read(&mut self.buffer[before..]);
             self.buffer.truncate(before + *read.as_ref().unwrap_or(&0));
             match read {
@@ -151,7 +151,7 @@ impl TextStream {
 
     fn next_text<'a>(&mut self, context: &Context<'_>) -> Result<BlockContent<'a>> {
         let size = context.block_size.max(1);
-        let mut wanted = size + WINDOW.max(4 * context.cutter.specials.longest());
+        let mut wanted = size + CUT_SEARCH_BYTES.max(4 * context.cutter.specials.longest());
         if self.at.offset == 0 {
             self.fill(wanted.max(TEXT_SAMPLE), context)?;
             if let Some((what, hint)) = not_text(&self.data()[..self.held().min(TEXT_SAMPLE)]) {

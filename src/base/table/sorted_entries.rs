@@ -4,7 +4,8 @@
 //! the front and sorted in place, in O(n log n). They are sorted in runs of bounded length, so that a
 //! cancelled job stops in time; the reader merges the runs.
 
-use super::{LongEntry, LongTable, ShortEntry, ShortTable, Table, key_bytes, order};
+use super::key::{byte_order, key_bytes};
+use super::{LongEntry, LongTable, ShortEntry, ShortTable, Table};
 use crate::base::error::Result;
 use crate::base::pages::{Pages, Zeroable};
 
@@ -82,7 +83,7 @@ impl<V: Zeroable + Default> Table<V> {
         check()?;
         long.retain(|entry| entry.length > 0);
         for run in short[..n_short].chunks_mut(RUN_LENGTH) {
-            run.sort_unstable_by_key(|entry| order(entry.key));
+            run.sort_unstable_by_key(|entry| byte_order(entry.key));
             check()?;
         }
         for run in long.chunks_mut(RUN_LENGTH) {
