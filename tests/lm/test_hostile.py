@@ -169,7 +169,7 @@ def test_a_hostile_config(name: str, run: Path, ids: Path) -> None:
         put(path, keys, text)
         with pytest.MonkeyPatch.context() as patch:
             # Whatever would be computed is not at issue here.
-            patch.setattr("bytemill.lm.training._Session.go", lambda self, new: None)
+            patch.setattr("bytemill.lm.training._Session.go", lambda *_, **__: None)
             patch.setattr("bytemill.lm.trainer._warm_up", lambda *_: None)
             patch.setattr("bytemill.lm.trainer.check_memory", lambda *_, **__: None)
             patch.setattr("bytemill.lm.training._Session.__init__", lambda *_: None)

@@ -28,6 +28,7 @@ from ..tokenizer import Tokenizer
 from ..tokens.manifest import open_manifest
 from ..tokens.view import Tokens
 from .config_checks import check_seed
+from .keywords import TokenDtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,7 +60,7 @@ class TokenArray(Protocol):
 
 
 def open_tokens(
-    path: str | os.PathLike[str], split: str | None = None, dtype: str = "uint16"
+    path: str | os.PathLike[str], split: str | None = None, dtype: TokenDtype = "uint16"
 ) -> Tokens | Array:
     """Tokens on disk: a directory of `encode_files`, a `.npy`, or raw ids such as nanoGPT's `.bin`.
 
@@ -335,7 +336,7 @@ def open_sources(
     val: str | os.PathLike[str] | None = None,
     val_fraction: float = 0.02,
     vocab_size: int | None = None,
-    token_dtype: str = "uint16",
+    token_dtype: TokenDtype = "uint16",
 ) -> Sources:
     """Opens tokens and finds out what they are of.
 

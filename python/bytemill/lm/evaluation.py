@@ -41,6 +41,7 @@ from .data import (
     take_windows,
 )
 from .devices import find_device
+from .keywords import StepName, TokenDtype
 from .model import TransformerLM
 from .naive import perplexity
 from .parallel import World
@@ -181,11 +182,11 @@ def evaluate(
     tokens: str | os.PathLike[str],
     *,
     split: str | None = None,
-    step: str | int = "best",
+    step: StepName = "best",
     stride: int | None = None,
     per_document: bool = False,
     batch_size: int = 16,
-    token_dtype: str = "uint16",
+    token_dtype: TokenDtype = "uint16",
     device: str | None = None,
     tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     check: bool = True,
@@ -225,7 +226,7 @@ def evaluate(
     ids, name = _chosen(facts, Path(tokens), split, token_dtype)
     evaluation_checks.check_tokenizer(facts, tokenizer, ids, str(tokens))
     plan = devices.choose(config, train)
-    plan.attach(model.to(plan.device))
+    plan.attach(model)
     lengths = None if tokenizer is None else token_lengths(tokenizer, config.vocab_size)
     end = _end_id(tokenizer)
     scorer = _Scorer(model, plan, lengths, stride, batch_size)
@@ -271,7 +272,7 @@ def spans(n_ids: int, context_length: int, stride: int) -> Iterator[tuple[int, i
 
 
 def _chosen(
-    facts: dict[str, Any], place: Path, split: str | None, dtype: str
+    facts: dict[str, Any], place: Path, split: str | None, dtype: TokenDtype
 ) -> tuple[TokenArray, str]:
     """The tokens that are meant, and words for them."""
     names = splits_of(place) if place.is_dir() else []

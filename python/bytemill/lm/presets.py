@@ -150,9 +150,9 @@ def merged(
 
 def read_config(
     config: str | os.PathLike[str] | Mapping[str, Any] | None,
-) -> Mapping[str, Any] | None:
-    """The keys of a `config=` argument: a TOML file's, or the keys themselves."""
-    return read_toml(config) if isinstance(config, (str, os.PathLike)) else config
+) -> dict[str, Any]:
+    """The keys of a `config=` argument: those of a TOML file, or the keys themselves."""
+    return read_toml(config) if isinstance(config, (str, os.PathLike)) else dict(config or {})
 
 
 def given(model: ModelConfig | str | None, train: TrainConfig | None) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ...progress import ProgressOption, reporter
 from ...tokenizer import Tokenizer
 from ...tokens.encode import end_of_text
 from ..config import ModelConfig
+from ..keywords import StepName
 from ..run.checkpoint import WEIGHTS, checked_config, checked_file
 from ..run.directory import open_run
 from ..run.placing import LOCK, check_place, contents, replacing_place
@@ -66,7 +67,7 @@ def export_run(
     out: str | os.PathLike[str],
     *,
     to: Target = "huggingface",
-    step: str | int = "best",
+    step: StepName = "best",
     dtype: WeightType = "f32",
     tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     pre_tokenizer: str | None = None,

@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..._files import remove_if_empty, write_atomically
 from ..._json import read_object
@@ -34,13 +34,16 @@ from ...progress import ProgressOption, StepReport, reporter
 from .. import presets
 from ..config import MAX_COUNT, ModelConfig, TrainConfig
 from ..config_checks import check_seed
+from ..keywords import ConfigOptions, PresetName, TokenDtype, with_fields
 from ..run.directory import CONFIG, OUTCOME, clear_run, foreign_in_run, read_config
 from ..run.metrics import METRICS, read_metrics
 from ..run.placing import contents, tidy, writing
-from ..trainer import Watch
-from ..training import train
+from ..training import Divergence, train
 from .plot import plot_curves, plot_settings
 from .space import Range, name_of, trials_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["Sweep", "Trial", "sweep"]
 
@@ -53,6 +56,9 @@ NOT_IN_BEST = ("vocab_size", "device", "dtype", "kernels", "compile", "threads",
                "tensorboard", "wandb")  # fmt: skip
 # The loss of single steps jumps; of a run without evaluation, the mean of its last share counts.
 LAST_SHARE = 0.1
+
+
+Status = Literal["done", "diverged", "failed"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ class Trial:
 
     settings: dict[str, Any]
     run: Path
-    status: str
+    status: Status
     step: int = 0
     loss: float | None = None
     val_loss: float | None = None
@@ -115,6 +121,7 @@ class Sweep:
         return self.trials[0] if math.isfinite(self.trials[0].score) else None
 
 
+@with_fields(ConfigOptions)
 def sweep(
     tokens: str | os.PathLike[str],
     out: str | os.PathLike[str],
@@ -123,16 +130,16 @@ def sweep(
     random: int | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     val: str | os.PathLike[str] | None = None,
-    token_dtype: str = "uint16",
-    model: ModelConfig | str | None = None,
+    token_dtype: TokenDtype = "uint16",
+    model: ModelConfig | PresetName | None = None,
     train: TrainConfig | None = None,
-    config: str | os.PathLike[str] | None = None,
+    config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     engine: str | Engine = "local",
     resume: bool = False,
     overwrite: bool = False,
     force: bool = False,
     progress: ProgressOption = None,
-    **fixed: Any,
+    **fixed: Unpack[ConfigOptions],
 ) -> Sweep:
     """Trains a model for each setting, and finds the best.
 
@@ -154,22 +161,22 @@ def sweep(
     if resume and overwrite:
         raise ConfigError("resume=True contradicts overwrite=True", "give one of them")
     place, preset = Path(out), model if isinstance(model, str) else None
-    fixed = presets.given(model, train) | fixed
-    found = trials_of(space, random, check_seed(fixed.get("seed", 0)))
+    same = presets.given(model, train) | fixed
+    found = trials_of(space, random, check_seed(same.get("seed", 0)))
     common: dict[str, Any] = {
         "tokens": os.path.abspath(tokens),
         "tokenizer": None if tokenizer is None else os.path.abspath(tokenizer),
         "val": None if val is None else os.path.abspath(val),
         "token_dtype": token_dtype,
         "preset": preset,
-        "config": {} if config is None else presets.read_toml(config),
+        "config": presets.read_config(config),
     }
     orders: list[dict[str, Any]] = []
     for each in found:
-        keys = presets.merged(preset, common["config"], fixed | each)
+        keys = presets.merged(preset, common["config"], same | each)
         patience = _patience(_steps(keys))
         run = os.path.abspath(place / name_of(each))
-        orders.append({**common, "run": run, "options": fixed | each, "settings": each,
+        orders.append({**common, "run": run, "options": same | each, "settings": each,
                        "patience": patience, "force": force})  # fmt: skip
     if not Path(tokens).exists():
         raise FileNotFoundError(2, "No such file or directory", str(tokens))
@@ -188,7 +195,7 @@ def sweep(
             names = []
         # All that the sweep may have made, so that it can be replaced at any time.
         names += [name for o in orders if (name := Path(o["run"]).name) not in names]
-        facts = common | {"fixed": fixed, "random": random, "runs": names}
+        facts = common | {"fixed": same, "random": random, "runs": names}
         return _sweep(place, orders, facts, list(space), worker, progress)
 
 
@@ -318,17 +325,18 @@ def _trial(order: dict[str, Any], told: Callable[[int], None] | None = None) -> 
     kept = _outcome(run, keys, order["settings"])
     if kept is not None:
         return kept
-    watch = Watch(order["patience"])
+    divergence = Divergence(order["patience"])
 
     def watched(step: StepReport) -> None:
-        problem = watch(step.loss)
+        problem = divergence(step.loss)
         if problem is not None:
             raise TrainingError(f"step {step.step}: {problem}")
         if told is not None:
             told(step.step)
 
     quiet = {"sample_every": 0, "tensorboard": False} | order["options"]
-    status, message = "done", None
+    status: Status = "done"
+    message = None
     try:
         train(
             order["tokens"],
@@ -389,7 +397,7 @@ def _is_trial(fields: Mapping[str, Any]) -> bool:
     numbers = ("loss", "val_loss", "val_bits_per_byte")
     return (
         set(fields) == names
-        and fields["status"] in ("done", "diverged", "failed")
+        and fields["status"] in get_args(Status)
         and type(fields["step"]) is int
         and all(fields[name] is None or type(fields[name]) in (int, float) for name in numbers)
         and type(fields["seconds"]) in (int, float)

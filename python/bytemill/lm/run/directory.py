@@ -23,6 +23,7 @@ from ..._files import remove_if_empty, write_atomically, write_together
 from ..._json import read_object
 from ...errors import CheckpointError
 from ..devices import find_device
+from ..keywords import StepName
 from ..model import TransformerLM
 from .checkpoint import (
     STATE,
@@ -167,7 +168,7 @@ def best_step(run: Path) -> tuple[Path, float] | None:
     return (place, float(loss)) if (place / STATE).is_file() else None
 
 
-def find_step(run: Path, which: str | int = "best") -> Path:
+def find_step(run: Path, which: StepName = "best") -> Path:
     """The checkpoint of a run: `"best"` (else the last), `"last"`, or a number of steps."""
     steps = step_directories(run)
     if not steps:
@@ -194,7 +195,7 @@ class OpenRun(NamedTuple):
 
 def open_run(
     run: str | os.PathLike[str],
-    step: str | int = "best",
+    step: StepName = "best",
     tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
 ) -> OpenRun:
     """Finds a checkpoint, as `load` does, and the tokenizer that belongs to it."""
@@ -254,7 +255,7 @@ def tokenizer_fingerprint(tokens: Mapping[str, Any]) -> str | None:
 def load(
     run: str | os.PathLike[str],
     *,
-    step: str | int = "best",
+    step: StepName = "best",
     device: str | None = None,
     tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
 ) -> tuple[TransformerLM, Tokenizer | None]:
