@@ -410,7 +410,7 @@ def test_tokens_and_tokenizers_must_match(
 
 
 def test_splits_are_used(tmp_path: Path, tokenizer: bytemill.Tokenizer) -> None:
-    from bytemill.lm.data import open_sources
+    from bytemill.lm.run.sources import open_sources
 
     for number in range(40):
         (tmp_path / f"{number}.txt").write_text(f"text number {number} of many\n" * 20)
@@ -436,7 +436,7 @@ def test_the_tokenizer_in_the_tokens_is_the_runs(
     tmp_path: Path, tokenizer: bytemill.Tokenizer
 ) -> None:
     """Issue 13, 2."""
-    from bytemill.lm.data import open_sources
+    from bytemill.lm.run.sources import open_sources
 
     (tmp_path / "text.txt").write_text("some text, and some more of it\n" * 50)
     tokenizer.encode_files(tmp_path / "text.txt", tmp_path / "tokens", format="bin")
@@ -576,7 +576,7 @@ def test_a_run_killed_before_it_noted_its_best_finds_it_again(ids: Path, tmp_pat
     options = SMALL | {"eval_every": 5}
     lm.train(ids, whole, **options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bytemill.lm.training.write_best", lambda *_: None)
+        patch.setattr("bytemill.lm.run.writer.write_best", lambda *_: None)
         lm.train(ids, killed, **options)
     assert not (killed / "best.json").exists()
     lm.train(ids, killed, resume=True, **options)

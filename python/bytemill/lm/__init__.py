@@ -17,7 +17,7 @@ from ..errors import MissingPackageError
 if TYPE_CHECKING:
     from ..progress import StepReport
     from .config import ModelConfig, TrainConfig
-    from .data import Windows, get_batch, open_tokens
+    from .data import Windows, get_batch
     from .evaluation import Evaluation, Scores, evaluate
     from .exchange.exporting import Export, export_run
     from .exchange.importing import Import, import_run
@@ -58,13 +58,15 @@ if TYPE_CHECKING:
     from .presets import PRESETS
     from .run.checkpoint import load_checkpoint, save_checkpoint
     from .run.directory import load, read_config
+    from .run.sources import open_tokens
     from .training import TrainResult, train
 
 _HOMES = {
     "plan.accounting": ("Account", "Hardware", "account"),
     "run.checkpoint": ("load_checkpoint", "save_checkpoint"),
     "config": ("ModelConfig", "TrainConfig"),
-    "data": ("Windows", "get_batch", "open_tokens"),
+    "data": ("Windows", "get_batch"),
+    "run.sources": ("open_tokens",),
     "fast": ("attach",),
     "evaluation": ("Evaluation", "Scores", "evaluate"),
     "exchange.exporting": ("Export", "export_run"),

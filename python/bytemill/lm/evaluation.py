@@ -31,21 +31,14 @@ from ..tokenizer import Tokenizer
 from ..tokens.encode import end_of_text
 from . import devices, evaluation_checks
 from .config import TrainConfig
-from .data import (
-    TokenArray,
-    TokenSlice,
-    check_ids,
-    fixed_windows,
-    open_tokens,
-    splits_of,
-    take_windows,
-)
+from .data import TokenArray, check_ids, fixed_windows, take_windows
 from .devices import find_device
 from .keywords import StepName, TokenDtype
 from .model import TransformerLM
 from .naive import perplexity
 from .parallel import World
 from .run.directory import load, read_config
+from .run.sources import TokenSlice, open_tokens, splits_of
 
 __all__ = [
     "DocumentScore",

@@ -16,7 +16,8 @@ from ..errors import BytemillError, TokensError
 from ..progress import ProgressCallback
 from ..tokenizer import Tokenizer
 from ..tokens.view import Tokens
-from .data import TokenArray, TokenSlice, open_tokens, splits_of
+from .data import TokenArray
+from .run.sources import TokenSlice, open_tokens, splits_of
 
 __all__ = ["check_tokenizer", "document_ends", "of_loss", "overlap"]
 

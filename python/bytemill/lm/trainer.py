@@ -22,13 +22,14 @@ from ..errors import ConfigError
 from ..progress import Progress
 from . import devices, presets
 from .config import ModelConfig, TrainConfig
-from .data import Sources, TokenArray, Windows, open_sources
+from .data import TokenArray, Windows
 from .devices import ComputePlan
 from .keywords import TokenDtype
 from .model import TransformerLM
 from .optim import clip_gradients, make_optimizers
 from .parallel import World, local_rank
 from .plan.fitting import Prediction, check_memory
+from .run.sources import Sources, open_sources
 
 if TYPE_CHECKING:
     from ..tokenizer import Tokenizer

@@ -12,50 +12,30 @@ import math
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from .. import __version__
 from .._numbers import duration, size
 from ..errors import BytemillError, CheckpointError, ConfigError, TrainingError
 from ..progress import Progress, StepOption, reporter
 from . import devices, presets
 from .config import ModelConfig, TrainConfig
-from .data import Sources, check_length
+from .data import check_length
 from .evaluation import Evaluation, Evaluator, token_lengths
 from .generate import generate_text
 from .keywords import ConfigOptions, PresetName, TokenDtype, with_fields
 from .optim import learning_rate
 from .parallel import World, joined, ranks_of_environment
 from .plan import costs
-from .run import checkpoint
-from .run.directory import (
-    CONFIG,
-    TOKENIZER,
-    best_step,
-    clear_run,
-    tokenizer_fingerprint,
-    write_best,
-    write_config,
-)
-from .run.metrics import Metrics
-from .run.placing import tidy, writing
-from .run.resuming import (
-    check_last_step,
-    check_same_tokens,
-    check_start_tokens,
-    find_start,
-    own_tokenizer,
-    resumed_keys,
-    start_keys,
-    stored_config,
-)
+from .run.checkpoint import step_directories
+from .run.placing import tidy
+from .run.resuming import Start, find_start
+from .run.sources import Sources
+from .run.writer import RunWriter
 from .trainer import Setup, open_data, prepare
 
 if TYPE_CHECKING:
@@ -132,56 +112,34 @@ def train(
     if resume and overwrite:
         raise ConfigError("resume=True contradicts overwrite=True", "give one of them")
     run, preset = Path(out), model if isinstance(model, str) else None
-    file, given = presets.read_config(config), presets.given(model, train) | options
     rank, n_ranks = ranks_of_environment()
+    report = reporter(progress if rank == 0 else False)
     if rank == 0:
         # With several ranks, none may fail before all are connected: the others would wait for it.
         with nullcontext() if n_ranks == 1 else suppress(CheckpointError):
             tidy(run)
-    stored = stored_config(run, resume, overwrite)
-    start = find_start(start_from, stored, run)
-    if stored is not None:
-        keys = resumed_keys(stored, preset, file | given)
-        tokenizer = own_tokenizer(run) if tokenizer is None else tokenizer
-    else:
-        keys = presets.merged(preset, file, given)
-        if start is not None:
-            keys |= start_keys(start, file | given)
-            tokenizer = own_tokenizer(start.parent) if tokenizer is None else tokenizer
-    sources, model_config, train_config = open_data(
-        tokens, keys, tokenizer=tokenizer, val=val, token_dtype=token_dtype
+    start = find_start(
+        run,
+        preset,
+        presets.read_config(config),
+        presets.given(model, train) | options,
+        start_from=start_from,
+        resume=resume,
+        overwrite=overwrite,
     )
-    if stored is not None:
-        check_same_tokens(stored, sources)
-        check_last_step(run, stored)
-    elif start is not None:
-        check_start_tokens(start, sources)
+    sources, model_config, train_config = open_data(
+        tokens,
+        start.keys,
+        tokenizer=start.tokenizer if tokenizer is None else tokenizer,
+        val=val,
+        token_dtype=token_dtype,
+    )
+    start.check(sources)
     check_length(len(sources.train), model_config.context_length)
     setup = prepare(model_config, train_config, n_ranks=n_ranks, force=force)
-    with (
-        reporter(progress if rank == 0 else False) as report,
-        joined(setup.plan.device) as world,
-        _only_writer(run, world, stored, resume, overwrite),
-    ):
-        session = _Session(run, sources, setup, world, report)
-        return session.go(new=stored is None, overwrite=overwrite, start=start)
-
-
-@contextmanager
-def _only_writer(
-    run: Path, world: World, stored: Mapping[str, Any] | None, resume: bool, overwrite: bool
-) -> Iterator[None]:
-    """Locks the run, on the first rank; if that fails, the other ranks lose their connection."""
-    if not world.first:
-        yield
-        return
-    with writing(run):
-        if stored_config(run, resume, overwrite) != stored:
-            raise CheckpointError(
-                f"{run}: another process wrote to it after this one started",
-                "check the run, then start again",
-            )
-        yield
+    # If the first rank cannot lock the run, the others lose their connection to it.
+    with report, joined(setup.plan.device) as world, start.locked(world.first):
+        return _Session(start, sources, setup, world, report).go()
 
 
 # --- the loop -----------------------------------------------------------------------------------
@@ -191,45 +149,31 @@ class _Session:
     """Training in one process, from the first step or a checkpoint to the last step."""
 
     def __init__(
-        self, run: Path, sources: Sources, setup: Setup, world: World, report: Progress
+        self, start: Start, sources: Sources, setup: Setup, world: World, report: Progress
     ) -> None:
-        self.run, self.sources, self.config = run, sources, setup.train
-        self.plan, self.memory, self.world, self.report = setup.plan, setup.memory, world, report
+        self.sources, self.config, self.plan = sources, setup.train, setup.plan
+        self.memory, self.world, self.report = setup.memory, world, report
         world.check_same("the config", json.dumps([setup.model.to_json(), setup.train.to_json()]))
         world.check_same("the tokens", json.dumps(sources.facts | {"path": "", "val": ""}))
         self.trainer = setup.trainer(sources.train, world)
         self.model = self.trainer.model
         self.evaluator = self._evaluator()
-        self.metrics: Metrics | None = None  # on the first rank
+        self.files = RunWriter(start, self.trainer, sources)
         self.step = 0
-        self.best_loss = math.inf
-        self.divergence = Divergence()
 
-    def go(self, *, new: bool, overwrite: bool, start: Path | None) -> TrainResult:
-        if start is not None and (new or not checkpoint.step_directories(self.run)):
-            checkpoint.load_checkpoint(start, self.model)
-        if self.world.first:
-            self._write_config(new and overwrite, start)
-        self.world.wait()
-        if not new:
-            self._resume()
-        if self.world.first:
-            options = {"tensorboard": self.config.tensorboard, "wandb": self.config.wandb}
-            self.metrics = Metrics(self.run, self.step, **options)
-            for note in self.metrics.notes:
-                self.report.say(f"note: {note}")
+    def go(self) -> TrainResult:
+        self.step = self.files.open(self.report)
         try:
             if self.step < self.config.steps:
                 self._announce()
             with _Interrupt(enabled=self.world.size == 1) as interrupt:
                 return self._loop(interrupt)
         finally:
-            if self.metrics is not None:
-                self.metrics.close()
+            self.files.close()
 
     def _loop(self, interrupt: _Interrupt) -> TrainResult:
         config, trainer, world = self.config, self.trainer, self.world
-        began, first_step = time.perf_counter(), self.step
+        began, first_step, divergence = time.perf_counter(), self.step, Divergence()
         loss, evaluation, pace = math.nan, None, None
         n_tokens = config.batch_size * self.model.config.context_length
         flops = costs.training_flops(self.model.config, config.batch_size)
@@ -238,7 +182,7 @@ class _Session:
             step_began = time.perf_counter()
             lr = learning_rate(config, self.step)
             loss = world.sum([trainer.forward_backward(self.step)])[0] / world.size
-            self._check(self.divergence(loss))
+            self._check(divergence(loss))
             norm = trainer.update(lr)
             self._check(None if math.isfinite(norm) else f"the norm of the gradients is {norm}")
             self.step += 1
@@ -253,12 +197,12 @@ class _Session:
                 "mfu": flops / pace / (self.matmul_rate * world.size),
                 "memory": devices.peak_memory(self.plan.device),
             }
-            self._record(**fields, seconds=seconds)
+            self.files.record(self.step, **fields, seconds=seconds)
             eta = (config.steps - self.step) * pace
             self.report.step(self.step, config.steps, eta=eta, **fields)
             evaluation = self._after_step()
             if interrupt.requested and self.step < config.steps:
-                self._save()
+                self.files.save(self.step)
                 self.report.say(
                     f"stopped at step {self.step:,} and saved a checkpoint: resume the run to "
                     "continue"
@@ -266,7 +210,7 @@ class _Session:
                 raise KeyboardInterrupt
         world.wait()
         return TrainResult(
-            run=self.run,
+            run=self.files.run,
             step=self.step,
             loss=loss,
             evaluation=evaluation,
@@ -279,7 +223,7 @@ class _Session:
     def _check(self, problem: str | None) -> None:
         if problem is None:
             return
-        steps = checkpoint.step_directories(self.run)
+        steps = step_directories(self.files.run)
         kept = f"the last good checkpoint is {steps[-1]}" if steps else "there is no checkpoint yet"
         raise TrainingError(
             f"step {self.step + 1}: {problem}; {kept}",
@@ -287,24 +231,21 @@ class _Session:
             f"{self.config.warmup_steps} steps; clip=1.0 and beta2=0.95 also help",
         )
 
-    def _record(self, **fields: Any) -> None:
-        if self.metrics is not None:
-            self.metrics.write(step=self.step, **fields)
-
     # --- after a step: evaluation, sample, checkpoint ---------------------------------------------
 
     def _after_step(self) -> Evaluation | None:
         config, last = self.config, self.step == self.config.steps
-        evaluation, improved = None, False
+        evaluation = loss = None
         if self.evaluator is not None and (last or self.step % config.eval_steps == 0):
             evaluation = self._evaluate(self.evaluator)
-            improved = evaluation.loss < self.best_loss
+            loss = evaluation.loss
         if config.sample_steps and (last or self.step % config.sample_steps == 0):
             self._sample()
+        improved = loss is not None and loss < self.files.best_loss
         if improved or last or self.step % config.checkpoint_steps == 0:
-            self._save(evaluation)
-        if improved and evaluation is not None:
-            self._set_best(evaluation.loss)
+            self.files.save(self.step, loss)
+        if loss is not None and improved:
+            self.files.set_best(self.step, loss)
         return evaluation
 
     def _evaluate(self, evaluator: Evaluator) -> Evaluation:
@@ -316,7 +257,7 @@ class _Session:
             text += f"  {found.bits_per_byte:.4f} bits per byte"
             fields["val_bits_per_byte"] = found.bits_per_byte
         self.report.event("evaluation", text, step=self.step, **fields)
-        self._record(**fields)
+        self.files.record(self.step, **fields)
         return found
 
     def _sample(self) -> None:
@@ -342,36 +283,7 @@ class _Session:
             self.model.train()
         shown = json.dumps(prompt + text, ensure_ascii=False)
         self.report.event("sample", f"sample  {shown}", step=self.step, sample=prompt + text)
-        self._record(sample=prompt + text)
-
-    def _save(self, evaluation: Evaluation | None = None) -> None:
-        """Writes a checkpoint, with the loss of its evaluation if there was one."""
-        # All ranks gather the shards; the first one writes.
-        weights = checkpoint.weights_of(self.model)
-        moments, optimizer = checkpoint.optimizer_state(self.model, self.trainer.optimizers)
-        if not self.world.first:
-            return
-        loss = None if evaluation is None else evaluation.loss
-        facts = {
-            "model": self.model.config.to_json(),
-            "optimizer": optimizer,
-            "tokenizer": tokenizer_fingerprint(self.sources.facts),
-            "seed": self.config.seed,
-            "ranks": self.world.size,
-            "val_loss": loss if loss is not None and math.isfinite(loss) else None,
-        }
-        checkpoint.write_step(self.run, self.step, weights, moments, facts)
-        self._prune()
-
-    def _set_best(self, loss: float) -> None:
-        self.best_loss = loss
-        if self.world.first:
-            write_best(self.run, self.step, loss)
-            self._prune()
-
-    def _prune(self) -> None:
-        best = best_step(self.run)
-        checkpoint.prune_steps(self.run, self.config.keep, None if best is None else best[0])
+        self.files.record(self.step, sample=prompt + text)
 
     # --- before the first step --------------------------------------------------------------------
 
@@ -389,39 +301,6 @@ class _Session:
         tokenizer, at_once = self.sources.tokenizer, min(self.trainer.micro, n_windows)
         lengths = None if tokenizer is None else token_lengths(tokenizer, config.vocab_size)
         return Evaluator(held_out, context, n_windows, lengths, at_once, config.vocab_size)
-
-    def _write_config(self, clear: bool, start: Path | None) -> None:
-        """Writes everything in the run's directory but checkpoints and metrics."""
-        if clear and (self.run / CONFIG).exists():
-            clear_run(self.run)
-        write_config(
-            self.run,
-            {
-                "bytemill": __version__,
-                "torch": torch.__version__,
-                "model": self.model.config.to_json(),
-                "train": self.config.to_json(),
-                "tokens": self.sources.facts,
-                "plan": self.plan.to_json(),
-                "start_from": None if start is None else str(start),
-            },
-            None if (self.run / TOKENIZER).exists() else self.sources.tokenizer,
-        )
-
-    def _resume(self) -> None:
-        steps = checkpoint.step_directories(self.run)
-        if not steps:
-            self.report.say("resume  no checkpoint yet: starting at step 0")
-            return
-        self.step = checkpoint.load_checkpoint(steps[-1], self.model, self.trainer.optimizers)
-        best = best_step(self.run)
-        if best is not None:
-            self.best_loss = best[1]
-        # A process killed after it wrote this checkpoint may not have compared its loss.
-        loss = checkpoint.read_step(steps[-1]).get("val_loss")
-        if loss is not None and loss < self.best_loss:
-            self._set_best(loss)
-        self.report.say(f"resume  from step {self.step:,} ({steps[-1].name})")
 
     def _announce(self) -> None:
         config, model, say = self.config, self.model.config, self.report.say
