@@ -186,6 +186,7 @@ def test_ctrl_c_ends_at_a_step_with_a_checkpoint(ids: Path, tmp_path: Path) -> N
     assert weights(tmp_path / "whole", 20) == weights(tmp_path / "run", 20)
 
 
+@pytest.mark.slow
 def test_accumulated_gradients_are_those_of_the_whole(ids: Path, tmp_path: Path) -> None:
     losses = []
     for micro in (8, 4, 3, 1):
