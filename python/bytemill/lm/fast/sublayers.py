@@ -23,14 +23,14 @@ from torch import Tensor
 from ..._native import Passes
 from ..plan.costs import chunk_rows
 
-__all__ = ["attention_sublayer", "feed_forward_sublayer", "normed", "passes"]
+__all__ = ["attention_sublayer", "feed_forward_sublayer", "normed", "openmp_library", "passes"]
 
 Rotation = tuple[Tensor, Tensor]
 
 
 @functools.lru_cache(maxsize=8)
 def _passes_on(n_threads: int) -> Passes:
-    return Passes(n_threads, openmp=_openmp())
+    return Passes(n_threads, openmp=openmp_library())
 
 
 def passes() -> Passes:
@@ -38,7 +38,7 @@ def passes() -> Passes:
     return _passes_on(torch.get_num_threads())
 
 
-def _openmp() -> str | None:
+def openmp_library() -> str | None:
     """The OpenMP library that torch has loaded; None if unknown."""
     try:
         places = Path("/proc/self/maps").read_text().split()

@@ -34,7 +34,15 @@ from ..trainer import Trainer, prepare
 from . import costs
 from .accounting import Hardware
 
-__all__ = ["Measured", "counted_flops", "measured_step", "this_machine"]
+__all__ = [
+    "Measured",
+    "counted_flops",
+    "held_bytes",
+    "measured_step",
+    "profiled_peak",
+    "this_machine",
+    "timed_step",
+]
 
 STEPS = 3
 SMALLER = "a smaller batch_size="
@@ -153,15 +161,15 @@ def _train(order: Mapping[str, Any]) -> dict[str, float]:
     n_tokens = (STEPS + 1) * train.batch_size * config.context_length + 2
     ids = np.random.default_rng(0).integers(0, config.vocab_size, n_tokens, dtype=np.uint32)
     trainer = setup.trainer(ids)
-    seconds = min(_step(trainer, step) for step in range(STEPS))
+    seconds = min(timed_step(trainer, step) for step in range(STEPS))
     resident = devices.peak_memory(plan.device) - before
     allocated = resident
     if plan.device.type == "cpu":
-        allocated = _held(trainer) + profiled_peak(lambda: _step(trainer, STEPS))
+        allocated = held_bytes(trainer) + profiled_peak(lambda: timed_step(trainer, STEPS))
     return {"allocated": allocated, "resident": resident, "seconds": seconds, "rate": rate}
 
 
-def _step(trainer: Trainer, step: int) -> float:
+def timed_step(trainer: Trainer, step: int) -> float:
     """Seconds of a step."""
     began = time.perf_counter()
     trainer.forward_backward(step)
@@ -170,7 +178,7 @@ def _step(trainer: Trainer, step: int) -> float:
     return time.perf_counter() - began
 
 
-def _held(trainer: Trainer) -> int:
+def held_bytes(trainer: Trainer) -> int:
     """Bytes of weights and optimizer state."""
     moments = (s for state in trainer.optimizers.state.values() for s in state.values())
     tensors = [*trainer.model.parameters(), *(s for s in moments if isinstance(s, Tensor))]
