@@ -65,7 +65,7 @@ class Ours:
         if compiled:
             for block in self.model.layers:
                 block.compile(dynamic=False)
-        self.optimizers = optim.make_optimizers(self.model, "adamw", lr=LR)
+        self.optimizers = optim.make_optimizers(self.model, lm.TrainConfig(lr=LR))
 
     def step(self, ids: Tensor, targets: Tensor) -> float:
         loss = self.model.loss(ids, targets)

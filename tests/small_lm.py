@@ -19,6 +19,23 @@ from bytemill.lm.run.directory import write_config
 torch.set_num_threads(1)
 
 
+# Every kind of model, by its differences from the default.
+ABLATIONS: list[dict[str, Any]] = [
+    {},
+    {"norm": "post"},
+    {"norm": "none"},
+    {"positions": "none"},
+    {"feed_forward": "silu"},
+    {"tie_embeddings": True},
+    {"num_kv_heads": 2},
+    {"num_kv_heads": 1},
+    {"qk_norm": True},
+    {"positions": "none", "num_kv_heads": 2, "tie_embeddings": True},
+]
+names = [",".join(f"{k}={v}" for k, v in case.items()) or "plain" for case in ABLATIONS]
+ablations = pytest.mark.parametrize("changes", ABLATIONS, ids=names)
+
+
 def config(**changes: Any) -> ModelConfig:
     """A model of some ten thousand parameters."""
     shape = {
@@ -48,6 +65,13 @@ def with_kernels(model: TransformerLM, kernels: str) -> TransformerLM:
     if kernels == "plain":
         return naive.attach(model)
     return fast.attach(model) if kernels == "fused" else fast.detach(model)
+
+
+def gradients(model: TransformerLM, loss: Any) -> dict[str, Any]:
+    """The gradient of each parameter."""
+    model.zero_grad()
+    loss.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters()}
 
 
 def run(place: Path, tokenizer: Tokenizer | None = None, **changes: Any) -> TransformerLM:

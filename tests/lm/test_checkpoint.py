@@ -24,7 +24,7 @@ OPTIMIZERS = {
     "fused": lambda m: torch.optim.AdamW(m.parameters(), lr=0.01, fused=True),
     "ours": lambda m: lm.AdamW(m.parameters(), lr=0.01),
     "sgd": lambda m: lm.SGD(m.parameters(), lr=0.01),
-    "muon": lambda m: optim.make_optimizers(m, "muon", lr=0.01),
+    "muon": lambda m: optim.make_optimizers(m, lm.TrainConfig(optimizer="muon", lr=0.01)),
 }
 
 

@@ -189,8 +189,10 @@ def test_the_peak_is_that_of_the_allocator(changes: dict[str, Any]) -> None:
     ids = np.random.default_rng(0).integers(0, config.vocab_size, 9000).astype(np.uint16)
     windows = Windows(ids, config.context_length)
     trainer = Trainer(config, train, windows, plan, World(0, 1, plan.device))
-    measuring._step(trainer, 0)
-    found = measuring._held(trainer) + measuring.profiled_peak(lambda: measuring._step(trainer, 1))
+    measuring.timed_step(trainer, 0)
+    found = measuring.held_bytes(trainer) + measuring.profiled_peak(
+        lambda: measuring.timed_step(trainer, 1)
+    )
     micro = train.micro_batch_size or train.batch_size
     memory = costs.training_memory(
         config, micro, kernels=plan.kernels, dtype=train.dtype, optimizer=train.optimizer,

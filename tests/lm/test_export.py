@@ -143,7 +143,7 @@ def test_nothing_is_lost_or_half_written(
         lm.export_run(tmp_path / "run", tmp_path / "run", overwrite=True)
     lm.export_run(tmp_path / "run", tmp_path / "model")
     before = (tmp_path / "model" / "config.json").stat().st_ino
-    monkeypatch.setattr("bytemill.lm.exchange.exporting._write_words", lambda *_: 1 / 0)
+    monkeypatch.setattr("bytemill.lm.exchange.exporting._write_json_files", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         lm.export_run(tmp_path / "run", tmp_path / "model", overwrite=True)
     assert (tmp_path / "model" / "config.json").stat().st_ino == before

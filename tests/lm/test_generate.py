@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from test_model import ablations
 
 import bytemill
 import small_lm
@@ -19,7 +18,7 @@ from bytemill.lm import generate
 from bytemill.lm.generate import Sampler
 
 
-@ablations
+@small_lm.ablations
 @pytest.mark.parametrize("n_samples", [1, 3])
 def test_with_and_without_cache(changes: dict[str, Any], n_samples: int) -> None:
     model = small_lm.model(**changes)
@@ -32,7 +31,7 @@ def test_with_and_without_cache(changes: dict[str, Any], n_samples: int) -> None
         assert cached[0] != cached[1]
 
 
-@ablations
+@small_lm.ablations
 @pytest.mark.parametrize("make", [generate.CachedStep, generate.new_step])
 def test_logits_of_each_step(changes: dict[str, Any], make: Any) -> None:
     model = small_lm.model(**changes)

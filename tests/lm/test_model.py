@@ -15,27 +15,6 @@ import bytemill
 import small_lm
 from bytemill import lm
 
-ABLATIONS: list[dict[str, Any]] = [
-    {},
-    {"norm": "post"},
-    {"norm": "none"},
-    {"positions": "none"},
-    {"feed_forward": "silu"},
-    {"tie_embeddings": True},
-    {"num_kv_heads": 2},
-    {"num_kv_heads": 1},
-    {"qk_norm": True},
-    {"positions": "none", "num_kv_heads": 2, "tie_embeddings": True},
-]
-names = [",".join(f"{k}={v}" for k, v in case.items()) or "plain" for case in ABLATIONS]
-ablations = pytest.mark.parametrize("changes", ABLATIONS, ids=names)
-
-
-def gradients(model: lm.TransformerLM, loss: Any) -> dict[str, Any]:
-    model.zero_grad()
-    loss.backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters()}
-
 
 def halves(weight: Any, n_heads: int) -> Any:
     """Rows of a projection for rotary halves, where ours are for neighbours."""
@@ -128,7 +107,7 @@ def test_logits_and_gradients_are_llamas(changes: dict[str, Any], kernels: Any) 
     )
 
 
-@ablations
+@small_lm.ablations
 def test_three_ways_to_compute_agree(changes: dict[str, Any]) -> None:
     model = small_lm.model(**changes)
     ids, targets = small_lm.ids(2, 3, 20), small_lm.ids(2, 3, 20, seed=1)
@@ -137,7 +116,7 @@ def test_three_ways_to_compute_agree(changes: dict[str, Any]) -> None:
     for kernels in ("plain", "torch", "fused"):
         small_lm.with_kernels(model, kernels)
         loss = model.loss(ids, targets)
-        results[kernels] = model(ids).detach(), loss.detach(), gradients(model, loss)
+        results[kernels] = model(ids).detach(), loss.detach(), small_lm.gradients(model, loss)
     for kernels in ("torch", "fused"):
         torch.testing.assert_close(results[kernels][0], results["plain"][0], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(results[kernels][1], results["plain"][1], rtol=1e-5, atol=1e-6)
@@ -148,7 +127,7 @@ def test_three_ways_to_compute_agree(changes: dict[str, Any]) -> None:
             )  # fmt: skip
 
 
-@ablations
+@small_lm.ablations
 def test_gradients_are_finite_differences(changes: dict[str, Any]) -> None:
     model = small_lm.with_kernels(
         small_lm.model(
@@ -157,7 +136,7 @@ def test_gradients_are_finite_differences(changes: dict[str, Any]) -> None:
         "plain",
     )
     ids, targets = small_lm.ids(2, 5, below=11), small_lm.ids(2, 5, below=11, seed=3)
-    found = gradients(model, model.loss(ids, targets))
+    found = small_lm.gradients(model, model.loss(ids, targets))
     draws = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -301,14 +280,14 @@ def test_the_fused_way_keeps_less() -> None:
 def test_a_compiled_body_agrees() -> None:
     model = small_lm.model()
     ids = small_lm.ids(2, 32)
-    expected = gradients(model, model.loss(ids, ids))
+    expected = small_lm.gradients(model, model.loss(ids, ids))
     for block in model.layers:
         block.compile(dynamic=False)
     try:
         # The compiler warns of this and that; none of it is ours.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = gradients(model, model.loss(ids, ids))
+            found = small_lm.gradients(model, model.loss(ids, ids))
     except Exception as error:
         if shutil.which("g++") or shutil.which("clang++"):
             raise
@@ -317,7 +296,7 @@ def test_a_compiled_body_agrees() -> None:
         torch.testing.assert_close(found[name], grad, rtol=1e-3, atol=1e-6)
 
 
-@ablations
+@small_lm.ablations
 def test_attaching_keeps_parameters_and_can_be_undone(changes: dict[str, Any]) -> None:
     model, untouched = small_lm.model(**changes), small_lm.model(**changes)
     parameters = dict(model.named_parameters())

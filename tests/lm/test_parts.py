@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -210,6 +212,14 @@ def test_config_there_and_back() -> None:
     with pytest.raises(bytemill.ConfigError, match="did you mean d_model") as caught:
         lm.ModelConfig.from_json(config.to_json() | {"d-modle": 3})
     assert "'d-modle'" in caught.value.message
+
+
+def test_type_checkers_see_every_name() -> None:
+    assert lm.__file__ is not None
+    tree = ast.parse(Path(lm.__file__).read_text(encoding="utf-8"))
+    checked = [node for node in tree.body if isinstance(node, ast.If)]
+    imported = {a.name for n in checked[0].body if isinstance(n, ast.ImportFrom) for a in n.names}
+    assert imported == set(lm.__all__)
 
 
 @pytest.mark.parametrize("name", lm.__all__)

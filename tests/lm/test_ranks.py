@@ -228,7 +228,7 @@ def test_environments_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_others_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
     import datetime
 
-    monkeypatch.setattr(parallel, "MEETING", datetime.timedelta(seconds=2))
+    monkeypatch.setattr(parallel, "CONNECT_TIMEOUT", datetime.timedelta(seconds=2))
     for name, value in environment(1, 2, free_port()).items():
         monkeypatch.setenv(name, value)
     with (

@@ -18,7 +18,7 @@ import small_lm
 from bytemill import lm
 from bytemill._system import resident_memory
 from bytemill.lm import presets
-from bytemill.lm.plan import fitting, plot, rate_test, space
+from bytemill.lm.plan import fitting, plot, space
 from bytemill.lm.plan import sweeping as search
 from bytemill.lm.run import metrics
 from command_line import ok, run
@@ -353,7 +353,7 @@ def test_the_suggestion() -> None:
     # A loss that falls fastest at 1e-3, is lowest at 1e-1, and rises.
     rates = [10 ** (-6 + i / 10) for i in range(61)]
     smoothed = [7 - 2 / (1 + (1e-3 / rate) ** 2) + (rate / 0.5) ** 2 for rate in rates]
-    found = rate_test._found(rates, smoothed, smoothed)
+    found = lm.RateTest.of(rates, smoothed, smoothed)
     assert found.steepest == pytest.approx(1e-3, rel=0.3)
     assert found.suggestion == pytest.approx(1e-3, rel=0.3)
 

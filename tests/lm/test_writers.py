@@ -173,18 +173,18 @@ def test_a_foreign_lock_file_is_kept(ids: Path, tmp_path: Path) -> None:
 def test_what_changed_between_reading_and_locking_is_noticed(
     ids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bytemill.lm import training
+    from bytemill.lm.run import resuming
 
-    run, real = tmp_path / "run", training.stored_config
+    run, real = tmp_path / "run", resuming.stored_config
     lm.train(ids, tmp_path / "other", **SMALL)
 
     def late(*arguments: Any) -> Any:
-        monkeypatch.setattr(training, "stored_config", real)
+        monkeypatch.setattr(resuming, "stored_config", real)
         found = real(*arguments)
         shutil.copytree(tmp_path / "other", run)
         return found
 
-    monkeypatch.setattr(training, "stored_config", late)
+    monkeypatch.setattr(resuming, "stored_config", late)
     with pytest.raises(bytemill.CheckpointError, match="another process wrote to it"):
         lm.train(ids, run, resume=True, **SMALL)
     assert names(run) == names(tmp_path / "other")

@@ -13,6 +13,7 @@ from . import options, streams
 
 if TYPE_CHECKING:
     from ..lm import Scores
+    from ..lm.keywords import StepName
 
 EXAMPLES = """\b
 examples:
@@ -48,7 +49,7 @@ def evaluate(
     /,
     run: str,
     tokens: str,
-    step: str,
+    step: StepName,
     per_document: bool,
     **given: Any,
 ) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from .._numbers import size
 from . import options, streams
+
+if TYPE_CHECKING:
+    from ..lm.exchange.exporting import Target, WeightType
+    from ..lm.keywords import StepName
 
 EXPORT_EXAMPLES = """\b
 examples:
@@ -55,10 +60,10 @@ def export(
     ctx: click.Context,
     /,
     run: str,
-    target: str,
+    target: Target,
     output: Path,
-    dtype: str,
-    step: str,
+    dtype: WeightType,
+    step: StepName,
     tokenizer: str | None,
     pre_tokenizer: str | None,
     overwrite: bool,
@@ -73,9 +78,9 @@ def export(
     done = lm.export_run(
         run,
         output,
-        to=target,  # type: ignore[arg-type]
+        to=target,
         step=step,
-        dtype=dtype,  # type: ignore[arg-type]
+        dtype=dtype,
         tokenizer=tokenizer,
         pre_tokenizer=pre_tokenizer,
         overwrite=overwrite,

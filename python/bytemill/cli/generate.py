@@ -14,6 +14,7 @@ from . import options, streams
 
 if TYPE_CHECKING:
     from ..lm import TransformerLM
+    from ..lm.keywords import StepName
     from ..tokenizer import Tokenizer
 
 EXAMPLES = """\b
@@ -63,7 +64,7 @@ def generate(
     max_tokens: int,
     stop: tuple[str, ...],
     samples: int,
-    step: str,
+    step: StepName,
     tokenizer: str | None,
     device: str | None,
     special: bool,

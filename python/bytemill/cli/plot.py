@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from . import options, streams
+
+if TYPE_CHECKING:
+    from ..lm.plan.plot import XAxis
 
 EXAMPLES = """\b
 examples:
@@ -35,7 +39,7 @@ examples:
 @click.option("--title", metavar="TEXT", help="Title of the plot.")
 @options.overwrite_option
 @options.quiet_option
-def plot(runs: tuple[str, ...], output: Path, x: str, title: str | None, overwrite: bool) -> None:
+def plot(runs: tuple[str, ...], output: Path, x: XAxis, title: str | None, overwrite: bool) -> None:
     """Plot the training and held-out loss of each RUN in one picture."""
     from ..lm.plan.plot import plot_runs
 

@@ -16,6 +16,7 @@ from . import options, streams
 from .fields import config_options
 
 if TYPE_CHECKING:
+    from ..lm.keywords import PresetName, TokenDtype
     from ..lm.training import TrainResult
 
 EXAMPLES = """\b
@@ -47,8 +48,8 @@ def train(
     output: Path,
     tokenizer: str | None,
     val: str | None,
-    token_dtype: str,
-    preset: str | None,
+    token_dtype: TokenDtype,
+    preset: PresetName | None,
     config: str | None,
     start_from: str | None,
     resume: bool,

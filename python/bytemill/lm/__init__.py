@@ -1,6 +1,6 @@
 """The language model: tokens → model → text.
 
-Each name is imported when it is first used, so that looking at options and configs needs no torch.
+Names are imported when they are first used: configs, presets and costs do not need torch.
 
 >>> from bytemill.lm import ModelConfig
 >>> ModelConfig(vocab_size=1000, context_length=64, d_model=64, num_layers=2, num_heads=2).d_ff
@@ -17,7 +17,7 @@ from ..errors import MissingPackageError
 if TYPE_CHECKING:
     from ..progress import StepReport
     from .config import ModelConfig, TrainConfig
-    from .data import Windows, get_batch, open_tokens
+    from .data import Windows, get_batch
     from .evaluation import Evaluation, Scores, evaluate
     from .exchange.exporting import Export, export_run
     from .exchange.importing import Import, import_run
@@ -42,7 +42,15 @@ if TYPE_CHECKING:
         TransformerBlock,
         TransformerLM,
     )
-    from .naive import cross_entropy, perplexity, scaled_dot_product_attention, silu, softmax
+    from .naive import (
+        SGD,
+        AdamW,
+        cross_entropy,
+        perplexity,
+        scaled_dot_product_attention,
+        silu,
+        softmax,
+    )
     from .optim import (
         Muon,
         clip_gradients,
@@ -58,25 +66,87 @@ if TYPE_CHECKING:
     from .presets import PRESETS
     from .run.checkpoint import load_checkpoint, save_checkpoint
     from .run.directory import load, read_config
+    from .run.sources import open_tokens
     from .training import TrainResult, train
 
+__all__ = [  # noqa: RUF022
+    # A run: train, use, evaluate, exchange.
+    "train",
+    "TrainResult",
+    "StepReport",
+    "PRESETS",
+    "load",
+    "read_config",
+    "generate_text",
+    "stream_text",
+    "GeneratedText",
+    "Sampling",
+    "evaluate",
+    "Evaluation",
+    "Scores",
+    "export_run",
+    "Export",
+    "import_run",
+    "Import",
+    # Planning: costs, settings.
+    "account",
+    "Account",
+    "Hardware",
+    "this_machine",
+    "measured_step",
+    "Measured",
+    "sweep",
+    "Sweep",
+    "Trial",
+    "Range",
+    "find_lr",
+    "RateTest",
+    # The model and its layers.
+    "ModelConfig",
+    "TrainConfig",
+    "TransformerLM",
+    "TransformerBlock",
+    "CausalSelfAttention",
+    "RotaryEmbedding",
+    "SwiGLU",
+    "SiLUFeedForward",
+    "RMSNorm",
+    "Linear",
+    "Embedding",
+    # Formulas.
+    "softmax",
+    "silu",
+    "scaled_dot_product_attention",
+    "cross_entropy",
+    "perplexity",
+    # Your own training loop.
+    "open_tokens",
+    "Windows",
+    "get_batch",
+    "AdamW",
+    "SGD",
+    "Muon",
+    "clip_gradients",
+    "cosine_schedule",
+    "wsd_schedule",
+    "constant_schedule",
+    "save_checkpoint",
+    "load_checkpoint",
+    "generate_ids",
+    "DecodeStep",
+    "attach",
+    "linear_cross_entropy",
+]
+
 _HOMES = {
-    "plan.accounting": ("Account", "Hardware", "account"),
-    "run.checkpoint": ("load_checkpoint", "save_checkpoint"),
+    ".progress": ("StepReport",),
     "config": ("ModelConfig", "TrainConfig"),
-    "data": ("Windows", "get_batch", "open_tokens"),
-    "fast": ("attach",),
+    "data": ("Windows", "get_batch"),
     "evaluation": ("Evaluation", "Scores", "evaluate"),
     "exchange.exporting": ("Export", "export_run"),
-    "naive": (
-        "SGD",
-        "AdamW",
-        "cross_entropy",
-        "perplexity",
-        "scaled_dot_product_attention",
-        "silu",
-        "softmax",
-    ),
+    "exchange.importing": ("Import", "import_run"),
+    "fast": ("attach",),
+    "fast.head": ("linear_cross_entropy",),
     "generate": (
         "DecodeStep",
         "GeneratedText",
@@ -85,9 +155,6 @@ _HOMES = {
         "generate_text",
         "stream_text",
     ),
-    "fast.head": ("linear_cross_entropy",),
-    "exchange.importing": ("Import", "import_run"),
-    "plan.measuring": ("Measured", "measured_step", "this_machine"),
     "model": (
         "CausalSelfAttention",
         "Embedding",
@@ -99,86 +166,28 @@ _HOMES = {
         "TransformerBlock",
         "TransformerLM",
     ),
-    "optim": (
-        "Muon",
-        "clip_gradients",
-        "constant_schedule",
-        "cosine_schedule",
-        "wsd_schedule",
+    "naive": (
+        "AdamW",
+        "SGD",
+        "cross_entropy",
+        "perplexity",
+        "scaled_dot_product_attention",
+        "silu",
+        "softmax",
     ),
+    "optim": ("Muon", "clip_gradients", "constant_schedule", "cosine_schedule", "wsd_schedule"),
+    "plan.accounting": ("Account", "Hardware", "account"),
+    "plan.measuring": ("Measured", "measured_step", "this_machine"),
     "plan.rate_test": ("RateTest", "find_lr"),
-    ".progress": ("StepReport",),
-    "run.directory": ("load", "read_config"),
+    "plan.space": ("Range",),
     "plan.sweeping": ("Sweep", "Trial", "sweep"),
     "presets": ("PRESETS",),
-    "plan.space": ("Range",),
+    "run.checkpoint": ("load_checkpoint", "save_checkpoint"),
+    "run.directory": ("load", "read_config"),
+    "run.sources": ("open_tokens",),
     "training": ("TrainResult", "train"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = [
-    "PRESETS",
-    "SGD",
-    "Account",
-    "AdamW",
-    "CausalSelfAttention",
-    "DecodeStep",
-    "Embedding",
-    "Evaluation",
-    "Export",
-    "GeneratedText",
-    "Hardware",
-    "Import",
-    "Linear",
-    "Measured",
-    "ModelConfig",
-    "Muon",
-    "RMSNorm",
-    "Range",
-    "RateTest",
-    "RotaryEmbedding",
-    "Sampling",
-    "Scores",
-    "SiLUFeedForward",
-    "StepReport",
-    "Sweep",
-    "SwiGLU",
-    "TrainConfig",
-    "TrainResult",
-    "TransformerBlock",
-    "TransformerLM",
-    "Trial",
-    "Windows",
-    "account",
-    "attach",
-    "clip_gradients",
-    "constant_schedule",
-    "cosine_schedule",
-    "cross_entropy",
-    "evaluate",
-    "export_run",
-    "find_lr",
-    "generate_ids",
-    "generate_text",
-    "get_batch",
-    "import_run",
-    "linear_cross_entropy",
-    "load",
-    "load_checkpoint",
-    "measured_step",
-    "open_tokens",
-    "perplexity",
-    "read_config",
-    "save_checkpoint",
-    "scaled_dot_product_attention",
-    "silu",
-    "softmax",
-    "stream_text",
-    "sweep",
-    "this_machine",
-    "train",
-    "wsd_schedule",
-]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Model and training configs, as plain data that does not need torch."""
+"""The configs of a model and of its training: plain data, without torch."""
 
 # `_field` is dataclasses.field with a description.
 # ruff: noqa: RUF009
@@ -21,22 +21,22 @@ Norm = Literal["pre", "post", "none"]
 Positions = Literal["rope", "none"]
 FeedForward = Literal["swiglu", "silu"]
 
-# Beyond what anyone trains, and small enough that no sum or product of sizes overflows anywhere.
+# Larger than any real model, and small enough that no product of sizes overflows.
 MAX_SIZE = 2**24
-# Of counts in a run: far beyond any use, and products of two still fit into 64 bits.
+# Limit of counts in a run: products of two fit into 64 bits.
 MAX_COUNT = 2**31
 MAX_LAYERS = 10**5
 MAX_VOCAB_SIZE = 2**31
 MAX_PARAMETERS = 10**13
-# Numbers in the tables of rotary angles that any model may have; a large one may have more.
+# Entries of the rotary tables that every model may have; large models may have more.
 MIN_ROTARY_TABLES = 2**25
 
 
 def default_d_ff(d_model: int, feed_forward: FeedForward = "swiglu") -> int:
-    """The inner width of a feed-forward layer where none is given.
+    """The default inner width of a feed-forward layer.
 
-    8/3 of `d_model` for SwiGLU's three matrices, 4 times for the two of plain SiLU, so that both
-    have the same number of parameters; rounded to a multiple of 64, which kernels like.
+    8/3 of `d_model` for the three matrices of SwiGLU, 4 times for the two of SiLU, so that both
+    have the same number of parameters; rounded to a multiple of 64, which suits kernels.
 
     >>> default_d_ff(512), default_d_ff(192), default_d_ff(512, "silu")
     (1344, 512, 2048)
@@ -50,18 +50,18 @@ class ModelConfig:
     """The shape of a Transformer language model.
 
     Attributes:
-        vocab_size: how many ids there are.
-        context_length: the longest sequence it is trained on.
+        vocab_size: vocabulary size.
+        context_length: maximum sequence length.
         d_model: width of the residual stream.
-        num_layers: how many blocks.
-        num_heads: how many heads of queries; each is `d_model / num_heads` wide.
+        num_layers: number of blocks.
+        num_heads: number of query heads, each of width `d_model / num_heads`.
         d_ff: inner width of the feed-forward layers; None for `default_d_ff`.
         rope_theta: base of the rotary frequencies.
-        num_kv_heads: heads of keys and values (grouped-query attention); None for `num_heads`.
+        num_kv_heads: number of key and value heads (grouped-query attention); None for `num_heads`.
         norm: RMSNorm before each sublayer, after it, or none.
-        positions: rotary embedding, or none at all.
+        positions: rotary embedding, or none.
         feed_forward: SwiGLU with three matrices, or SiLU with two.
-        tie_embeddings: the output head is the embedding matrix.
+        tie_embeddings: use the embedding matrix as output head.
         qk_norm: RMSNorm on queries and keys, per head.
         norm_eps: epsilon of RMSNorm.
 
@@ -98,7 +98,7 @@ class ModelConfig:
                 "d_ff": (1, MAX_SIZE),
             },
         )
-        # Fill in defaults that depend on other fields, before the instance is used.
+        # Defaults that depend on other fields.
         if self.d_ff is None:
             object.__setattr__(self, "d_ff", default_d_ff(self.d_model, self.feed_forward))
         if self.num_kv_heads is None:
@@ -126,7 +126,7 @@ class ModelConfig:
         self._check_size()
 
     def _check_size(self) -> None:
-        """Raises if the sizes, each valid, give too large a model together."""
+        """Raises if the sizes, each valid, together give too large a model."""
         from .plan.costs import n_parameters
 
         parameters = n_parameters(self)
@@ -150,7 +150,7 @@ class ModelConfig:
 
     @property
     def n_kv(self) -> int:
-        """Heads of keys and values."""
+        """Number of key and value heads."""
         assert self.num_kv_heads is not None
         return self.num_kv_heads
 
@@ -166,7 +166,7 @@ class ModelConfig:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> ModelConfig:
-        """The config of `to_json`; unknown fields are refused."""
+        """The config from the fields of `to_json`; unknown fields are an error."""
         config: ModelConfig = from_mapping(cls, fields, "model config")
         return config
 
@@ -286,7 +286,7 @@ class TrainConfig:
                 "about 5% of the steps is usual",
             )
 
-    # --- what was left open -------------------------------------------------------------------
+    # --- defaults that depend on other fields -----------------------------------------------------
 
     @property
     def warmup_steps(self) -> int:
@@ -322,13 +322,13 @@ class TrainConfig:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> TrainConfig:
-        """The config of `to_json`; unknown fields are refused."""
+        """The config from the fields of `to_json`; unknown fields are an error."""
         config: TrainConfig = from_mapping(cls, fields, "training config")
         return config
 
 
 def check_device_name(name: str) -> None:
-    """Raises unless it is the name of a device, of this machine or another."""
+    """Raises if it is not a device name; the device need not exist here."""
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name, re.ASCII):
         raise ConfigError(
             f"device must be auto, cpu, cuda, cuda:N or mps, got {name!r}",

@@ -1,4 +1,4 @@
-"""Checks of any config: keys, types, ranges; a suggestion for a key that is misspelled."""
+"""Validation of configs: keys, types, ranges; suggestions for misspelled keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_SEED = 2**64 - 1
 
 
 def from_mapping(cls: type[Any], fields: Mapping[str, Any], where: str) -> Any:
-    """An instance of a config class; unknown and missing keys are refused, with a suggestion."""
+    """An instance of a config class; unknown and missing keys are errors."""
     if not isinstance(fields, Mapping):
         raise ConfigError(f"{where}: must be a mapping, got {_shown(fields)}")
     known = [field.name for field in dataclasses.fields(cls)]
@@ -44,7 +44,7 @@ def from_mapping(cls: type[Any], fields: Mapping[str, Any], where: str) -> Any:
     return cls(**fields)
 
 
-# What other programs (nanoGPT, transformers, litgpt) call the fields of our configs.
+# Names of our fields in other programs: nanoGPT, transformers, litgpt.
 OTHER_NAMES = {
     "batch_size": "batch",
     "beta1": "adam_beta1",
@@ -74,7 +74,7 @@ OTHER_NAMES = {
     "weight_decay": "wd",
 }
 SYNONYMS = {name: field for field, names in OTHER_NAMES.items() for name in names.split()}
-# Options of other programs that have no counterpart here: what to do instead.
+# Options of other programs without a counterpart here, and what to do instead.
 IN_STEPS = "runs are measured in steps of batch_size × context_length tokens: set steps"
 ABSENT = {
     "dropout": "the models have no dropout; weight_decay regularizes them",
@@ -96,16 +96,16 @@ def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigError:
     if SYNONYMS.get(plain) in names:
         near = [SYNONYMS[plain]]
     hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(names)}"
-    # Not among presets or tables, which have names of their own.
+    # Only for fields of configs, not for presets or tables.
     if "lr" in names:
         hint = ABSENT.get(plain, hint)
     return ConfigError(f"{where}: unknown key {key!r}", hint)
 
 
 def check_types(config: Any) -> None:
-    """Raises a `ConfigError` where a field is not of its declared type, or not a finite number.
+    """Raises a `ConfigError` if a field is not of its declared type, or not a finite number.
 
-    A whole number is taken for a float; nothing else is converted.
+    Whole numbers are converted to float where one is declared; nothing else is converted.
     """
     hints = get_type_hints(type(config))
     for field in dataclasses.fields(config):
@@ -120,7 +120,7 @@ def check_types(config: Any) -> None:
 
 
 def check_ranges(config: Any, ranges: Mapping[str, tuple[int, int]]) -> None:
-    """Raises a `ConfigError` where a field is below or above its range; None is in every range."""
+    """Raises a `ConfigError` if a field is outside its range; None is in every range."""
     for name, (least, most) in ranges.items():
         value = getattr(config, name)
         if value is not None and not value >= least:
@@ -130,14 +130,14 @@ def check_ranges(config: Any, ranges: Mapping[str, tuple[int, int]]) -> None:
 
 
 def check_seed(seed: object) -> int:
-    """The seed, if it is one: a whole number of 64 bits, from 0 on."""
+    """Returns the seed; raises if it is not a whole number from 0 to 2⁶⁴ − 1."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
         raise ConfigError(f"seed must be from 0 to 2**64 - 1, got {_shown(seed)}")
     return seed
 
 
 def _shown(value: object) -> str:
-    """A value for a message: short, whatever it is."""
+    """A value as text for a message, shortened."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"a number of {value.bit_length()} bits"
     try:

@@ -1,4 +1,4 @@
-"""Choosing device, dtype, kernels and compilation for this machine, with the reason for each."""
+"""The choice of device, dtype, kernels and compilation for this machine, with reasons."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -19,7 +19,7 @@ from .plan import costs
 
 __all__ = ["ComputePlan", "choose", "find_device", "free_memory", "matmul_rate", "peak_memory"]
 
-# Compiling takes some twenty seconds on a CPU; a run must be long enough to earn them back.
+# Seconds that a run must take for compilation to pay: it takes some twenty seconds on a CPU.
 COMPILE_PAYS_AFTER = 400.0
 
 
@@ -28,17 +28,17 @@ class ComputePlan:
     """How a run computes.
 
     Attributes:
-        device: where.
+        device: the device.
         dtype: matmul dtype.
-        kernels: which way.
-        compile: `"off"` or `"body"`.
-        reasons: why, a line each.
+        kernels: which kernels.
+        compile: whether the blocks are compiled.
+        reasons: the reason for each choice, as lines of text.
     """
 
     device: torch.device
     dtype: torch.dtype
     kernels: Kernels
-    compile: str
+    compile: Literal["off", "body"]
     reasons: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, str]:
@@ -50,20 +50,21 @@ class ComputePlan:
         }
 
     def attach(self, model: TransformerLM) -> TransformerLM:
-        """Makes a model compute this way, and returns it."""
+        """Moves a model to the device and attaches the kernels; returns it."""
+        model.to(self.device)
         if self.kernels == "plain":
             return naive.attach(model)
         return fast.attach(model, blocks=self.kernels == "fused" and self.compile == "off")
 
     def autocast(self) -> Any:
-        """The context that products are made in."""
+        """The context of a forward pass: autocast to the matmul dtype."""
         if self.dtype == torch.float32:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, self.dtype)
 
 
 def choose(model: ModelConfig, train: TrainConfig, local_rank: int = 0) -> ComputePlan:
-    """The plan for this model on this machine; raises if a requested choice is not possible."""
+    """The plan for this model on this machine; raises if a requested device does not exist."""
     device, why_device = _device(train, local_rank)
     dtype, why_dtype = _dtype(model, train, device)
     kernels, why_kernels = _kernels(model, train, device, dtype)
@@ -78,11 +79,11 @@ def choose(model: ModelConfig, train: TrainConfig, local_rank: int = 0) -> Compu
 
 
 def find_device(name: str | None = None, local_rank: int = 0) -> torch.device:
-    """The device of that name, if it is there.
+    """The device of that name; raises if it is not available.
 
     Args:
         name: `cpu`, `cuda`, `cuda:1` and so on, `mps`; None or `auto` for a GPU, or the CPU.
-        local_rank: which of several GPUs `cuda` and `auto` mean.
+        local_rank: the GPU that `cuda` and `auto` mean, if there are several.
     """
     check_device_name(name or "auto")
     n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -156,7 +157,7 @@ def _kernels(
 
 def _compile(
     model: ModelConfig, train: TrainConfig, device: torch.device, kernels: Kernels
-) -> tuple[str, str]:
+) -> tuple[Literal["off", "body"], str]:
     if train.compile != "auto":
         return train.compile, "as requested"
     if device.type == "mps" or kernels == "plain":
@@ -175,11 +176,11 @@ def _compile(
     return "body", "the run is long enough to recover the compile time"
 
 
-# --- measures ----------------------------------------------------------------------------------
+# --- rate and memory ----------------------------------------------------------------------------
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.15) -> float:
-    """Operations a second of a product of matrices, measured: what utilisation is a share of."""
+    """Measured FLOP/s of a large matrix product; utilization is relative to it."""
     n = 1024 if device.type == "cpu" else 4096
     a = torch.randn(n, n, device=device, dtype=dtype)
     b = torch.randn(n, n, device=device, dtype=dtype)
@@ -204,18 +205,18 @@ def synchronize(device: torch.device) -> None:
 
 
 def peak_memory(device: torch.device) -> int:
-    """The most bytes so far: of torch's allocator on a GPU, else of this process."""
+    """Peak memory in bytes: of torch's allocator on a GPU, else of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     if device.type == "mps":
-        # Not a peak, but what was allocated once is kept.
+        # Not a peak, but the driver keeps what it has allocated.
         return torch.mps.driver_allocated_memory()
     return _system.resident_memory(peak=True)
 
 
 def free_memory(device: torch.device) -> int:
-    """The bytes of a GPU that torch's allocator may give out in all."""
+    """Bytes of a GPU that torch's allocator can hand out in total."""
     if device.type == "mps":
         return torch.mps.recommended_max_memory()
-    # What the allocator has reserved already is not free, but its own.
+    # What the allocator has reserved already counts as used, but is available to it.
     return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)

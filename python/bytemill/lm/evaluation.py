@@ -1,13 +1,13 @@
 """How well a model predicts tokens that it was not trained on.
 
-While training, on windows that are always the same (`Evaluator`); afterwards, each token once,
-with as much context as requested (`evaluate`):
+During training, on fixed windows (`Evaluator`); afterwards, each token once, with as much context
+as requested (`evaluate`):
 
 ids      0 1 2 3 4 5 6 7 8 9     context 4, stride 2
-window   0 1 2 3 → 1 2 3 4       the first scores all that it predicts,
-             2 3 4 5 → 5 6       the others only what is new
+window   0 1 2 3 → 1 2 3 4       the first window scores all its predictions,
+             2 3 4 5 → 5 6       the others only the new ones
                  4 5 6 7 → 7 8
-                   5 6 7 8 → 9   the last has a whole context too
+                   5 6 7 8 → 9   the last window has a whole context, too
 """
 
 from __future__ import annotations
@@ -31,20 +31,14 @@ from ..tokenizer import Tokenizer
 from ..tokens.encode import end_of_text
 from . import devices, evaluation_checks
 from .config import TrainConfig
-from .data import (
-    TokenArray,
-    TokenSlice,
-    check_ids,
-    fixed_windows,
-    open_tokens,
-    splits_of,
-    take_windows,
-)
+from .data import TokenArray, check_ids, fixed_windows, take_windows
 from .devices import find_device
+from .keywords import StepName, TokenDtype
 from .model import TransformerLM
 from .naive import perplexity
 from .parallel import World
 from .run.directory import load, read_config
+from .run.sources import TokenSlice, open_tokens, splits_of
 
 __all__ = [
     "DocumentScore",
@@ -56,20 +50,20 @@ __all__ = [
     "token_lengths",
 ]
 
-# Rows whose logits are made at a time.
-ROWS = 1024
+# Rows whose logits are in memory at a time.
+HEAD_ROWS = 1024
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model's measures.
+    """Loss and what follows from it.
 
     Attributes:
-        loss: mean cross-entropy of a token, in nats.
-        perplexity: exp of that.
-        bits_per_byte: bits that encode the text, per byte of it; comparable across tokenizers. None
+        loss: mean cross-entropy per token, in nats.
+        perplexity: exp of the loss.
+        bits_per_byte: bits needed for the text, per byte of it; comparable across tokenizers. None
             without a tokenizer.
-        n_tokens: how many tokens were predicted.
+        n_tokens: number of predicted tokens.
     """
 
     loss: float
@@ -79,7 +73,7 @@ class Evaluation:
 
 
 def token_lengths(tokenizer: Tokenizer, vocab_size: int) -> npt.NDArray[np.int64]:
-    """How many bytes of text each id stands for; special tokens are no text."""
+    """Bytes of text per id; 0 for special tokens."""
     lengths = np.zeros(vocab_size, np.int64)
     for id, token in tokenizer.vocab.items():
         lengths[id] = len(token)
@@ -88,15 +82,15 @@ def token_lengths(tokenizer: Tokenizer, vocab_size: int) -> npt.NDArray[np.int64
 
 
 class Evaluator:
-    """Evaluates on windows that are always the same.
+    """Evaluates models on the same windows each time.
 
     Args:
-        tokens: held out.
-        context_length: of the model.
-        n_windows: how many windows, spread evenly.
-        lengths: bytes of each id, for bits per byte.
-        at_once: windows of a batch, on each rank.
-        vocab_size: ids from this on are refused.
+        tokens: held-out tokens.
+        context_length: context length of the model.
+        n_windows: number of windows, evenly spaced.
+        lengths: bytes per id, for bits per byte.
+        at_once: windows per batch on each rank.
+        vocab_size: ids must be below this.
     """
 
     def __init__(
@@ -115,7 +109,7 @@ class Evaluator:
         self.n_bytes = None if lengths is None else int(lengths[self.windows[:, 1:]].sum())
 
     def __call__(self, model: nn.Module, world: World, autocast: Any) -> Evaluation:
-        """The measures of a model; all ranks must ask, and each does its part."""
+        """Evaluates a model; all ranks must call this, and each computes its share."""
         nats = 0.0
         stride = self.at_once * world.size
         was_training = model.training
@@ -124,8 +118,7 @@ class Evaluator:
             for start in range(0, len(self.windows), stride):
                 begin = start + world.rank * self.at_once
                 mine = self.windows[begin : begin + self.at_once]
-                # A rank without windows of its own reads one all the same: with shards, the
-                # others need it.
+                # A rank without windows computes one anyway: FSDP needs all ranks.
                 ids = torch.from_numpy(mine if len(mine) else self.windows[:1]).to(world.device)
                 loss = float(model(ids[:, :-1], ids[:, 1:]))
                 nats += loss * mine[:, 1:].size
@@ -142,12 +135,12 @@ class Evaluator:
 
 @dataclass(frozen=True)
 class DocumentScore:
-    """The measures of a document.
+    """The score of a document.
 
     Attributes:
-        number: its place among the documents, from 0.
+        number: its number among the documents, from 0.
         evaluation: of this document alone.
-        n_bytes: of the text that was predicted; None without a tokenizer.
+        n_bytes: bytes of the predicted text; None without a tokenizer.
     """
 
     number: int
@@ -157,15 +150,15 @@ class DocumentScore:
 
 @dataclass(frozen=True)
 class Scores:
-    """What an evaluation came to.
+    """The result of `evaluate`.
 
     Attributes:
         evaluation: of all tokens together.
-        tokens: which tokens these were.
-        context_length: the most context that a token had.
-        stride: tokens that a window scores.
-        documents: one by one, if asked for.
-        warnings: what looks like a mistake, in words.
+        tokens: a description of the tokens.
+        context_length: maximum context of a token.
+        stride: tokens scored per window.
+        documents: the score of each document, with `per_document`.
+        warnings: likely mistakes, as text.
     """
 
     evaluation: Evaluation
@@ -181,11 +174,11 @@ def evaluate(
     tokens: str | os.PathLike[str],
     *,
     split: str | None = None,
-    step: str | int = "best",
+    step: StepName = "best",
     stride: int | None = None,
     per_document: bool = False,
     batch_size: int = 16,
-    token_dtype: str = "uint16",
+    token_dtype: TokenDtype = "uint16",
     device: str | None = None,
     tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     check: bool = True,
@@ -196,20 +189,20 @@ def evaluate(
     Args:
         run: its directory.
         tokens: a directory of tokens, a `.npy`, or raw ids.
-        split: of a directory with several; None for `val` if there is one. Of the very tokens
-            that the run was trained on, None means what the run held out, and `"all"` all.
-        step: which checkpoint: `"best"`, `"last"`, or a number.
-        stride: tokens that a window scores; the fewer, the more context each has, and the longer
-            it takes. None for half the context.
-        per_document: score each document separately, after an end-of-text token only.
-        batch_size: windows at a time.
-        token_dtype: of raw ids.
-        device: where to compute: `cpu`, `cuda`, `cuda:1`, `mps`; None for a GPU, or the CPU.
-        tokenizer: the one the model was trained with, for a run that has none.
-        check: look for documents that the run was trained on; reads its tokens.
-        progress: None shows it on a terminal, False not.
+        split: the split of a directory that has several; None for `val` if there is one. For the
+            tokens that the run was trained on, None means those it held out, `"all"` all of them.
+        step: the checkpoint: `"best"`, `"last"`, or a number.
+        stride: tokens scored per window; a smaller stride gives tokens more context and takes
+            longer. None for half the context.
+        per_document: score each document separately, with only an end-of-text token before it.
+        batch_size: windows per batch.
+        token_dtype: type of raw ids.
+        device: `cpu`, `cuda`, `cuda:1`, `mps`; None for a GPU, or the CPU.
+        tokenizer: the tokenizer the model was trained with, for a run that has none.
+        check: look for documents that the run was trained on; this reads its training tokens.
+        progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
     """
-    # In float32, whatever the machine could do: a model's figures are the same everywhere.
+    # Always in float32, so that the result does not depend on the machine.
     train = TrainConfig(device=device or "auto", dtype="float32")
     find_device(train.device)
     model, tokenizer = load(run, step=step, tokenizer=tokenizer)
@@ -225,7 +218,7 @@ def evaluate(
     ids, name = _chosen(facts, Path(tokens), split, token_dtype)
     evaluation_checks.check_tokenizer(facts, tokenizer, ids, str(tokens))
     plan = devices.choose(config, train)
-    plan.attach(model.to(plan.device))
+    plan.attach(model)
     lengths = None if tokenizer is None else token_lengths(tokenizer, config.vocab_size)
     end = _end_id(tokenizer)
     scorer = _Scorer(model, plan, lengths, stride, batch_size)
@@ -259,7 +252,7 @@ def evaluate(
 
 
 def spans(n_ids: int, context_length: int, stride: int) -> Iterator[tuple[int, int, int]]:
-    """Windows over `n_ids`: (where it begins, the first id that it scores, where it ends).
+    """Windows over `n_ids`: (start, first id that is scored, end).
 
     >>> list(spans(10, 4, 2))
     [(0, 1, 5), (2, 5, 7), (4, 7, 9), (5, 9, 10)]
@@ -271,9 +264,9 @@ def spans(n_ids: int, context_length: int, stride: int) -> Iterator[tuple[int, i
 
 
 def _chosen(
-    facts: dict[str, Any], place: Path, split: str | None, dtype: str
+    facts: dict[str, Any], place: Path, split: str | None, dtype: TokenDtype
 ) -> tuple[TokenArray, str]:
-    """The tokens that are meant, and words for them."""
+    """The tokens to evaluate on, and a description of them."""
     names = splits_of(place) if place.is_dir() else []
     if split is None and "val" in names:
         split = "val"
@@ -315,13 +308,13 @@ class _Sums(NamedTuple):
 
 class _Window(NamedTuple):
     owner: int
-    start: int  # of its ids in all of them
+    start: int  # offset in the tokens
     ids: npt.NDArray[np.int64]
     n_scored: int
 
 
 class _Scorer:
-    """Puts windows into batches, and adds up what each owner of windows gets."""
+    """Scores windows in batches and sums the scores per owner: a document, or the whole stream."""
 
     def __init__(
         self,
@@ -381,8 +374,8 @@ class _Scorer:
         return sums
 
     def _score(self, batch: list[_Window], sums: list[_Sums]) -> int:
-        """Adds the scores of a batch to those of its owners; how many tokens it scored."""
-        # Shorter windows are padded at the end, which causal attention never sees.
+        """Adds the scores of a batch to the sums of its owners; returns the tokens scored."""
+        # Shorter windows are padded at the end, where causal attention does not see it.
         width = max(len(window.ids) for window in batch)
         ids = np.zeros((len(batch), width), np.int64)
         scored = np.zeros((len(batch), width - 1), bool)
@@ -406,16 +399,16 @@ class _Scorer:
     def _nats(self, ids: torch.Tensor, scored: torch.Tensor) -> npt.NDArray[np.float64]:
         """The loss of each scored token, in order."""
         with self.plan.autocast():
-            # Only rows that count go through the head.
+            # Only scored rows go through the head.
             rows = self.model.hidden(ids[:, :-1])[scored.to(ids.device)]
             targets = ids[:, 1:][scored.to(ids.device)]
             parts = [
                 F.cross_entropy(
-                    F.linear(rows[i : i + ROWS], self.model.head_weight).float(),
-                    targets[i : i + ROWS],
+                    F.linear(rows[i : i + HEAD_ROWS], self.model.head_weight).float(),
+                    targets[i : i + HEAD_ROWS],
                     reduction="none",
                 )
-                for i in range(0, len(rows), ROWS)
+                for i in range(0, len(rows), HEAD_ROWS)
             ]
         found: npt.NDArray[np.float64] = torch.cat(parts).double().cpu().numpy()
         return found

@@ -1,5 +1,5 @@
-"""The usual mistakes of an evaluation, looked for: another tokenizer, text that was trained on, a
-loss that no sound set-up gives."""
+"""Checks for common mistakes of an evaluation: another tokenizer, training documents in the
+evaluation tokens, an implausible loss."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from ..errors import BytemillError, TokensError
 from ..progress import ProgressCallback
 from ..tokenizer import Tokenizer
 from ..tokens.view import Tokens
-from .data import TokenArray, TokenSlice, open_tokens, splits_of
+from .data import TokenArray
+from .run.sources import TokenSlice, open_tokens, splits_of
 
 __all__ = ["check_tokenizer", "document_ends", "of_loss", "overlap"]
 
-# Shorter documents are alike by chance.
-LEAST_TOKENS = 16
+# Shorter documents may be equal by chance.
+MIN_DOCUMENT_TOKENS = 16
 # Copies of a document may differ in length by this many surrounding tokens.
-AROUND = 4
-# Losses below this are of text known by heart, or of a target that the input gives away.
-TOO_GOOD = 0.1
+MAX_SURROUNDING = 4
+# Lower losses come from memorized or trivial text.
+MIN_PLAUSIBLE_LOSS = 0.1
 
 
 def check_tokenizer(
     facts: dict[str, Any], tokenizer: Tokenizer | None, ids: TokenArray, name: str
 ) -> None:
-    """Raises if the tokens are of another tokenizer than the run's."""
+    """Raises if the tokens were encoded with another tokenizer than the run's."""
     inner = ids.tokens if isinstance(ids, TokenSlice) else ids
     if not isinstance(inner, Tokens):
         return  # raw ids have no fingerprint
@@ -46,7 +47,7 @@ def check_tokenizer(
 
 
 def of_loss(loss: float, vocab_size: int) -> list[str]:
-    """What a loss tells of the set-up."""
+    """Warnings about an implausible loss."""
     guessing = math.log(vocab_size)
     if not math.isfinite(loss):
         return [f"the loss is {loss}: the weights are broken; evaluate an earlier checkpoint"]
@@ -60,8 +61,11 @@ def of_loss(loss: float, vocab_size: int) -> list[str]:
             f"the loss is close to ln({vocab_size:,}) = {guessing:.2f}, that of uniform guessing: "
             "the model has hardly been trained, or the tokens are from another tokenizer"
         ]
-    if loss < TOO_GOOD:
-        return [f"the loss is below {TOO_GOOD}: training text or repetitive text gives such losses"]
+    if loss < MIN_PLAUSIBLE_LOSS:
+        return [
+            f"the loss is below {MIN_PLAUSIBLE_LOSS}: training text or repetitive text gives such "
+            "losses"
+        ]
     return []
 
 
@@ -69,7 +73,7 @@ def of_loss(loss: float, vocab_size: int) -> list[str]:
 
 
 def document_ends(ids: TokenArray, end_id: int | None) -> npt.NDArray[np.int64]:
-    """Where documents end, the last at the end of the tokens.
+    """End offsets of the documents; the last is the number of tokens.
 
     Raw ids are split after each end-of-text token, if it is known.
     """
@@ -94,10 +98,9 @@ def overlap(
     tokenizer: Tokenizer | None,
     report: ProgressCallback,
 ) -> list[str]:
-    """Tells of documents of `ids` that the run was trained on, word for word.
+    """Warns if documents of `ids` are also in the training tokens of the run.
 
-    The surroundings of a document depend on the file it came from: end-of-text and white space
-    before and after it are ignored.
+    End-of-text tokens and white space around a document are ignored: they depend on its file.
     """
     if "imported" in facts:
         return ["cannot check whether the model was trained on these documents: it was imported"]
@@ -123,9 +126,11 @@ def overlap(
     ends = document_ends(ids, end_id)
     around = _around(tokenizer, end_id)
     own = _hashes(ids, ends, None, around, report)
-    # Equal documents are equally long, but for what is around them: few of a large corpus need be
-    # read.
-    lengths = np.unique(np.diff(ends, prepend=0)[:, None] + np.arange(-AROUND, AROUND + 1))
+    # Equal documents have equal lengths, apart from surrounding tokens: of a large corpus, few
+    # documents need to be read.
+    lengths = np.unique(
+        np.diff(ends, prepend=0)[:, None] + np.arange(-MAX_SURROUNDING, MAX_SURROUNDING + 1)
+    )
     theirs = set(_hashes(train, document_ends(train, end_id), lengths, around, report).values())
     both = [n for n, key in own.items() if key in theirs]
     if not both:
@@ -138,7 +143,7 @@ def overlap(
 
 
 def _around(tokenizer: Tokenizer | None, end_id: int | None) -> set[int]:
-    """Ids that are no part of a document where they begin or end it."""
+    """Ids that do not count at the start or end of a document."""
     blank = set() if end_id is None else {end_id}
     if tokenizer is not None:
         blank |= {id for id, token in tokenizer.vocab.items() if not token.strip()}
@@ -168,16 +173,16 @@ def _hashes(
     around: set[int],
     report: ProgressCallback,
 ) -> dict[int, bytes]:
-    """A hash of each document that is long enough and, if some are given, of such a length."""
+    """A hash of each document that is long enough and, if lengths are given, has one of them."""
     found = np.diff(ends, prepend=0)
-    wanted = found >= LEAST_TOKENS
+    wanted = found >= MIN_DOCUMENT_TOKENS
     if lengths is not None:
         wanted &= np.isin(found, lengths)
     hashes: dict[int, bytes] = {}
     for number in np.flatnonzero(wanted).tolist():
         end = int(ends[number])
         data = _inner(np.asarray(ids[end - int(found[number]) : end]).astype("<u4"), around)
-        if len(data) < LEAST_TOKENS:
+        if len(data) < MIN_DOCUMENT_TOKENS:
             continue
         hashes[number] = hashlib.blake2b(data.tobytes(), digest_size=16).digest()
         if number % 256 == 0:

@@ -1,16 +1,16 @@
 """Generation: logits → the next id, ids that continue ids, text that continues text.
 
-Sampling applies repetition penalty, temperature, top-k, top-p and min-p, in this order, and draws
-from what is left. Draws depend on the seed and the number of the sample alone, so a sample does not
-depend on how many others are generated beside it. When the context is full, its later half is read
-again and generation continues after it; with a cache or without, the ids are the same.
+Sampling applies repetition penalty, temperature, top-k, top-p and min-p, in this order. Draws
+depend only on the seed and the number of the sample, so a sample does not depend on the size of its
+batch. When the context is full, the model reads its second half again and generation continues. The
+ids are the same with and without a cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import torch
@@ -18,10 +18,13 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from ..tokens.encode import end_of_text
-from .config_checks import check_seed
-from .model import KVCache, LayerCache, TransformerLM
+from .config_checks import check_seed, from_mapping
+from .keywords import SamplingOptions, Special, TextOptions, with_fields
+from .model import TransformerLM
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from ..tokenizer import Tokenizer
 
 __all__ = [
@@ -44,15 +47,15 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Sampling:
-    """How ids are chosen.
+    """How the next id is chosen.
 
     Attributes:
-        temperature: what logits are divided by; 0 takes the likeliest id.
-        top_k: only the k likeliest.
-        top_p: only the likeliest that together have this probability.
-        min_p: only those at least this share of the likeliest's probability.
-        repetition_penalty: above 1, ids that occurred are made less likely.
-        seed: of the draws; None for other ones each time.
+        temperature: divisor of the logits; 0 takes the likeliest id.
+        top_k: sample from the k likeliest ids.
+        top_p: sample from the likeliest ids whose probabilities sum to this.
+        min_p: drop ids less likely than this share of the likeliest's probability.
+        repetition_penalty: above 1, ids that occurred become less likely.
+        seed: seed of the draws; None for a random one.
     """
 
     temperature: float = 1.0
@@ -80,12 +83,12 @@ class Sampling:
 
 
 class Sampler:
-    """Chooses ids for a batch of samples, step after step.
+    """Chooses the next ids of a batch of samples.
 
     Args:
-        sampling: how.
+        sampling: the options.
         n_samples: B.
-        max_tokens: how many steps there may be.
+        max_tokens: maximum number of calls of `choose`.
     """
 
     def __init__(
@@ -97,12 +100,12 @@ class Sampler:
         seed = sampling.seed
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
-        # All draws at once: none has to be made, or moved to a device, between two steps.
+        # All draws in advance: none is made, or moved to a device, between two steps.
         draws = [np.random.default_rng([seed, n]).random(max_tokens) for n in range(n_samples)]
         self._draws = torch.tensor(np.array(draws), dtype=torch.float32, device=device)
 
     def observe(self, ids: Tensor, vocab_size: int) -> None:
-        """Ids (B, T) that count as having occurred."""
+        """Marks ids (B, T) as having occurred."""
         if self.sampling.repetition_penalty == 1.0:
             return
         if self._seen is None:
@@ -112,13 +115,13 @@ class Sampler:
         self._seen.scatter_(1, ids, True)
 
     def choose(self, logits: Tensor) -> Tensor:
-        """The next ids, (B,), of logits (B, V)."""
+        """The next ids (B,) from logits (B, V)."""
         sampling = self.sampling
         logits = logits.float()
         if self._seen is not None:
             penalty = sampling.repetition_penalty
-            less = torch.where(logits > 0, logits / penalty, logits * penalty)
-            logits = torch.where(self._seen, less, logits)
+            lowered = torch.where(logits > 0, logits / penalty, logits * penalty)
+            logits = torch.where(self._seen, lowered, logits)
         if sampling.temperature == 0 or sampling.top_k == 1:
             chosen = logits.argmax(-1)
         else:
@@ -141,7 +144,7 @@ class Sampler:
             else:
                 if places is None:
                     shares, places = shares.sort(-1, descending=True)
-                # Kept is what begins before top_p is reached, so at least the likeliest.
+                # An id stays if those before it sum to less than top_p; the likeliest always does.
                 before = shares.cumsum(-1) - shares
                 shares = shares.masked_fill(before >= max(sampling.top_p, 1e-9), 0.0)
         if sampling.min_p:
@@ -150,11 +153,11 @@ class Sampler:
             )
         sums = shares.cumsum(-1)
         drawn = self._draws[:, self._number, None] * sums[:, -1:]
-        # The first place whose sum exceeds the draw; a share of zero is never that place.
+        # The first place whose sum exceeds the draw: never one with a share of zero.
         index = torch.searchsorted(sums, drawn, right=True)
         n = shares.shape[-1]
-        # Rounding may push a draw to the very end, past the last place that is left. On a GPU,
-        # asking whether it did takes longer than what follows.
+        # Rounding may push a draw past the last nonzero place. On a GPU, checking for that takes
+        # longer than the correction.
         if index.device.type != "cpu" or int(index.max()) == n:
             last = (shares > 0).long().mul_(torch.arange(n, device=shares.device))
             index = torch.minimum(index, last.amax(-1, keepdim=True))
@@ -163,16 +166,16 @@ class Sampler:
         return index.squeeze(-1)
 
     def _cut_by_value(self, shares: Tensor, top_p: float) -> Tensor:
-        """Without those below the least share that `top_p` needs; of equal ones, all stay.
+        """Zeroes the shares below the smallest that `top_p` needs; equal ones stay.
 
-        Only values are sorted, by numpy, which takes a tenth of the time of torch's sort with
-        places; and row by row, which for a single one is quicker.
+        numpy sorts the values of a row in a tenth of the time of torch's sort, which also returns
+        places.
         """
         kept = torch.empty_like(shares)
         for row, left in zip(shares.numpy(), kept.numpy()):
             falling = np.sort(row)[::-1]
             needed = np.count_nonzero(falling.cumsum() - falling < max(top_p, 1e-9))
-            # Times true or false, which is quicker than a fill by mask.
+            # Faster than filling by mask.
             np.multiply(row, row >= falling[needed - 1], out=left)
         return kept
 
@@ -184,19 +187,19 @@ class DecodeStep(Protocol):
     """Reads ids and predicts the next."""
 
     def read(self, ids: Tensor) -> Tensor:
-        """Forgets all, reads ids (B, T) or, for all samples, (1, T); logits (B, V) of the next."""
+        """Starts over with ids (B, T), or (1, T) for all samples; returns next logits (B, V)."""
 
     def step(self, ids: Tensor) -> Tensor:
-        """Reads one id of every sample, (B,); logits (B, V) of the next."""
+        """Reads one more id of every sample, (B,); returns next logits (B, V)."""
 
 
 class CachedStep:
-    """The model's own forward pass with a cache of keys and values.
+    """The model's own forward pass with a key-value cache.
 
     Args:
         model: the model.
         n_samples: B.
-        capacity: the most ids that can be read.
+        capacity: maximum number of ids.
     """
 
     def __init__(self, model: TransformerLM, n_samples: int, capacity: int) -> None:
@@ -204,15 +207,8 @@ class CachedStep:
         self.cache = model.new_cache(n_samples, capacity)
 
     def read(self, ids: Tensor) -> Tensor:
-        n_rows, n = ids.shape
-        cache = self.cache if n_rows == self.n_samples else _first_sample(self.cache)
-        cache.set_length(0)
-        hidden = self.model.hidden(ids, cache)
-        if cache is not self.cache:
-            # All samples begin alike: read once, then copied.
-            memory = self.cache.memory
-            memory[:, :, 1:, :, :n] = memory[:, :, :1, :, :n]
-            self.cache.set_length(n)
+        self.cache.set_length(0)
+        hidden = self.model.hidden(ids, self.cache)
         return self.model.logits(hidden[:, -1]).expand(self.n_samples, -1)
 
     def step(self, ids: Tensor) -> Tensor:
@@ -220,16 +216,8 @@ class CachedStep:
         return self.model.logits(hidden[:, -1])
 
 
-def _first_sample(cache: KVCache) -> KVCache:
-    """A cache over the memory of the first sample, empty."""
-    view = object.__new__(KVCache)
-    view.memory, view.capacity = cache.memory[:, :, :1], cache.capacity
-    view.layers = [LayerCache(layer.keys[:1], layer.values[:1]) for layer in cache.layers]
-    return view
-
-
 class _UncachedStep:
-    """Reads everything again for each id: slow, and simple enough to check the others against."""
+    """Reads all ids again at each step: the slow version that tests compare the others with."""
 
     def __init__(self, model: TransformerLM, n_samples: int, capacity: int) -> None:
         self.model, self.n_samples = model, n_samples
@@ -245,7 +233,7 @@ class _UncachedStep:
 
 def new_step(model: TransformerLM, n_samples: int, capacity: int) -> DecodeStep:
     """The fastest step for this model."""
-    from .fast.decode import NativeStep, can_run  # which needs this module
+    from .fast.decode import NativeStep, can_run  # it imports this module
 
     made = NativeStep if can_run(model) else CachedStep
     return made(model, n_samples, capacity)
@@ -254,6 +242,7 @@ def new_step(model: TransformerLM, n_samples: int, capacity: int) -> DecodeStep:
 # --- ids that continue ids ----------------------------------------------------------------------
 
 
+@with_fields(SamplingOptions)
 def generate_ids(
     model: TransformerLM,
     ids: Sequence[int] | Tensor,
@@ -262,25 +251,25 @@ def generate_ids(
     n_samples: int = 1,
     stop_ids: Sequence[int] = (),
     use_cache: bool = True,
-    **sampling: Any,
+    **sampling: Unpack[SamplingOptions],
 ) -> list[list[int]]:
     """Continues `ids`; returns the new ids of each sample.
 
     Args:
         model: the model.
         ids: the prompt.
-        max_tokens: the most ids of a sample.
-        n_samples: how many samples, made side by side.
+        max_tokens: maximum number of new ids.
+        n_samples: number of samples, generated as a batch.
         stop_ids: a sample ends before any of these.
-        use_cache: False reads everything again for each id, to check against.
+        use_cache: False reads all ids again at each step, for comparison.
         sampling: the fields of [`Sampling`][bytemill.lm.Sampling]: `temperature`, `top_k`,
             `top_p`, `min_p`, `repetition_penalty`, `seed`.
     """
     samples: list[list[int]] = [[] for _ in range(n_samples)]
     stops = set(stop_ids)
     open_ = set(range(n_samples))
-    steps = id_steps(model, ids, max_tokens, n_samples, Sampling(**sampling), use_cache=use_cache)
-    for new in steps:
+    chosen = from_mapping(Sampling, sampling, "options")
+    for new in id_steps(model, ids, max_tokens, n_samples, chosen, use_cache=use_cache):
         for number in list(open_):
             if new[number] in stops:
                 open_.discard(number)
@@ -300,11 +289,11 @@ def id_steps(
     *,
     use_cache: bool = True,
 ) -> Iterator[list[int]]:
-    """The next id of every sample, again and again."""
+    """Yields the next id of every sample, `max_tokens` times."""
     prompt = torch.as_tensor(ids, dtype=torch.long, device=model.device).reshape(-1)
     _check_prompt(model, prompt, max_tokens, n_samples)
     context = model.config.context_length
-    n_read = len(prompt)  # how many ids the model has before it
+    n_read = len(prompt)  # ids in the context
     history = torch.empty(n_samples, n_read + max_tokens, dtype=torch.long, device=model.device)
     history[:, :n_read] = prompt
     sampler = Sampler(sampling, n_samples, max_tokens, model.device)
@@ -354,22 +343,22 @@ def _check_prompt(model: TransformerLM, prompt: Tensor, max_tokens: int, n_sampl
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """Some text of a sample.
+    """The next text of a sample.
 
     Attributes:
         sample: the number of the sample, from 0.
-        text: what comes next of it; whole characters only.
-        done: None, or why nothing follows: `"end"` (end-of-text), `"stop"` (a stop string),
+        text: the text, in whole characters.
+        done: None, or why the sample ended: `"end"` (end-of-text), `"stop"` (a stop string),
             `"length"` (`max_tokens`).
     """
 
     sample: int
     text: str
-    done: str | None = None
+    done: Literal["end", "stop", "length"] | None = None
 
 
-def prompt_ids(tokenizer: Tokenizer, prompt: str, special: Any = "none") -> list[int]:
-    """The ids of a prompt; of an empty one, the end-of-text, after which a text begins."""
+def prompt_ids(tokenizer: Tokenizer, prompt: str, special: Special = "none") -> list[int]:
+    """The ids of a prompt; an empty prompt is the end-of-text token, which starts a new text."""
     ids = tokenizer.encode(prompt, special=special)
     if not ids:
         end = end_of_text(tokenizer, None, append_eot=False)
@@ -382,6 +371,7 @@ def prompt_ids(tokenizer: Tokenizer, prompt: str, special: Any = "none") -> list
     return ids
 
 
+@with_fields(SamplingOptions)
 def stream_text(
     model: TransformerLM,
     tokenizer: Tokenizer,
@@ -390,20 +380,20 @@ def stream_text(
     *,
     n_samples: int = 1,
     stop: Sequence[str] = (),
-    special: Any = "none",
+    special: Special = "none",
     use_cache: bool = True,
-    **sampling: Any,
+    **sampling: Unpack[SamplingOptions],
 ) -> Iterator[GeneratedText]:
-    """Continues a prompt, and yields text as it is generated. Samples end at the end-of-text.
+    """Continues a prompt and yields text as it is generated. Samples end at the end-of-text token.
 
     Args:
         model: the model.
         tokenizer: its tokenizer.
-        prompt: the text to continue; if empty, a new text begins.
-        max_tokens: the most tokens of a sample.
-        n_samples: how many samples, made side by side.
-        stop: a sample ends before any of these texts.
-        special: which special tokens of the prompt count as such, as in `Tokenizer.encode`.
+        prompt: the text to continue; an empty one starts a new text.
+        max_tokens: maximum number of new tokens.
+        n_samples: number of samples, generated as a batch.
+        stop: a sample ends before any of these strings.
+        special: special tokens to recognise in the prompt, as in `Tokenizer.encode`.
         use_cache: as in `generate_ids`.
         sampling: the fields of [`Sampling`][bytemill.lm.Sampling].
     """
@@ -418,7 +408,7 @@ def stream_text(
         prompt_ids(tokenizer, prompt, special),
         max_tokens,
         n_samples,
-        Sampling(**sampling),
+        from_mapping(Sampling, sampling, "options"),
         use_cache=use_cache,
     )
     for new in steps:
@@ -439,24 +429,23 @@ def stream_text(
         yield GeneratedText(number, texts[number].finish(), "length")
 
 
+@with_fields(TextOptions)
 def generate_text(
     model: TransformerLM,
     tokenizer: Tokenizer,
     prompt: str,
     max_tokens: int = 256,
-    *,
-    n_samples: int = 1,
-    **options: Any,
+    **options: Unpack[TextOptions],
 ) -> list[str]:
-    """The texts of `stream_text`, whole."""
-    texts = [""] * n_samples
-    for piece in stream_text(model, tokenizer, prompt, max_tokens, n_samples=n_samples, **options):
+    """The complete texts of [`stream_text`][bytemill.lm.stream_text], one per sample."""
+    texts = [""] * options.get("n_samples", 1)
+    for piece in stream_text(model, tokenizer, prompt, max_tokens, **options):
         texts[piece.sample] += piece.text
     return texts
 
 
 class _Text:
-    """Ids → text that may be shown: no half characters, nothing of a stop string."""
+    """Ids → text: whole characters only, and no part of a stop string."""
 
     def __init__(self, tokenizer: Tokenizer, stops: tuple[str, ...]) -> None:
         self._decoder = tokenizer.decoder()
@@ -464,12 +453,12 @@ class _Text:
         self._held = ""
 
     def push(self, id: int) -> tuple[str, bool]:
-        """What may be shown now, and whether a stop string was met."""
+        """The text that is complete, and whether a stop string was found."""
         self._held += self._decoder.push(id)
         found = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
         if found:
             return self._held[: min(found)], True
-        # What may yet become a stop string waits.
+        # The start of a possible stop string is held back.
         waiting = max((_overlap(self._held, stop) for stop in self._stops), default=0)
         cut = len(self._held) - waiting
         shown, self._held = self._held[:cut], self._held[cut:]
@@ -482,6 +471,6 @@ class _Text:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """How long the longest end of `text` is that begins `stop`."""
+    """Length of the longest suffix of `text` that is a proper prefix of `stop`."""
     longest = min(len(text), len(stop) - 1)
     return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

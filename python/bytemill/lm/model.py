@@ -2,16 +2,16 @@
 
     ids ─► embedding ─► blocks (attention, feed-forward) ─► norm ─► head ─► logits
 
-Shapes in comments: B sequences, T ids each, V ids in the vocabulary; any leading dimensions will do
-for B. The same mathematics without torch's kernels is in `naive`, and what is faster on CPUs in
-`fast`, which attaches itself to a model from outside.
+Shapes in comments: B sequences of T ids; V is the vocabulary size. B may be any leading dimensions.
+`naive` has the same mathematics written out, and `fast` has what is faster on CPUs; both attach to
+a model from outside.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,11 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .config import ModelConfig, default_d_ff
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .keywords import IdOptions
 
 __all__ = [
     "CausalSelfAttention",
@@ -39,7 +44,7 @@ Device = torch.device | str | None
 
 
 def truncated_normal_(weight: Tensor, std: float) -> Tensor:
-    """Fills with a normal distribution that is cut off at three standard deviations."""
+    """Fills with a normal distribution, truncated at three standard deviations."""
     return nn.init.trunc_normal_(weight, 0.0, std, -3 * std, 3 * std)
 
 
@@ -75,7 +80,7 @@ class Linear(nn.Module):
 
 
 class Embedding(nn.Module):
-    """The row of each id. The weight is (V, d_model)."""
+    """One row of the weight (V, d_model) per id."""
 
     def __init__(
         self,
@@ -93,7 +98,6 @@ class Embedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialises the weight."""
         truncated_normal_(self.weight, self.std)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -104,7 +108,7 @@ class Embedding(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x over its root mean square, times a weight; computed in float32."""
+    """x divided by its root mean square, times a weight; computed in float32."""
 
     def __init__(
         self,
@@ -174,8 +178,8 @@ class RotaryEmbedding(nn.Module):
 
     Args:
         theta: base of the frequencies.
-        d_k: width of what is rotated.
-        max_seq_len: positions in the tables; later ones are an error.
+        d_k: width of a head.
+        max_seq_len: positions in the tables; later positions are an error.
     """
 
     cos: Tensor  # (max_seq_len, d_k / 2)
@@ -186,11 +190,11 @@ class RotaryEmbedding(nn.Module):
         if d_k % 2:
             raise ConfigError(f"d_k must be even, got {d_k}", "rotary embedding rotates pairs")
         self.theta, self.d_k, self.max_seq_len = theta, d_k, max_seq_len
-        # In float64: at position 10,000 a float32 angle is off in its fourth digit.
+        # In float64: at position 10,000 a float32 angle is wrong in its fourth digit.
         powers = torch.arange(0, d_k, 2, device=device, dtype=torch.float64) / d_k
         positions = torch.arange(max_seq_len, device=device, dtype=torch.float64)
         angles = torch.outer(positions, theta**-powers)
-        # Not saved: they follow from the arguments.
+        # Not saved in checkpoints: they follow from the arguments.
         self.register_buffer("cos", angles.cos().float(), persistent=False)
         self.register_buffer("sin", angles.sin().float(), persistent=False)
 
@@ -206,7 +210,7 @@ class RotaryEmbedding(nn.Module):
         return rotated.flatten(-2).to(x.dtype)
 
     def check_length(self, n_positions: int) -> None:
-        """Raises unless the tables have that many positions."""
+        """Raises if the tables have fewer positions."""
         if n_positions > self.max_seq_len:
             raise ConfigError(
                 f"positions must be < {self.max_seq_len}, the size of the tables, got "
@@ -218,14 +222,14 @@ class RotaryEmbedding(nn.Module):
 
 
 class CausalSelfAttention(nn.Module):
-    """Each position attends to itself and those before it.
+    """Each position attends to itself and to earlier positions.
 
     Args:
         d_model: width of input and output.
-        num_heads: heads of queries.
-        num_kv_heads: heads of keys and values; each serves num_heads / num_kv_heads of queries.
+        num_heads: number of query heads.
+        num_kv_heads: number of key and value heads; num_heads / num_kv_heads query heads share one.
         rope: rotates queries and keys; None for no positions.
-        qk_norm: RMSNorm on queries and keys, before they are rotated.
+        qk_norm: RMSNorm on queries and keys, before the rotation.
     """
 
     def __init__(
@@ -255,7 +259,7 @@ class CausalSelfAttention(nn.Module):
     def forward(
         self, x: Tensor, positions: Tensor | None = None, cache: LayerCache | None = None
     ) -> Tensor:
-        """`x` is (…, T, d_model); with a cache, x follows what the cache holds and is added."""
+        """`x` is (…, T, d_model); with a cache, it follows the cached positions and is added."""
         # (…, T, heads · d_head) -> (…, heads, T, d_head)
         query, key, value = (
             layer(x).unflatten(-1, (-1, self.d_head)).transpose(-2, -3)
@@ -270,8 +274,7 @@ class CausalSelfAttention(nn.Module):
         if cache is not None:
             key, value = cache.append(key, value)
         n_new, n_all = query.shape[-2], key.shape[-2]
-        # `is_causal` counts from the first key, so it fits only where all are new; a single new
-        # query may see every key.
+        # torch's `is_causal` is right only if all keys are new. A single new query sees every key.
         mixed = F.scaled_dot_product_attention(
             query,
             key,
@@ -284,7 +287,7 @@ class CausalSelfAttention(nn.Module):
 
 
 def causal_mask(n_queries: int, n_keys: int, device: Device = None) -> Tensor:
-    """(queries, keys), true where a query may look; the last query sees every key."""
+    """(queries, keys), true where a query may attend; the last query sees every key."""
     mask = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
     return mask.tril(n_keys - n_queries)
 
@@ -300,49 +303,48 @@ class LayerCache:
         self.length = 0
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Adds (B, heads, T, d_head) of each; returns all keys and values so far, as views."""
-        end = self.length + key.shape[-2]
-        # No gradient goes through a cache: it is for generation.
-        self.keys[..., self.length : end, :] = key.detach()
-        self.values[..., self.length : end, :] = value.detach()
-        self.length = end
-        return self.keys[..., :end, :], self.values[..., :end, :]
+        """Adds (B, heads, T, d_head) of each; returns all keys and values so far, as views.
+
+        A single sequence is stored for all B, which continue it separately.
+        """
+        start, self.length = self.length, self.length + key.shape[-2]
+        # Detached: the cache is for generation only.
+        self.keys[:, :, start : self.length] = key.detach()
+        self.values[:, :, start : self.length] = value.detach()
+        n = len(key)
+        return self.keys[:n, :, : self.length], self.values[:n, :, : self.length]
 
 
 class KVCache:
-    """Keys and values of all layers, in memory that is allocated once.
+    """Keys and values of all layers for B sequences of equal length, allocated once.
 
     Args:
-        num_layers: number of layers.
-        batch_size: B; all sequences have the same length.
-        num_heads: heads of keys and values.
-        capacity: the longest sequence.
-        d_head: width of a head.
+        config: the model.
+        batch_size: B.
+        capacity: the maximum length.
     """
 
     def __init__(
         self,
-        num_layers: int,
+        config: ModelConfig,
         batch_size: int,
-        num_heads: int,
         capacity: int,
-        d_head: int,
-        device: torch.device | None = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        # One block of memory: a layer's keys, then its values.
-        shape = (num_layers, 2, batch_size, num_heads, capacity, d_head)
+        # One block of memory: the keys of a layer, then its values.
+        shape = (config.num_layers, 2, batch_size, config.n_kv, capacity, config.d_head)
         self.memory = torch.zeros(shape, device=device, dtype=dtype)
         self.capacity = capacity
-        self.layers = [LayerCache(self.memory[n, 0], self.memory[n, 1]) for n in range(num_layers)]
+        self.layers = [LayerCache(keys, values) for keys, values in self.memory]
 
     @property
     def length(self) -> int:
-        """Positions read so far."""
+        """Number of positions stored."""
         return self.layers[0].length
 
     def set_length(self, length: int) -> None:
-        """Forgets all positions from `length` on."""
+        """Drops the positions from `length` on."""
         for layer in self.layers:
             layer.length = length
 
@@ -353,7 +355,7 @@ class KVCache:
 class TransformerBlock(nn.Module):
     """x + attention(norm(x)), then x + feed_forward(norm(x)).
 
-    Row t of the input is position t, or follows what the cache holds.
+    Row t of the input is position t, or follows the cached positions.
     """
 
     def __init__(
@@ -377,10 +379,8 @@ class TransformerBlock(nn.Module):
             device,
             dtype,
         )
-        kind = SwiGLU if config.feed_forward == "swiglu" else SiLUFeedForward
-        self.feed_forward: SwiGLU | SiLUFeedForward = kind(
-            config.d_model, config.d_ff, device, dtype
-        )
+        layer = SwiGLU if config.feed_forward == "swiglu" else SiLUFeedForward
+        self.feed_forward = layer(config.d_model, config.d_ff, device, dtype)
         self.attention_norm = _norm(config, config.norm != "none", device, dtype)
         self.feed_forward_norm = _norm(config, config.norm != "none", device, dtype)
 
@@ -418,7 +418,7 @@ class TransformerLM(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        # A tied embedding is the head too, whose logits would start out huge with variance 1.
+        # A tied embedding is also the head: with variance 1, the initial logits would be huge.
         std = config.d_model**-0.5 if config.tie_embeddings else 1.0
         self.embedding = Embedding(config.vocab_size, config.d_model, device, dtype, std)
         rope = None
@@ -439,7 +439,7 @@ class TransformerLM(nn.Module):
     ) -> Tensor:
         """Logits (…, T, V) of ids (…, T); with targets (…, T), the mean cross-entropy instead.
 
-        One entry point for both, because wrappers (DDP, FSDP) see only calls of the module itself.
+        One entry point for both, because DDP and FSDP wrap only calls of the module itself.
         """
         x = self.hidden(ids, cache)
         return self.logits(x) if targets is None else self.loss_of(x, targets)
@@ -465,7 +465,7 @@ class TransformerLM(nn.Module):
         return self(ids, targets)  # type: ignore[no-any-return]
 
     def check_length(self, ids: Tensor, cache: KVCache | None) -> None:
-        """Raises unless ids (…, T), after what the cache holds, fit into the context."""
+        """Raises if the cached positions and ids (…, T) do not fit into the context."""
         n = ids.shape[-1] + (0 if cache is None else cache.length)
         if n > self.config.context_length:
             raise ConfigError(
@@ -476,7 +476,7 @@ class TransformerLM(nn.Module):
 
     @property
     def layers(self) -> list[TransformerBlock]:
-        """The blocks, with their type, which torch's list of modules does not keep."""
+        """The blocks, typed: torch's list of modules has no element type."""
         return [cast(TransformerBlock, block) for block in self.blocks]
 
     @property
@@ -485,7 +485,7 @@ class TransformerLM(nn.Module):
         return self.embedding.weight if self.head is None else self.head.weight
 
     def generate(
-        self, ids: Sequence[int] | Tensor, max_tokens: int = 256, **options: Any
+        self, ids: Sequence[int] | Tensor, max_tokens: int = 256, **options: Unpack[IdOptions]
     ) -> list[list[int]]:
         """Continues `ids`; see [`generate_ids`][bytemill.lm.generate.generate_ids]."""
         from .generate import generate_ids
@@ -494,16 +494,8 @@ class TransformerLM(nn.Module):
 
     def new_cache(self, batch_size: int = 1, capacity: int | None = None) -> KVCache:
         """An empty cache for this model."""
-        config, weight = self.config, self.embedding.weight
-        return KVCache(
-            config.num_layers,
-            batch_size,
-            config.n_kv,
-            config.context_length if capacity is None else capacity,
-            config.d_head,
-            weight.device,
-            weight.dtype,
-        )
+        capacity = self.config.context_length if capacity is None else capacity
+        return KVCache(self.config, batch_size, capacity, self.device, self.embedding.weight.dtype)
 
     @property
     def device(self) -> torch.device:

@@ -1,8 +1,7 @@
-"""The mathematics of the model, written out: the oracle that everything faster is tested against.
+"""The mathematics of the model, written out: the oracle that tests hold everything faster to.
 
-Functions of tensors and of weights by name; no torch kernel for anything that a formula can spell
-out. Any leading dimensions are allowed. Sums over many numbers are taken in float32 even if the
-numbers have fewer bits.
+Functions of tensors, and of weights by name; no torch kernel where a formula will do. Any leading
+dimensions are allowed. Sums over many numbers are in float32 even if the numbers have fewer bits.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from torch.optim import Optimizer
 
 from ..errors import ConfigError
 from .config import ModelConfig
-from .model import KVCache, TransformerLM
+from .model import KVCache, LayerCache, RMSNorm, TransformerBlock, TransformerLM
 
 __all__ = [
     "SGD",
     "AdamW",
     "attach",
+    "block",
     "cross_entropy",
-    "hidden",
     "perplexity",
     "rms_norm",
     "rotate",
@@ -35,14 +34,14 @@ __all__ = [
     "swiglu",
 ]
 
-# Weights by their names in a checkpoint: `blocks.0.attention.query.weight` and so on.
+# The weights of a block by name: `attention.query.weight` and so on.
 Weights = Mapping[str, Tensor]
 Parameters = Iterable[Any]
 Closure = Callable[[], float]
 
 
 def softmax(x: Tensor, dim: int = -1) -> Tensor:
-    """exp(x) over its sum along `dim`; the greatest is taken off first, so nothing overflows.
+    """exp(x) divided by its sum along `dim`; the maximum is subtracted first to avoid overflow.
 
     >>> softmax(torch.tensor([1000.0, 1000.0]))
     tensor([0.5000, 0.5000])
@@ -57,12 +56,12 @@ def silu(x: Tensor) -> Tensor:
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """What SwiGLU does between its matrices."""
+    """The part of SwiGLU between its matrices."""
     return silu(gate) * up
 
 
 def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -> Tensor:
-    """x over its root mean square along the last dimension, times `weight`; in float32."""
+    """x divided by its root mean square along the last dimension, times `weight`; in float32."""
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     y = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     return (y if weight is None else y * weight).to(x.dtype)
@@ -96,13 +95,13 @@ def scaled_dot_product_attention(
         query: (…, T, D).
         key: (…, S, D).
         value: (…, S, D).
-        mask: (…, T, S), true where a query may look. A query that may look nowhere gives zeros.
+        mask: (…, T, S), true where a query may attend. A query without keys gives zeros.
     """
     scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
     if mask is None:
         return softmax(scores) @ value
     scores = scores.masked_fill(~mask, -math.inf)
-    # A row without any true is -inf throughout; its softmax would be 0/0.
+    # A row without keys is all -inf; its softmax would be 0/0.
     blind = ~mask.any(-1, keepdim=True)
     weights = softmax(scores.masked_fill(blind, 0.0)).masked_fill(blind, 0.0)
     return weights @ value
@@ -122,7 +121,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def perplexity(loss: Tensor | float) -> float:
-    """exp of a mean cross-entropy: how many equally likely ids would be as hard to guess."""
+    """exp of a mean cross-entropy: the number of equally likely ids that is as hard to guess."""
     value = float(loss.detach() if isinstance(loss, Tensor) else loss)
     return math.exp(value) if value < 700 else math.inf
 
@@ -130,74 +129,85 @@ def perplexity(loss: Tensor | float) -> float:
 # --- the whole model ----------------------------------------------------------------------------
 
 
-def hidden(weights: Weights, config: ModelConfig, ids: Tensor) -> Tensor:
-    """The input of the head, (…, T, d_model), for ids (…, T)."""
-    x = weights["embedding.weight"][ids]
-    for number in range(config.num_layers):
-        of_block = f"blocks.{number}."
-        block = {
-            name.removeprefix(of_block).removesuffix(".weight"): weight
-            for name, weight in weights.items()
-            if name.startswith(of_block)
-        }
-        if config.norm == "post":
-            x = _norm(block, "attention_norm", config, x + _attention(block, config, x))
-            x = _norm(block, "feed_forward_norm", config, x + _feed_forward(block, config, x))
-        else:
-            x = x + _attention(block, config, _norm(block, "attention_norm", config, x))
-            x = x + _feed_forward(block, config, _norm(block, "feed_forward_norm", config, x))
-    return rms_norm(x, weights["final_norm.weight"], config.norm_eps) if config.norm == "pre" else x
+def block(weights: Weights, config: ModelConfig, x: Tensor) -> Tensor:
+    """One block: (…, T, d_model) → (…, T, d_model)."""
+    if config.norm == "post":
+        x = _norm(weights, "attention_norm", config, x + _attention(weights, config, x))
+        return _norm(weights, "feed_forward_norm", config, x + _feed_forward(weights, config, x))
+    x = x + _attention(weights, config, _norm(weights, "attention_norm", config, x))
+    return x + _feed_forward(weights, config, _norm(weights, "feed_forward_norm", config, x))
 
 
-def _norm(block: Weights, name: str, config: ModelConfig, x: Tensor) -> Tensor:
-    return x if config.norm == "none" else rms_norm(x, block[name], config.norm_eps)
+def _norm(weights: Weights, name: str, config: ModelConfig, x: Tensor) -> Tensor:
+    return x if config.norm == "none" else rms_norm(x, weights[f"{name}.weight"], config.norm_eps)
 
 
-def _feed_forward(block: Weights, config: ModelConfig, x: Tensor) -> Tensor:
-    gate = x @ block["feed_forward.w1"].T
+def _feed_forward(weights: Weights, config: ModelConfig, x: Tensor) -> Tensor:
+    gate = x @ weights["feed_forward.w1.weight"].T
     if config.feed_forward == "silu":
-        return silu(gate) @ block["feed_forward.w2"].T
-    return swiglu(gate, x @ block["feed_forward.w3"].T) @ block["feed_forward.w2"].T
+        return silu(gate) @ weights["feed_forward.w2.weight"].T
+    return (
+        swiglu(gate, x @ weights["feed_forward.w3.weight"].T) @ weights["feed_forward.w2.weight"].T
+    )
 
 
-def _attention(block: Weights, config: ModelConfig, x: Tensor) -> Tensor:
+def _attention(weights: Weights, config: ModelConfig, x: Tensor) -> Tensor:
     # (…, T, heads · d_head) -> (…, heads, T, d_head)
     query, key, value = (
-        (x @ block[f"attention.{name}"].T)
+        (x @ weights[f"attention.{name}.weight"].T)
         .reshape(*x.shape[:-1], -1, config.d_head)
         .transpose(-2, -3)
         for name in ("query", "key", "value")
     )
     if config.qk_norm:
-        query = rms_norm(query, block["attention.query_norm"], config.norm_eps)
-        key = rms_norm(key, block["attention.key_norm"], config.norm_eps)
+        query = rms_norm(query, weights["attention.query_norm.weight"], config.norm_eps)
+        key = rms_norm(key, weights["attention.key_norm.weight"], config.norm_eps)
     n = x.shape[-2]
     if config.positions == "rope":
         cos, sin = rotary_tables(config.rope_theta, config.d_head, n, x.device)
         query, key = rotate(query, cos, sin), rotate(key, cos, sin)
-    # Each head of keys and values serves several heads of queries.
+    # Several query heads share a key and value head.
     key, value = (x.repeat_interleave(config.num_heads // config.n_kv, -3) for x in (key, value))
     causal = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
     mixed = scaled_dot_product_attention(query, key, value, causal)
-    return mixed.transpose(-2, -3).flatten(-2) @ block["attention.output"].T
+    return mixed.transpose(-2, -3).flatten(-2) @ weights["attention.output.weight"].T
+
+
+class _NaiveBlock(TransformerBlock):
+    """A block whose forward pass is this module's; with a cache, its own."""
+
+    def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:
+        if cache is not None:
+            return super().forward(x, cache)
+        return block(dict(self.named_parameters()), self.config, x)
 
 
 class _NaiveLM(TransformerLM):
-    """A model whose forward pass is this module's; with a cache, the model's own."""
+    """A model whose forward pass is this module's; with a cache, its own.
+
+    Blocks are called as modules, so that FSDP gathers their weights.
+    """
 
     def hidden(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
         if cache is not None:
             return super().hidden(ids, cache)
         self.check_length(ids, None)
-        return hidden(dict(self.named_parameters()), self.config, ids)
+        x = self.embedding.weight[ids]
+        for layer in self.layers:
+            x = layer(x)
+        if isinstance(self.final_norm, RMSNorm):
+            x = rms_norm(x, self.final_norm.weight, self.config.norm_eps)
+        return x
 
     def loss_of(self, x: Tensor, targets: Tensor) -> Tensor:
         return cross_entropy(x @ self.head_weight.T, targets)
 
 
 def attach(model: TransformerLM) -> TransformerLM:
-    """Makes a model compute by this module; returns it. Parameters and their names stay."""
+    """Makes a model compute with this module; returns it. Parameters keep their names."""
     model.__class__ = _NaiveLM
+    for layer in model.layers:
+        layer.__class__ = _NaiveBlock
     return model
 
 
@@ -205,9 +215,9 @@ def attach(model: TransformerLM) -> TransformerLM:
 
 
 class SGD(Optimizer):
-    """p ← p - lr / √(t + 1) · gradient, as the course's exercise has it.
+    """p ← p - lr / √(t + 1) · gradient, as in the CS336 course.
 
-    `decay=False` keeps the rate as it is, which is textbook gradient descent.
+    `decay=False` keeps the rate constant: textbook gradient descent.
     """
 
     def __init__(self, params: Parameters, lr: float = 1e-3, decay: bool = True) -> None:

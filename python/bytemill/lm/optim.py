@@ -1,7 +1,7 @@
 """Optimizers and the learning rate.
 
-A run uses torch's fused AdamW, which passes over memory once; `naive.AdamW` spells it out.
-The learning rate is a function of the step alone, so that a resumed run needs no state for it.
+A run uses torch's fused AdamW, which passes over memory once; `naive.AdamW` has the formulas.
+The learning rate is a function of the config and the step, so a resumed run needs no state for it.
 """
 
 from __future__ import annotations
@@ -9,42 +9,41 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..errors import ConfigError
+from .config import TrainConfig
+from .model import TransformerLM
 from .naive import SGD, loss_of_closure
 from .parallel import like, whole
 
 __all__ = [
     "Muon",
-    "OptimizerName",
     "Optimizers",
-    "Schedule",
     "clip_gradients",
     "constant_schedule",
     "cosine_schedule",
     "learning_rate",
     "make_optimizers",
-    "weight_decay_groups",
     "wsd_schedule",
 ]
 
 Parameters = Iterable[Any]
 Closure = Callable[[], float]
-OptimizerName = Literal["adamw", "muon", "sgd"]
-Schedule = Literal["cosine", "constant", "wsd"]
+# Weight decay of Muon, whose updates are all of one size.
+MUON_WEIGHT_DECAY = 0.01
 
 
 class Muon(Optimizer):
     """Momentum whose direction is made orthogonal, for the matrices of hidden layers.
 
-    The same update as `torch.optim.Muon` with its default learning rates, which multiplies in
-    bfloat16; processors without that arithmetic emulate it at a fifth of the speed. Here it is
-    float32 on a CPU, and matrices of one shape go through the iteration together.
+    The same update as `torch.optim.Muon` with its default scaling of the rate. That one multiplies
+    in bfloat16, which CPUs without such instructions emulate at a fifth of the speed; this one
+    uses float32 on a CPU, and updates matrices of equal shape together.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class Muon(Optimizer):
             grad = p.grad
             assert grad is not None
             buffer.lerp_(grad, 1 - momentum)
-            # Nesterov's look ahead. Of shards, every rank gets the whole matrix.
+            # Nesterov momentum. With FSDP, every rank gathers the whole matrix.
             directions.append(whole(torch.lerp(grad, buffer, momentum)))
         updates = orthogonalized(torch.stack(directions), group["iterations"])
         rows, columns = params[0].shape
@@ -107,10 +106,10 @@ class Muon(Optimizer):
 
 
 def orthogonalized(matrices: Tensor, iterations: int = 5) -> Tensor:
-    """About the nearest matrices with all singular values near 1, by Newton and Schulz.
+    """Moves all singular values close to 1, by Newton–Schulz iterations.
 
-    The polynomial's coefficients are Keller Jordan's: they lift small singular values fast, and
-    leave the others between 0.7 and 1.2 instead of at 1, which does no harm to training.
+    The coefficients are Keller Jordan's: they raise small singular values fast and leave the others
+    between 0.7 and 1.2 instead of at 1, which does not hurt training.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
     x: Tensor = matrices if matrices.device.type == "cpu" else matrices.bfloat16()
@@ -126,42 +125,26 @@ def orthogonalized(matrices: Tensor, iterations: int = 5) -> Tensor:
 
 @torch.no_grad()
 def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
-    """Scales all gradients together so that their global norm is at most `max_norm`.
-
-    Gives the norm as it was.
-    """
+    """Scales all gradients so that their global norm is ≤ `max_norm`; returns the old norm."""
     grads = [p.grad for p in parameters if p.grad is not None]
     if not grads:
         return torch.zeros(())
     norms = torch.stack([norm.to(grads[0].device) for norm in torch._foreach_norm(grads)])
     norm: Tensor = torch.linalg.vector_norm(norms)
-    # No branch on the value: on a GPU that would wait for it.
+    # On a GPU, a branch on the value would wait for it.
     scale = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
     if grads[0].device.type != "cpu" or scale < 1:
         torch._foreach_mul_(grads, scale)
     return norm
 
 
-# --- what a run uses ---------------------------------------------------------------------------
-
-
-def weight_decay_groups(
-    parameters: Iterable[nn.Parameter], weight_decay: float
-) -> list[dict[str, Any]]:
-    """Matrices decay; vectors (the weights of norms) do not."""
-    kept = [p for p in parameters if p.requires_grad]
-    matrices, vectors = [p for p in kept if p.dim() >= 2], [p for p in kept if p.dim() < 2]
-    groups = [
-        {"params": matrices, "weight_decay": weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]
+# --- the optimizers of a run --------------------------------------------------------------------
 
 
 class Optimizers:
-    """Several optimizers, each with its own share of the parameters, as one.
+    """Several optimizers, each with its own parameters, used as one.
 
-    A group's learning rate is its share `lr_scale` of the rate that the schedule gives.
+    Each parameter group keeps the ratio `lr_scale` of its rate to the scheduled rate.
     """
 
     def __init__(self, *optimizers: Optimizer, base_lr: float) -> None:
@@ -199,59 +182,48 @@ class Optimizers:
             optimizer.zero_grad(set_to_none=True)
 
 
-def make_optimizers(
-    model: nn.Module,
-    name: OptimizerName,
-    *,
-    lr: float,
-    weight_decay: float = 0.1,
-    betas: tuple[float, float] = (0.9, 0.95),
-    eps: float = 1e-8,
-    muon_lr: float = 0.02,
-    muon_weight_decay: float = 0.01,
-    embedding_lr: float | None = None,
-) -> Optimizers:
+def make_optimizers(model: TransformerLM, config: TrainConfig) -> Optimizers:
     """The optimizers of a run.
 
-    `"muon"` is Muon for the matrices of the blocks and AdamW for the rest, without decay there. The
-    embedding, if it is not the head too, may have a rate of its own: most of its rows see few
-    gradients, and beside Muon 30 times the rate of the rest was better by 0.13 after 400 steps.
+    `"muon"` is Muon for the matrices of the blocks and AdamW, without decay, for the rest. An
+    untied embedding may have its own rate: most of its rows get few gradients, and with Muon, 30
+    times the rate of the rest gave a loss lower by 0.13 after 400 steps.
     """
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    if name == "sgd":
+    parameters, lr = list(model.parameters()), config.lr
+    if config.optimizer == "sgd":
         return Optimizers(SGD(parameters, lr, decay=False), base_lr=lr)
+    embedding_lr, weight_decay = config.embedding_lr or lr, config.weight_decay
     hidden: list[nn.Parameter] = []
-    if name == "muon":
-        blocks: Any = getattr(model, "blocks", None)
-        hidden = [p for p in blocks.parameters() if p.dim() == 2] if blocks is not None else []
-        chosen = {id(p) for p in hidden}
-        parameters = [p for p in parameters if id(p) not in chosen]
-        weight_decay = 0.0
-    if embedding_lr is None:
-        embedding_lr = 30 * lr if name == "muon" else lr
-    embedding = _own_embedding(model) if embedding_lr != lr else None
-    groups = weight_decay_groups((p for p in parameters if p is not embedding), weight_decay)
-    if embedding is not None:
-        groups.append({"params": [embedding], "weight_decay": weight_decay, "lr": embedding_lr})
-    # One pass over memory instead of a dozen: measured at a quarter of the time of foreach.
-    fused = all(p.device.type in ("cpu", "cuda", "mps") for p in parameters)
-    adamw = torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=fused)
+    if config.optimizer == "muon":
+        embedding_lr, weight_decay = config.embedding_lr or 30 * lr, 0.0
+        hidden = [p for p in model.blocks.parameters() if p.dim() == 2]
+    # Matrices decay; vectors (the weights of norms) do not.
+    groups: list[dict[str, Any]] = [
+        {"params": [], "weight_decay": weight_decay},
+        {"params": [], "weight_decay": 0.0},
+        {"params": [], "weight_decay": weight_decay, "lr": embedding_lr},
+    ]
+    embedding = None if model.head is None else model.embedding.weight
+    in_hidden = set(map(id, hidden))
+    for p in parameters:
+        if p is embedding and embedding_lr != lr:
+            groups[2]["params"].append(p)
+        elif id(p) not in in_hidden:
+            groups[0 if p.dim() == 2 else 1]["params"].append(p)
+    groups = [group for group in groups if group["params"]]
+    betas = config.beta1, config.beta2
+    # Fused AdamW takes a quarter of the time of the foreach version.
+    adamw = torch.optim.AdamW(groups, lr=lr, betas=betas, eps=config.eps, fused=True)
     if not hidden:
         return Optimizers(adamw, base_lr=lr)
-    return Optimizers(adamw, Muon(hidden, muon_lr, muon_weight_decay), base_lr=lr)
-
-
-def _own_embedding(model: nn.Module) -> nn.Parameter | None:
-    """The embedding, if it is not the head too."""
-    weight: Any = getattr(getattr(model, "embedding", None), "weight", None)
-    return None if weight is getattr(model, "head_weight", None) else weight
+    return Optimizers(adamw, Muon(hidden, config.muon_lr, MUON_WEIGHT_DECAY), base_lr=lr)
 
 
 # --- the learning rate: steps count from 0, the first update -------------------------------------
 
 
 def cosine_schedule(step: int, max_lr: float, min_lr: float, warmup: int, total: int) -> float:
-    """Up in a straight line over `warmup` steps, down half a cosine until `total`, then flat.
+    """Rises linearly over `warmup` steps, falls along half a cosine until `total`, stays constant.
 
     >>> [cosine_schedule(step, 1.0, 0.0, warmup=2, total=6) for step in (0, 1, 2, 4, 6, 9)]
     [0.0, 0.5, 1.0, 0.5, 0.0, 0.0]
@@ -265,14 +237,14 @@ def cosine_schedule(step: int, max_lr: float, min_lr: float, warmup: int, total:
 
 
 def constant_schedule(step: int, max_lr: float, warmup: int = 0) -> float:
-    """Up over `warmup` steps, then flat."""
+    """Rises linearly over `warmup` steps, then is constant."""
     return max_lr * step / warmup if step < warmup else max_lr
 
 
 def wsd_schedule(
     step: int, max_lr: float, min_lr: float, warmup: int, decay: int, total: int
 ) -> float:
-    """Warm-up, stable, decay: flat until `decay` steps before `total`, then down in a line.
+    """Warmup, stable, decay: constant until `decay` steps before `total`, then falls linearly.
 
     >>> [wsd_schedule(step, 1.0, 0.0, warmup=2, decay=4, total=10) for step in (1, 2, 6, 8, 10)]
     [0.5, 1.0, 1.0, 0.5, 0.0]
@@ -285,26 +257,15 @@ def wsd_schedule(
     return max_lr if left >= decay else min_lr + (max_lr - min_lr) * left / decay
 
 
-def learning_rate(
-    schedule: Schedule,
-    step: int,
-    *,
-    max_lr: float,
-    min_lr: float,
-    warmup: int,
-    decay: int,
-    total: int,
-) -> float:
+def learning_rate(config: TrainConfig, step: int) -> float:
     """The rate of update number `step` of a run.
 
-    A run's first update is not wasted on a rate of zero: the functions are asked at `step + 1`
-    while warming up, and the last update of a run is the one at `total - 1`.
+    During warmup the schedule is evaluated at `step + 1`: the first update would have a rate of 0.
     """
+    warmup, total, last = config.warmup_steps, config.steps, config.last_lr
     at = step + 1 if step < warmup else step
-    if schedule == "cosine":
-        return cosine_schedule(at, max_lr, min_lr, warmup, total)
-    if schedule == "wsd":
-        return wsd_schedule(at, max_lr, min_lr, warmup, decay, total)
-    if schedule == "constant":
-        return constant_schedule(at, max_lr, warmup)
-    raise ConfigError(f"schedule must be cosine, constant or wsd, got {schedule!r}")
+    if config.schedule == "constant":
+        return constant_schedule(at, config.lr, warmup)
+    if config.schedule == "wsd":
+        return wsd_schedule(at, config.lr, last, warmup, config.decay_steps, total)
+    return cosine_schedule(at, config.lr, last, warmup, total)

@@ -1,8 +1,8 @@
-"""Several processes as one run: ranks, their connection, and how a model is shared.
+"""Several processes as one run: ranks, their connection, and a model that they share.
 
-`torchrun` sets the environment; a process without it is a world of one. What is said between
-ranks goes by gloo on CPUs and by NCCL on GPUs. A rank that dies closes its connections, on which
-the others' next exchange fails at once, and is reported as a lost rank.
+`torchrun` sets the environment; a process without it is a world of one rank. Ranks communicate by
+gloo on CPUs and by NCCL on GPUs. When a rank dies, its connections close; the next exchange of the
+others fails at once and is reported as a lost rank.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["World", "joined", "local_rank", "local_size", "ranks_of_environment"
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 # Long enough for the first rank to write a large checkpoint while the others wait.
-PATIENCE = datetime.timedelta(minutes=30)
-# Meeting takes seconds; who has not come by then will not.
-MEETING = datetime.timedelta(seconds=int(os.environ.get("BYTEMILL_MEETING_SECONDS", "120")))
+EXCHANGE_TIMEOUT = datetime.timedelta(minutes=30)
+# Connecting takes seconds; a rank that has not connected by then is missing.
+CONNECT_TIMEOUT = datetime.timedelta(seconds=int(os.environ.get("BYTEMILL_MEETING_SECONDS", "120")))
 
 
 def ranks_of_environment() -> tuple[int, int]:
-    """(rank, number of ranks) as torchrun says; (0, 1) without it."""
+    """(rank, number of ranks) as torchrun sets them; (0, 1) without it."""
     if "WORLD_SIZE" not in os.environ and "RANK" not in os.environ:
         return 0, 1
     missing = [name for name in NAMES if not os.environ.get(name)]
@@ -61,7 +61,7 @@ def local_rank() -> int:
 
 
 def local_size() -> int:
-    """How many ranks share this machine."""
+    """Number of ranks on this machine."""
     found = os.environ.get("LOCAL_WORLD_SIZE", "")
     return max(1, int(found)) if found.isdecimal() else 1
 
@@ -71,9 +71,9 @@ class World:
     """The ranks of a run.
 
     Attributes:
-        rank: which one this is.
-        size: how many there are.
-        device: where this one computes.
+        rank: the number of this rank.
+        size: the number of ranks.
+        device: the device of this rank.
     """
 
     rank: int
@@ -82,7 +82,7 @@ class World:
 
     @property
     def first(self) -> bool:
-        """Whether this rank is the one that writes and speaks."""
+        """Whether this is the rank that writes files and reports progress."""
         return self.rank == 0
 
     def sum(self, values: list[float]) -> list[float]:
@@ -95,12 +95,12 @@ class World:
         return list(tensor.tolist())
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Waits for all ranks."""
         if self.size > 1:
             self.sum([0.0])
 
     def check_same(self, what: str, value: str) -> None:
-        """Raises unless all ranks have the same value."""
+        """Raises if the ranks have different values."""
         if self.size == 1:
             return
         number = float(zlib.crc32(value.encode()))
@@ -134,7 +134,7 @@ class World:
         return model
 
     def put_back(self, model: nn.Module) -> None:
-        """Lets go of whole weights that a forward pass without backward has left in place."""
+        """Shards the weights again that a forward pass without backward left gathered."""
         for module in model.modules():
             reshard: Any = getattr(module, "reshard", None)
             if reshard is not None:
@@ -142,7 +142,7 @@ class World:
 
     @contextlib.contextmanager
     def accumulating(self, model: nn.Module, last: bool) -> Iterator[None]:
-        """Gradients are exchanged only at the last of several backward passes."""
+        """Exchanges gradients only in the last of several backward passes."""
         if isinstance(model, nn.parallel.DistributedDataParallel):
             with contextlib.nullcontext() if last else model.no_sync():
                 yield
@@ -155,7 +155,7 @@ class World:
 
 @contextlib.contextmanager
 def joined(device: torch.device) -> Iterator[World]:
-    """The world of this process, from meeting the others to leaving them."""
+    """The world of this process: connects to the other ranks, and disconnects at the end."""
     rank, size = ranks_of_environment()
     if size == 1:
         yield World(0, 1, device)
@@ -166,11 +166,11 @@ def joined(device: torch.device) -> Iterator[World]:
     _check_device(device)
     where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     try:
-        dist.init_process_group(backend, timeout=MEETING, **_device_id(device))
+        dist.init_process_group(backend, timeout=CONNECT_TIMEOUT, **_device_id(device))
         world = World(rank, size, device)
         if world.sum([1.0])[0] != size:
             raise TrainingError(f"rank {rank}: not all of the {size} ranks responded")
-        _set_patience()
+        _set_timeout()
     except (RuntimeError, ValueError) as error:
         raise TrainingError(
             f"rank {rank} of {size} cannot reach the others at {where} by {backend}: "
@@ -188,18 +188,18 @@ def joined(device: torch.device) -> Iterator[World]:
             "see that rank's error above; resume=True continues the run",
         ) from None
     finally:
-        # Not waited for: if one is dead, leaving in good order would hang.
+        # Without waiting for the others: if one is dead, that would hang.
         with contextlib.suppress(Exception):
             dist.destroy_process_group()
 
 
-def _set_patience() -> None:
+def _set_timeout() -> None:
     # Public since torch 2.14 or so; the older name does the same.
     change: Any = getattr(dist, "set_timeout", None)
     if change is None:
         change = getattr(dist.distributed_c10d, "_set_pg_timeout", None)
     if change is not None:
-        change(PATIENCE, dist.group.WORLD)
+        change(EXCHANGE_TIMEOUT, dist.group.WORLD)
 
 
 def _device_id(device: torch.device) -> dict[str, Any]:
@@ -229,18 +229,18 @@ def _is_lost_connection(error: BaseException) -> bool:
     return any(word in text for word in (*words, "broken pipe", "timed out"))
 
 
-# --- tensors of which each rank has a part ------------------------------------------------------
+# --- sharded tensors ----------------------------------------------------------------------------
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of a tensor; what is sharded is put together by all ranks."""
+    """The whole of a tensor; if it is sharded, all ranks must call this."""
     value = tensor.detach()
     full = getattr(value, "full_tensor", None)  # of a DTensor
     return value if full is None else full()
 
 
 def like(source: Tensor, target: Tensor) -> Tensor:
-    """`source` on the device of `target`, and sharded as it is."""
+    """`source` on the device of `target`, sharded as `target` is."""
     mesh = getattr(target, "device_mesh", None)
     if mesh is None:
         return source.to(target.device)

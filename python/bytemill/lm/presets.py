@@ -1,4 +1,4 @@
-"""Configs from presets, a TOML file and options, in this order. No torch is needed here."""
+"""Configs from presets, a TOML file and options; later ones override earlier ones. No torch."""
 
 from __future__ import annotations
 
@@ -45,10 +45,9 @@ def _gpt2(d_model: int, num_layers: int, num_heads: int, lr: float) -> dict[str,
     }
 
 
-# Shapes by name; everything in them can be changed by file and options.
+# Shapes and settings by name; a file and options override them.
 PRESETS: dict[str, dict[str, Any]] = {
-    # Some minutes on a laptop; what `bytemill train` takes by itself. In so short a time, Muon with
-    # a plateau learns most.
+    # A few minutes on a laptop; the default. In this time, Muon with a wsd schedule learns most.
     "laptop": {
         "optimizer": "muon",
         "schedule": "wsd",
@@ -61,7 +60,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "steps": 500,
         "lr": 3e-3,
     },
-    # For trying things out: seconds.
+    # A few seconds, for experiments.
     "tiny": {
         "context_length": 64,
         "d_model": 64,
@@ -88,7 +87,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "gpt2-xl": _gpt2(1600, 48, 25, 2e-4),
 }
 DEFAULT_PRESET = "laptop"
-# Ids of a preset's model where no tokenizer says how many.
+# Vocabulary sizes of presets without a tokenizer.
 GPT2_IDS = 50257
 OTHER_IDS = 10000
 
@@ -134,9 +133,9 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
 def merged(
     preset: str | None, file: Mapping[str, Any] | None, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """One set of keys: the preset's, over them the file's, over them the options.
+    """The keys of the preset, overridden by those of the file, overridden by the options.
 
-    A file may name its preset; an option names another.
+    The file may name a preset; `preset` overrides it.
     """
     file = dict(file or {})
     name = preset or file.pop("preset", None) or DEFAULT_PRESET
@@ -150,13 +149,13 @@ def merged(
 
 def read_config(
     config: str | os.PathLike[str] | Mapping[str, Any] | None,
-) -> Mapping[str, Any] | None:
-    """The keys of a `config=` argument: a TOML file's, or the keys themselves."""
-    return read_toml(config) if isinstance(config, (str, os.PathLike)) else config
+) -> dict[str, Any]:
+    """The keys of a `config=` argument: those of a TOML file, or the keys themselves."""
+    return read_toml(config) if isinstance(config, (str, os.PathLike)) else dict(config or {})
 
 
 def given(model: ModelConfig | str | None, train: TrainConfig | None) -> dict[str, Any]:
-    """The keys of configs that a caller has built; a preset is given by its name."""
+    """The keys of configs that the caller built; a preset's name has none."""
     keys = model.to_json() if isinstance(model, ModelConfig) else {}
     return keys | ({} if train is None else train.to_json())
 
@@ -164,7 +163,7 @@ def given(model: ModelConfig | str | None, train: TrainConfig | None) -> dict[st
 def preset_model(
     name: str | None, file: Mapping[str, Any] | None = None, **changes: Any
 ) -> ModelConfig:
-    """The model of a preset; with as many ids as GPT-2 has, or 10,000, where none is given.
+    """The model of a preset; by default, the vocabulary size is GPT-2's, or 10,000.
 
     >>> preset_model("gpt2-xl").vocab_size, preset_model("tiny", d_model=32).d_model
     (50257, 32)
@@ -176,7 +175,7 @@ def preset_model(
 
 
 def resolve(keys: Mapping[str, Any], vocab_size: int) -> tuple[ModelConfig, TrainConfig]:
-    """The two configs of merged keys; `vocab_size` is what the tokens say."""
+    """The two configs from merged keys; `vocab_size` is that of the tokens."""
     fields = {key: value for key, value in keys.items() if key in MODEL_KEYS}
     if fields.get("vocab_size") is None:
         fields["vocab_size"] = vocab_size
@@ -191,7 +190,7 @@ def resolve(keys: Mapping[str, Any], vocab_size: int) -> tuple[ModelConfig, Trai
 
 
 def train_config(keys: Mapping[str, Any]) -> TrainConfig:
-    """The run's config of merged keys: what is known before the tokens are opened."""
+    """The training config from merged keys; it does not depend on the tokens."""
     return TrainConfig.from_json({key: keys[key] for key in TRAIN_KEYS if key in keys})
 
 

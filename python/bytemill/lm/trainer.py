@@ -1,19 +1,18 @@
-"""One step of training, and all that a step needs: device, model, optimizers, batches.
+"""One training step and everything it needs: device, model, optimizers, batches.
 
-`prepare` decides how to compute and checks that it fits into memory, before anything is allocated;
-the training loop, the learning-rate test, measuring and evaluating begin with it.
+`prepare` chooses device, dtype and kernels, and checks the memory before anything is allocated.
+Training, sweeps, the learning-rate test and measurement all start with it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import signal
+import os
 import time
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,27 +20,52 @@ from torch import nn
 
 from ..errors import ConfigError
 from ..progress import Progress
-from . import devices
+from . import devices, presets
 from .config import ModelConfig, TrainConfig
 from .data import TokenArray, Windows
 from .devices import ComputePlan
+from .keywords import TokenDtype
 from .model import TransformerLM
 from .optim import clip_gradients, make_optimizers
 from .parallel import World, local_rank
 from .plan.fitting import Prediction, check_memory
+from .run.sources import Sources, open_sources
 
-__all__ = ["Clock", "Setup", "Stop", "Trainer", "Watch", "prepare", "rows_of"]
+if TYPE_CHECKING:
+    from ..tokenizer import Tokenizer
+
+__all__ = ["Setup", "Trainer", "open_data", "prepare", "rows_of"]
+
+
+def open_data(
+    tokens: str | os.PathLike[str],
+    keys: Mapping[str, Any],
+    *,
+    tokenizer: Tokenizer | str | os.PathLike[str] | None,
+    val: str | os.PathLike[str] | None,
+    token_dtype: TokenDtype,
+) -> tuple[Sources, ModelConfig, TrainConfig]:
+    """Opens tokens, and builds the configs from merged keys and the vocabulary of the tokens."""
+    sources = open_sources(
+        tokens,
+        tokenizer=tokenizer,
+        val=val,
+        val_fraction=presets.train_config(keys).val_fraction,
+        vocab_size=keys.get("vocab_size"),
+        token_dtype=token_dtype,
+    )
+    return sources, *presets.resolve(keys, sources.vocab_size)
 
 
 @dataclass(frozen=True)
 class Setup:
-    """How a model will be trained: decided and checked, nothing allocated yet.
+    """How a model will be trained; nothing is allocated yet.
 
     Attributes:
-        model: what the model is.
+        model: the shape of the model.
         train: how it is trained.
-        plan: how it is computed.
-        memory: how much it will take.
+        plan: device, dtype and kernels.
+        memory: the predicted memory.
     """
 
     model: ModelConfig
@@ -50,7 +74,7 @@ class Setup:
     memory: Prediction
 
     def trainer(self, tokens: TokenArray, world: World | None = None) -> Trainer:
-        """Model, optimizers and batches of these tokens."""
+        """Model, optimizers and batches for these tokens."""
         windows = Windows(tokens, self.model.context_length, self.train.seed, self.model.vocab_size)
         world = World(0, 1, self.plan.device) if world is None else world
         return Trainer(self.model, self.train, windows, self.plan, world)
@@ -64,14 +88,15 @@ def prepare(
     force: bool = False,
     warm: bool = True,
 ) -> Setup:
-    """Chooses device, dtype and kernels, and refuses what would not fit into memory.
+    """Chooses device, dtype and kernels; raises if training would not fit into memory.
 
     Args:
-        model: what the model is.
+        model: the shape of the model.
         train: how it is trained.
-        n_ranks: ranks that share each batch.
-        force: do not refuse.
-        warm: load what libraries load at first use, so that it counts as memory that is taken.
+        n_ranks: number of ranks that share each batch.
+        force: do not raise.
+        warm: first train a tiny model for one step, so that memory that libraries allocate at first
+            use counts as taken.
     """
     if train.threads is not None:
         torch.set_num_threads(train.threads)
@@ -82,7 +107,6 @@ def prepare(
 
 
 def _warm_up(train: TrainConfig, plan: ComputePlan) -> None:
-    """Trains a tiny model for a step."""
     small = dataclasses.replace(train, batch_size=1, micro_batch_size=None, parallel="ddp")
     windows = Windows(np.zeros(20, np.uint16), 8)
     trainer = Trainer(ModelConfig(64, 8, 16, 1, 2), small, windows, plan, World(0, 1, plan.device))
@@ -91,14 +115,14 @@ def _warm_up(train: TrainConfig, plan: ComputePlan) -> None:
 
 
 class Trainer:
-    """A model with its optimizers, and what one step does to them, on this rank.
+    """A model, its optimizers and its batches on this rank.
 
     Args:
-        model_config: what the model is; its weights follow from the seed.
+        model_config: the shape of the model; its initial weights follow from the seed.
         config: how it is trained.
-        windows: what it is trained on.
-        plan: how to compute.
-        world: with whom.
+        windows: the training tokens.
+        plan: device, dtype and kernels.
+        world: the ranks.
     """
 
     def __init__(
@@ -113,54 +137,16 @@ class Trainer:
         self.rows = rows_of(config, world)
         self.micro = min(config.micro_batch_size or len(self.rows), len(self.rows))
         torch.manual_seed(config.seed)
-        self.model = plan.attach(TransformerLM(model_config).to(plan.device))
+        self.model = plan.attach(TransformerLM(model_config))
         self.shared: nn.Module = world.shared(self.model, config.parallel)
-        self.optimizers = make_optimizers(
-            self.model,
-            config.optimizer,
-            lr=config.lr,
-            weight_decay=config.weight_decay,
-            betas=(config.beta1, config.beta2),
-            eps=config.eps,
-            muon_lr=config.muon_lr,
-            embedding_lr=config.embedding_lr,
-        )
-
-    def compile(self, step: int, report: Progress) -> None:
-        """Compiles the blocks if planned; falls back to uncompiled code on failure."""
-        if self.plan.compile == "off":
-            return
-        try:
-            for block in self.model.layers:
-                block.compile(dynamic=False)
-            self.forward_backward(step, n_parts=1)
-        except Exception as error:
-            # Whatever the compiler stumbles on, there is a way without it.
-            for block in self.model.layers:
-                block._compiled_call_impl = None
-            self.plan = dataclasses.replace(self.plan, compile="off")
-            if self.shared is self.model or self.config.parallel != "fsdp":
-                self.plan.attach(self.model)
-            report.say(f"note: compiling failed ({type(error).__name__}); training uncompiled")
-        self.optimizers.zero_grad()
-
-    def trial(self, step: int) -> float:
-        """Seconds of a step, by trying a micro-batch of one that changes nothing."""
-        best = math.inf
-        for _ in range(2):
-            began = time.perf_counter()
-            self.forward_backward(step, n_parts=1)
-            devices.synchronize(self.plan.device)
-            best = min(best, time.perf_counter() - began)
-        self.optimizers.zero_grad()
-        return best * len(self.rows) / self.micro
+        self.optimizers = make_optimizers(self.model, config)
 
     def forward_backward(self, step: int, n_parts: int | None = None) -> float:
-        """Adds up the gradients of a step; the mean loss of this rank's rows.
+        """Accumulates the gradients of a step; returns the mean loss of this rank's rows.
 
         Args:
-            step: whose batch.
-            n_parts: only the first micro-batches, to try them; None for all.
+            step: number of the step, which determines its batch.
+            n_parts: number of micro-batches to compute; None for all.
         """
         total = 0.0
         starts = range(self.rows.start, self.rows.stop, self.micro)[:n_parts]
@@ -177,7 +163,10 @@ class Trainer:
         return total
 
     def update(self, lr: float) -> float:
-        """Clips and updates; the norm of the gradients."""
+        """Clips the gradients and updates the weights; returns the norm of the gradients.
+
+        If the norm is not finite, the weights stay as they are.
+        """
         parameters = list(self.model.parameters())
         limit = self.config.clip or math.inf
         if self.config.parallel == "fsdp" and self.world.size > 1:
@@ -191,6 +180,37 @@ class Trainer:
         self.optimizers.zero_grad()
         return norm
 
+    # --- before the first step ------------------------------------------------------------------
+
+    def compile(self, step: int, report: Progress) -> None:
+        """Compiles the blocks if planned; if that fails, trains without."""
+        if self.plan.compile == "off":
+            return
+        try:
+            for block in self.model.layers:
+                block.compile(dynamic=False)
+            self.forward_backward(step, n_parts=1)
+        except Exception as error:
+            # Any failure of the compiler: uncompiled blocks always work.
+            for block in self.model.layers:
+                block._compiled_call_impl = None
+            self.plan = dataclasses.replace(self.plan, compile="off")
+            if self.shared is self.model or self.config.parallel != "fsdp":
+                self.plan.attach(self.model)
+            report.say(f"note: compiling failed ({type(error).__name__}); training uncompiled")
+        self.optimizers.zero_grad()
+
+    def seconds_per_step(self, step: int) -> float:
+        """Estimates the time of a step from one micro-batch; changes nothing."""
+        best = math.inf
+        for _ in range(2):
+            began = time.perf_counter()
+            self.forward_backward(step, n_parts=1)
+            devices.synchronize(self.plan.device)
+            best = min(best, time.perf_counter() - began)
+        self.optimizers.zero_grad()
+        return best * len(self.rows) / self.micro
+
 
 def rows_of(config: TrainConfig, world: World) -> range:
     """The rows of every batch that this rank computes."""
@@ -201,78 +221,3 @@ def rows_of(config: TrainConfig, world: World) -> range:
         )
     share = config.batch_size // world.size
     return range(world.rank * share, (world.rank + 1) * share)
-
-
-# --- while it runs ------------------------------------------------------------------------------
-
-
-# A loss this far above its best, for this many steps, does not come back by itself.
-DIVERGED_BY = 1.5
-DIVERGED_FOR = 50
-
-
-class Watch:
-    """Detects a loss that has diverged.
-
-    Args:
-        patience: steps that it may be far above its best.
-    """
-
-    def __init__(self, patience: int = DIVERGED_FOR) -> None:
-        self.patience = patience
-        self.mean: float | None = None
-        self.lowest = math.inf
-        self.above = 0
-
-    def __call__(self, loss: float) -> str | None:
-        if not math.isfinite(loss):
-            return None
-        self.mean = loss if self.mean is None else 0.9 * self.mean + 0.1 * loss
-        self.lowest = min(self.lowest, self.mean)
-        self.above = self.above + 1 if self.mean > self.lowest + DIVERGED_BY else 0
-        if self.above < self.patience:
-            return None
-        return (
-            f"the loss diverged: about {self.mean:.2f} for {self.above} steps, "
-            f"after a minimum of {self.lowest:.2f}"
-        )
-
-
-class Clock:
-    """Seconds of a step, smoothed; a pause of the whole machine counts once."""
-
-    def __init__(self) -> None:
-        self._began = self.last = 0.0
-        self._mean: float | None = None
-
-    def begin(self) -> None:
-        self._began = time.perf_counter()
-
-    def end(self) -> float:
-        self.last = passed = time.perf_counter() - self._began
-        self._mean = passed if self._mean is None else 0.8 * self._mean + 0.2 * passed
-        return max(self._mean, 1e-9)
-
-
-class Stop:
-    """Ctrl-C ends a run at the end of a step, with a checkpoint; a second time, at once."""
-
-    def __init__(self, enabled: bool) -> None:
-        self.enabled, self.asked = enabled, False
-        self._before: Any = None
-
-    def __enter__(self) -> Stop:
-        # Only the main thread may set handlers, and a caller's SIG_IGN is respected.
-        with suppress(ValueError):
-            if self.enabled and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                self._before = signal.signal(signal.SIGINT, self._ask)
-        return self
-
-    def _ask(self, _number: int, _frame: FrameType | None) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)

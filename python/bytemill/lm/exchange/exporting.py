@@ -1,4 +1,4 @@
-"""A run → what other programs read: a directory for transformers, a file for llama.cpp."""
+"""A run → a directory for transformers, or a file for llama.cpp."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ...progress import ProgressOption, reporter
 from ...tokenizer import Tokenizer
 from ...tokens.encode import end_of_text
 from ..config import ModelConfig
+from ..keywords import StepName
 from ..run.checkpoint import WEIGHTS, checked_config, checked_file
 from ..run.directory import open_run
 from ..run.placing import LOCK, check_place, contents, replacing_place
@@ -28,7 +29,7 @@ Target: TypeAlias = Literal["huggingface", "gguf"]
 WeightType: TypeAlias = Literal["f32", "f16", "bf16"]
 TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 KIND = "an exported model"
-# All that there is in a directory for transformers.
+# The files of a directory for transformers.
 FILES = (
     WEIGHTS,
     "config.json",
@@ -40,16 +41,16 @@ FILES = (
 
 @dataclass(frozen=True)
 class Export:
-    """What `export_run` did.
+    """The result of `export_run`.
 
     Attributes:
-        path: what was written.
-        to: for whom.
-        architecture: theirs that is ours: `"llama"` or `"qwen3"`.
-        step: which checkpoint of the run.
+        path: the directory or file.
+        to: the target format.
+        architecture: the architecture of the target: `"llama"` or `"qwen3"`.
+        step: the step of the checkpoint.
         n_bytes: size of the weights.
-        tokenizer: whether the tokenizer went along.
-        pre_tokenizer: llama.cpp's name for the tokenizer's pattern; None for transformers.
+        tokenizer: whether a tokenizer was exported.
+        pre_tokenizer: llama.cpp's name for the split pattern; None for transformers.
     """
 
     path: Path
@@ -66,27 +67,27 @@ def export_run(
     out: str | os.PathLike[str],
     *,
     to: Target = "huggingface",
-    step: str | int = "best",
+    step: StepName = "best",
     dtype: WeightType = "f32",
     tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     pre_tokenizer: str | None = None,
     overwrite: bool = False,
     progress: ProgressOption = None,
 ) -> Export:
-    """Writes the model of a run for other programs, one tensor at a time.
+    """Exports the model of a run for other programs, one tensor at a time.
 
-    What the target cannot compute exactly is refused, with the reason.
+    A model that the target cannot represent exactly is an error, which gives the reason.
 
     Args:
         run: the directory, or one step in it.
-        out: a directory for `huggingface`; a file, `….gguf`, for `gguf`. It appears whole or not
+        out: a directory for `huggingface`; a file, `….gguf`, for `gguf`. It is written whole or not
             at all.
-        to: `"huggingface"` for transformers and all that read its directories, `"gguf"` for
+        to: `"huggingface"` for transformers and programs that read its format, `"gguf"` for
             llama.cpp.
-        step: which checkpoint, as in [`load`][bytemill.lm.load].
-        dtype: of the weights that are written.
-        tokenizer: the one the model was trained with, for a run that has none.
-        pre_tokenizer: for `gguf`, llama.cpp's name of a pattern; None finds it.
+        step: the checkpoint, as in [`load`][bytemill.lm.load].
+        dtype: type of the exported weights.
+        tokenizer: the tokenizer the model was trained with, for a run that has none.
+        pre_tokenizer: for `gguf`, llama.cpp's name for the split pattern; None derives it.
         overwrite: replace an earlier export.
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
     """
@@ -138,7 +139,7 @@ def export_run(
             with replacing_place(target, overwrite, foreign_in_export, KIND) as directory:
                 with naming(target / WEIGHTS), open(directory / WEIGHTS, "wb") as file:
                     write_safetensors(file, renamed, tell)
-                _write_words(directory, config, found, end, dtype)
+                _write_json_files(directory, config, found, end, dtype)
     return Export(
         target,
         to,
@@ -167,10 +168,10 @@ def _check_target(target: Path, to: Target, overwrite: bool) -> None:
 
 
 def foreign_in_export(directory: Path) -> Path | None:
-    """A file that `export_run` did not write; None if all are its own.
+    """A file that `export_run` did not write; None if there is none.
 
-    Models of others have files of the same names: ours are known by the header of the weights, and
-    a model that was trained further and saved by another program is not ours any more.
+    Other models have files of the same names; the header of the weights marks ours. A model that
+    another program has trained further and saved is no longer ours.
     """
     for path in contents(directory):
         if path.name not in FILES or (path.name == WEIGHTS and not is_written_by_us(path)):
@@ -179,7 +180,7 @@ def foreign_in_export(directory: Path) -> Path | None:
 
 
 def _end(tokenizer: Tokenizer) -> int | None:
-    """The id that ends texts, where there is one."""
+    """The end-of-text id, if there is one."""
     text = end_of_text(tokenizer, None, append_eot=False)
     return None if text is None else tokenizer.special_tokens[text]
 
@@ -190,20 +191,20 @@ def _for_transformers(
     halves = transformers.to_halves(config)
     return {
         theirs: converted(
-            weights[ours], dtype, halves if transformers.is_turned(ours) else lambda w: w
+            weights[ours], dtype, halves if transformers.is_rotated(ours) else lambda w: w
         )
         for ours, theirs in transformers.tensor_names(config).items()
     }
 
 
-def _write_words(
+def _write_json_files(
     directory: Path, config: ModelConfig, tokenizer: Tokenizer | None, end: int | None, dtype: str
 ) -> None:
-    """All but the weights."""
+    """Writes everything but the weights."""
     kind = str(TYPES[dtype]).removeprefix("torch.")
     files: dict[str, dict[str, Any]] = {
         "config.json": transformers.config_fields(config, end, kind),
-        # Said here and not in config.json, where it would keep the row from being trained.
+        # pad_token_id is not in config.json: there, it would keep its row from being trained.
         "generation_config.json": {
             "bos_token_id": end, "eos_token_id": end, "pad_token_id": end,
         },

@@ -1,8 +1,8 @@
-"""GGUF, the file of llama.cpp: a model and its tokenizer in one.
+"""GGUF, the file format of llama.cpp: a model and its tokenizer.
 
-    magic, version, counts │ key-value pairs │ names, shapes, places of tensors │ tensors
+    magic, version, counts │ key-value pairs │ names, shapes, offsets of tensors │ tensors
 
-The architecture `llama` rotates neighbouring pairs, as bytemill does: the weights are unchanged.
+The architecture `llama` rotates adjacent pairs, as bytemill does, so the weights are unchanged.
 `qwen3`, which has a norm on queries and keys, rotates halves.
 """
 
@@ -20,7 +20,7 @@ from ...errors import ConfigError
 from ...tokenizer import Tokenizer
 from ..config import ModelConfig
 from ..run.tensors import Deferred, converted, raw_bytes
-from .transformers import architecture, block_names, is_turned, to_halves
+from .transformers import architecture, block_names, is_rotated, to_halves
 
 __all__ = ["metadata", "model_tensors", "pre_tokenizer", "write_gguf"]
 
@@ -42,16 +42,16 @@ IN_BLOCK = {
     "feed_forward.w3": "ffn_up",
     "feed_forward.w2": "ffn_down",
 }
-# Numbers of types: of tensors, and of a file that is mostly of such tensors.
+# Type numbers of tensors, and of files that mostly hold such tensors.
 TENSOR_TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 30}
 FILE_TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 32}
 ALIGNMENT = 32
 
-# Kinds of tokens.
+# Types of tokens.
 NORMAL, CONTROL, UNUSED = 1, 3, 5
 
-# What llama.cpp calls patterns, stage by stage, that cut as ours do. There is none for cl100k:
-# that keeps white space at the end of a text together, where llama-bpe cuts after line breaks.
+# llama.cpp's names for patterns, stage by stage, that split as ours do. There is none for cl100k:
+# it keeps white space at the end of a text together, where llama-bpe splits after line breaks.
 PRE_TOKENIZERS = {
     ("gpt2",): "gpt-2",
     ("llama3",): "llama-bpe",
@@ -65,7 +65,7 @@ PRE_TOKENIZERS = {
 
 
 def pre_tokenizer(tokenizer: Tokenizer) -> str:
-    """llama.cpp's name for how the tokenizer cuts texts; a ConfigError if it has none."""
+    """llama.cpp's name for the tokenizer's split pattern; a ConfigError if it has none."""
     pattern = tokenizer.pattern
     stages = (pattern,) if isinstance(pattern, str) else tuple(pattern)
     name = PRE_TOKENIZERS.get(stages)
@@ -82,13 +82,13 @@ def pre_tokenizer(tokenizer: Tokenizer) -> str:
             "capitals beyond ASCII, may get different ids there",
             stacklevel=2,
         )
-    # A name also says whether a piece that is a token is taken as it is, whatever the merges say.
-    # That matters only where merges would not have led to the token.
+    # The name also decides whether a piece that is a token becomes it without merging. That
+    # matters only for tokens that merges do not produce.
     takes_whole = name == "llama-bpe"
     if tokenizer.ignore_merges == takes_whole or not _needs_whole(tokenizer):
         return name
     if takes_whole:
-        return "smaug-bpe"  # the same pattern, with merges as they are
+        return "smaug-bpe"  # the same pattern, always merging
     raise ConfigError(
         f"llama.cpp uses merges alone with the pattern {name}, but this tokenizer has tokens "
         "that merges do not produce (ignore_merges)",
@@ -103,7 +103,7 @@ def _needs_whole(tokenizer: Tokenizer) -> bool:
 
 
 def _tokens(tokenizer: Tokenizer, vocab_size: int) -> tuple[list[str], list[int], list[str]]:
-    """Texts and kinds by id, and the merges."""
+    """Texts and types by id, and the merges."""
     said = json.loads(tokenizer.write("huggingface")[0])
     texts, kinds = [""] * vocab_size, [UNUSED] * vocab_size
     for text, id in said["model"]["vocab"].items():
@@ -138,17 +138,17 @@ def metadata(
     """The key-value pairs of a model.
 
     Args:
-        config: what the model is.
+        config: the model.
         tokenizer: its tokenizer.
-        name: of the model, for people.
-        pre: llama.cpp's name for the tokenizer's pattern.
-        end: the end-of-text id, which also precedes a text.
-        dtype: of the matrices.
+        name: a name of the model, for display.
+        pre: llama.cpp's name for the split pattern.
+        end: the end-of-text id, which also starts a text.
+        dtype: type of the matrices.
     """
     kind = architecture(config)
     texts, kinds, merges = _tokens(tokenizer, config.vocab_size)
     if end is None:
-        # If omitted, llama.cpp would end texts at id 11. No UTF-8 text has the byte FF.
+        # Without one, llama.cpp would end texts at id 11. No UTF-8 text contains the byte FF.
         end = tokenizer.token_id(b"\xff")
     return {
         "general.architecture": kind,
@@ -183,7 +183,7 @@ def metadata(
 def model_tensors(
     config: ModelConfig, weights: Mapping[str, Deferred], dtype: torch.dtype
 ) -> dict[str, Deferred]:
-    """Our weights under llama.cpp's names; vectors stay float32, as it wants them."""
+    """Our weights by llama.cpp's names; vectors stay float32, as it requires."""
     halves = to_halves(config)
     names = TOP | block_names(IN_BLOCK, config, "blk")
     turns = architecture(config) == "qwen3"
@@ -191,7 +191,7 @@ def model_tensors(
         names[name]: converted(
             tensor,
             dtype if len(tensor.shape) > 1 else torch.float32,
-            halves if turns and is_turned(name) else lambda w: w,
+            halves if turns and is_rotated(name) else lambda w: w,
         )
         for name, tensor in weights.items()
     }
@@ -209,9 +209,9 @@ def write_gguf(
     """Writes a GGUF file, version 3, tensors one after another.
 
     Args:
-        file: where to.
-        pairs: what is said of the model: bools, ints (as u32), floats (as f32), texts, and lists
-            of texts or of ints (as i32).
+        file: the output.
+        pairs: the key-value pairs: bools, ints (as u32), floats (as f32), strings, and lists of
+            strings or ints (as i32).
         tensors: by name.
         tell: gets the size of each tensor that is written.
     """
@@ -219,7 +219,7 @@ def write_gguf(
     head += [_string(key) + _value(value) for key, value in pairs.items()]
     place = 0
     for name, tensor in tensors.items():
-        shape = tensor.shape[::-1]  # the innermost first
+        shape = tensor.shape[::-1]  # innermost dimension first
         head.append(_string(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape))
         head.append(struct.pack("<IQ", TENSOR_TYPES[tensor.dtype], place))
         place += _aligned(tensor.n_bytes)

@@ -1,4 +1,4 @@
-"""A directory of transformers → a run."""
+"""A transformers model → a run."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 @dataclass(frozen=True)
 class Import:
-    """What `import_run` did.
+    """The result of `import_run`.
 
     Attributes:
         run: the new run.
-        architecture: what it was: `"llama"` or `"qwen3"`.
-        parameters: how many numbers the model has.
-        tokenizer: whether the tokenizer came along.
+        architecture: the architecture of the model: `"llama"` or `"qwen3"`.
+        parameters: number of parameters.
+        tokenizer: whether a tokenizer was imported.
     """
 
     run: Path
@@ -58,14 +58,14 @@ def import_run(
     overwrite: bool = False,
     progress: ProgressOption = None,
 ) -> Import:
-    """Makes a run of a model that transformers has saved, one tensor at a time.
+    """Imports a model that transformers saved as a run, one tensor at a time.
 
-    Models of the architectures Llama and Qwen3 that ours can compute exactly; others are refused,
-    with the reason. Nothing is ever unpickled. Weights become float32.
+    Supports Llama and Qwen3 models that bytemill can compute exactly; for others, the error gives
+    the reason. Nothing is ever unpickled. Weights become float32.
 
     Args:
         directory: with config.json, safetensors (also in shards) and tokenizer.json.
-        out: the run's directory; it appears whole or not at all.
+        out: the run's directory; it is written whole or not at all.
         tokenizer: False to import without the tokenizer, if bytemill cannot read it.
         overwrite: replace the run in `out`.
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
@@ -134,7 +134,7 @@ def _read_tokenizer(source: Path, config: ModelConfig) -> Tokenizer:
 
 @contextlib.contextmanager
 def _weights(source: Path) -> Iterator[dict[str, Deferred]]:
-    """The tensors of a directory, in one file or in shards."""
+    """The tensors of a directory, from one file or from shards."""
     if (source / ONE_FILE).is_file():
         names = [ONE_FILE]
     elif (source / INDEX).is_file():
@@ -162,7 +162,7 @@ def _weights(source: Path) -> Iterator[dict[str, Deferred]]:
 
 
 def _ours(config: ModelConfig, weights: dict[str, Deferred], name: str) -> dict[str, Deferred]:
-    """The weights by our names, each as our model has it."""
+    """The weights by our names, in our layout."""
     names = transformers.tensor_names(config)
     allowed = set(names.values()) | ({"lm_head.weight"} if config.tie_embeddings else set())
     for theirs in weights:
@@ -180,11 +180,11 @@ def _ours(config: ModelConfig, weights: dict[str, Deferred], name: str) -> dict[
                 f"{name}: {theirs} has shape {weights[theirs].shape}, but config.json implies "
                 f"{expected}"
             )
-    neighbours = transformers.to_neighbours(config)
+    pairs = transformers.to_pairs(config)
     same: Callable[[Tensor], Tensor] = lambda w: w  # noqa: E731
     return {
         ours: converted(
-            weights[theirs], torch.float32, neighbours if transformers.is_turned(ours) else same
+            weights[theirs], torch.float32, pairs if transformers.is_rotated(ours) else same
         )
         for ours, theirs in names.items()
     }

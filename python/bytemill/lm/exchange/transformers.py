@@ -1,8 +1,8 @@
-"""How a model of ours is written in transformers' terms, and back.
+"""The names, weights and config of a model in transformers, and back.
 
 Two of its architectures match ours exactly: Llama, and, with a norm on queries and keys, Qwen3.
-Both rotate the two halves of a head where ours rotates neighbouring pairs, so the rows of queries
-and keys are permuted; no number changes.
+Both rotate the two halves of a head where ours rotates adjacent pairs, so the rows of queries and
+keys are permuted; no number changes.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ IN_BLOCK = {
     "feed_forward.w3": "mlp.up_proj",
     "feed_forward.w2": "mlp.down_proj",
 }
-TURNED = ("query", "key", "query_norm", "key_norm")
+ROTATED = ("query", "key", "query_norm", "key_norm")
 
 
 def architecture(config: ModelConfig) -> Architecture:
-    """The architecture that is this model exactly; a ConfigError with the reason if none is."""
+    """The architecture that matches this model exactly; a ConfigError if there is none."""
     reasons = {
         "norm": ("pre", "Llama and Qwen3 have a norm before each sublayer"),
         "positions": ("rope", "Llama and Qwen3 have rotary positions"),
@@ -68,7 +68,7 @@ def architecture(config: ModelConfig) -> Architecture:
 
 
 def block_names(names: Mapping[str, str], config: ModelConfig, block: str) -> dict[str, str]:
-    """Our names of the weights in blocks → others', whose blocks are called `block`."""
+    """Our names of the weights in blocks → theirs, where blocks are called `block`."""
     norms = ("attention.query_norm", "attention.key_norm")
     return {
         f"blocks.{number}.{ours}.weight": f"{block}.{number}.{theirs}.weight"
@@ -84,18 +84,18 @@ def tensor_names(config: ModelConfig) -> dict[str, str]:
     return top | block_names(IN_BLOCK, config, "model.layers")
 
 
-def is_turned(name: str) -> bool:
+def is_rotated(name: str) -> bool:
     """Whether the rows of this weight are rotated by positions."""
-    return name.split(".")[-2] in TURNED
+    return name.split(".")[-2] in ROTATED
 
 
 def to_halves(config: ModelConfig) -> Callable[[Tensor], Tensor]:
-    """Rows for neighbours → rows for halves, in each head."""
+    """Permutes the rows of each head: adjacent pairs → halves."""
     return lambda w: _swapped(w, config.d_head // 2, 2)
 
 
-def to_neighbours(config: ModelConfig) -> Callable[[Tensor], Tensor]:
-    """Rows for halves → rows for neighbours, in each head."""
+def to_pairs(config: ModelConfig) -> Callable[[Tensor], Tensor]:
+    """Permutes the rows of each head: halves → adjacent pairs."""
     return lambda w: _swapped(w, 2, config.d_head // 2)
 
 
@@ -111,9 +111,9 @@ def config_fields(config: ModelConfig, end: int | None, dtype: str) -> dict[str,
     """The config.json of a model.
 
     Args:
-        config: what the model is.
-        end: the end-of-text id, which also precedes a text.
-        dtype: of the weights, in torch's words.
+        config: the model.
+        end: the end-of-text id, which also starts a text.
+        dtype: type of the weights, by torch's name.
     """
     kind = architecture(config)
     fields = {
@@ -144,7 +144,7 @@ def read_fields(fields: Mapping[str, Any], name: str) -> ModelConfig:
     """The model of a config.json; raises a CheckpointError if bytemill cannot represent it.
 
     Args:
-        fields: what the file says.
+        fields: the contents of the file.
         name: the file, for errors.
     """
     kind = fields.get("model_type")
@@ -164,7 +164,7 @@ def read_fields(fields: Mapping[str, Any], name: str) -> ModelConfig:
             d_ff=checked.whole("intermediate_size"),
             rope_theta=_rope_theta(checked),
             num_kv_heads=checked.whole("num_key_value_heads", heads),
-            # transformers' defaults, where the file leaves them out.
+            # With transformers' defaults for fields that are missing.
             tie_embeddings=checked.flag("tie_word_embeddings"),
             qk_norm=kind == "qwen3",
             norm_eps=checked.number("rms_norm_eps", 1e-6),
@@ -174,7 +174,7 @@ def read_fields(fields: Mapping[str, Any], name: str) -> ModelConfig:
 
 
 class _Fields:
-    """Fields of a JSON object, each of the type asked for; null is as good as missing."""
+    """Fields of a JSON object, checked for their types; null counts as missing."""
 
     def __init__(self, fields: Mapping[str, Any], name: str) -> None:
         self.fields, self.name = fields, name
@@ -205,7 +205,7 @@ class _Fields:
         return str(self.get(key, (str,), default))
 
     def inner(self, key: str) -> _Fields:
-        """An object within this one, empty if there is none."""
+        """A nested object; empty if it is missing."""
         return _Fields(self.get(key, (dict,), {}), self.name)
 
 
@@ -218,7 +218,7 @@ def _check_fields(fields: _Fields, d_model: int, heads: int) -> None:
     if activation != "silu":
         _refuse(name, f"hidden_act must be 'silu', is {activation!r}")
     is_given = fields.fields.get("head_dim") is not None
-    head = fields.whole("head_dim", 128)  # 128 is Qwen3's own, Llama's follows from the others
+    head = fields.whole("head_dim", 128)  # Qwen3's default; Llama's follows from the others
     if (is_given or fields.text("model_type", "") == "qwen3") and head * heads != d_model:
         _refuse(
             name,
@@ -232,7 +232,7 @@ def _check_fields(fields: _Fields, d_model: int, heads: int) -> None:
 
 
 def _rope_theta(fields: _Fields) -> float:
-    # transformers 5 has it all in `rope_parameters`; before, `rope_theta` and `rope_scaling`.
+    # transformers 5 has `rope_parameters`; earlier versions `rope_theta` and `rope_scaling`.
     rope, scaling = fields.inner("rope_parameters"), fields.inner("rope_scaling")
     for place in (scaling, rope):
         kind = place.text("rope_type", place.text("type", "default"))
@@ -251,5 +251,5 @@ def _refuse(name: str, reason: str, hint: str | None = None) -> NoReturn:
     )
 
 
-# What transformers keeps beside the weights and makes again by itself.
+# Tensors that transformers saves but recomputes.
 IGNORED = re.compile(r".*\.rotary_emb\.inv_freq")

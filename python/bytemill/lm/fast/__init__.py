@@ -1,12 +1,12 @@
-"""What exists only for speed, attached to a model from outside; parameters keep their names.
+"""Optimizations for speed, attached to a model from outside; parameters keep their names.
 
-    sublayers   attention and feed-forward as single steps of autograd, for float32 on a CPU
+    sublayers   attention and feed-forward as single autograd steps, for float32 on a CPU
     head        the head and cross-entropy in chunks, without all logits in memory, on any device
-    decode      one step of generation in one call to Rust, for float32 on a CPU
+    decode      one step of generation as one call to Rust, for float32 on a CPU
 
 `attach` exchanges the class of a model and its blocks, as FSDP does, so that checkpoints,
-optimizers and hooks see the same modules. Tests hold all of it to `naive` on every configuration.
-When each pays is decided here and in `devices`.
+optimizers and hooks see the same modules. Tests compare all of it with `naive` on every kind of
+model. `why_not` and `devices` decide when each is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["attach", "detach", "why_not"]
 
 
 class FastBlock(TransformerBlock):
-    """A block of two fused sublayers where the input allows it, else the block as it was."""
+    """A block of two fused sublayers; for inputs that they do not support, the original block."""
 
     def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:
         if cache is not None or x.dim() != 3 or not is_float32_on_cpu(x):
@@ -68,17 +68,17 @@ class FastNorm(RMSNorm):
 
 
 class FastLM(TransformerLM):
-    """A model whose loss never holds all logits."""
+    """A model whose loss never has all logits in memory."""
 
     def loss_of(self, x: Tensor, targets: Tensor) -> Tensor:
         return linear_cross_entropy(x, self.head_weight, targets)
 
 
 def attach(model: TransformerLM, *, blocks: bool = True) -> TransformerLM:
-    """Makes a model faster in place, and returns it.
+    """Attaches the fast versions to a model in place; returns it.
 
     Args:
-        model: any model; what is not faster for it stays as it is.
+        model: any model; parts without a fast version stay as they are.
         blocks: fuse the blocks too; False leaves them to torch, or to its compiler.
     """
     detach(model)
@@ -102,14 +102,14 @@ def detach(model: TransformerLM) -> TransformerLM:
 
 
 def is_float32_on_cpu(x: Tensor) -> bool:
-    """Whether x is float32 on a CPU, and to be computed as such."""
+    """Whether x is float32 on a CPU, without autocast."""
     return (
         x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
     )
 
 
 def why_not(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> str | None:
-    """Why blocks are not fused for this model and machine; None if they are."""
+    """The reason not to fuse the blocks of this model on this machine; None if they can be."""
     if device.type != "cpu" or dtype != torch.float32:
         return "torch's own kernels are faster here"
     if not can_fuse(config):
@@ -119,7 +119,7 @@ def why_not(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> st
 
 
 def _try_out() -> str | None:
-    """Why the fused sublayers cannot be used with this torch; None if they can."""
+    """The reason why the fused sublayers do not work with this torch; None if they do."""
     state = torch.random.get_rng_state()
     try:
         model = TransformerLM(ModelConfig(64, 16, 32, 1, 2, d_ff=64))

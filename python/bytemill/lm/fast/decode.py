@@ -1,9 +1,8 @@
-"""The decode step in one call to Rust: float32 on a CPU.
+"""The decode step as one call to Rust: float32 on a CPU.
 
-At batch 1 a step of a small model is some dozens of kernels of a few microseconds each, and torch
-takes longer to go from one to the next. `NativeStep` leaves reading a prompt to the model and
-continues in the cache that it filled. Weights are not copied: it reads what torch's tensors hold at
-each step.
+At batch size 1, a step of a small model is dozens of kernels of a few microseconds each, and torch
+takes longer to dispatch them. `NativeStep` lets the model read the prompt, and continues in the
+cache that it filled. Weights are not copied: each step reads the memory of torch's tensors.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ __all__ = ["NativeStep", "can_run"]
 
 
 class NativeStep(CachedStep):
-    """The step in Rust; for models that `can_run` takes.
+    """The decode step in Rust, for models that `can_run` accepts.
 
-    Uses as many threads as torch does, and gives the same bits with any number of them.
+    Uses as many threads as torch; the result has the same bits for any number of threads.
     """
 
     def __init__(self, model: TransformerLM, n_samples: int, capacity: int) -> None:
@@ -36,7 +35,7 @@ class NativeStep(CachedStep):
         self._decoder = LMDecoder(**self.arrays())
 
     def arrays(self) -> dict[str, Any]:
-        """What the native step is given: views of the weights and of the cache."""
+        """The arguments of the native step: views of the weights and of the cache."""
         model = self.model
         rope = model.layers[0].attention.rope
         return {
@@ -60,7 +59,7 @@ class NativeStep(CachedStep):
 
 
 def can_run(model: TransformerLM) -> bool:
-    """Whether the native step takes this model: its shape, and where and how the weights lie."""
+    """Whether the native step supports this model, and the memory layout of its weights."""
     if not can_fuse(model.config) or torch.is_autocast_enabled("cpu"):
         return False
     tensors: list[Tensor] = list(model.parameters())
@@ -68,7 +67,7 @@ def can_run(model: TransformerLM) -> bool:
     if rope is not None:
         tensors += [rope.cos, rope.sin]
     return all(
-        # Other classes (of distributed or quantized tensors) have no numbers to look at.
+        # Other classes (distributed, quantized) have no plain memory.
         type(tensor) in (Tensor, nn.Parameter)
         and tensor.device.type == "cpu"
         and tensor.dtype == torch.float32
@@ -101,6 +100,6 @@ def _norm_weight(norm: nn.Module) -> Tensor:
 
 
 def _array(tensor: Tensor) -> npt.NDArray[np.float32]:
-    """The same memory as an array, which keeps it alive."""
+    """The memory of a tensor as an array, which keeps it alive."""
     array: npt.NDArray[np.float32] = tensor.detach().numpy()
     return array

@@ -1,13 +1,12 @@
-"""Sublayers of a block as single steps of autograd, for float32 on a CPU.
+"""Sublayers of a block as single autograd steps, for float32 on a CPU.
 
-Composed of torch's operations one by one, a block spends a quarter of its time in passes over
-memory that multiply and add, and keeps every intermediate result for the way back. Here a
-sublayer keeps only what is expensive to recompute (the matmuls) and recomputes the rest.
-The products are torch's; what is between them is one native pass each, attention too
-(`bytemill._native.Passes`), on the threads that torch's products run on.
+Composed of torch's operations, a block spends a quarter of its time in elementwise passes over
+memory, and keeps every intermediate result for backward. Here a sublayer keeps only what is
+expensive to recompute (the matmuls) and recomputes the rest. Matmuls are torch's; everything
+between them, attention included, is one native pass each (`bytemill._native.Passes`), on torch's
+own threads.
 
-Only memory that is private to the sublayer is overwritten. Tests compare everything with the plain
-mathematics.
+Only memory that is private to the sublayer is overwritten. Tests compare everything with `naive`.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from torch import Tensor
 from ..._native import Passes
 from ..plan.costs import chunk_rows
 
-__all__ = ["attention_sublayer", "feed_forward_sublayer", "normed", "passes"]
+__all__ = ["attention_sublayer", "feed_forward_sublayer", "normed", "openmp_library", "passes"]
 
 Rotation = tuple[Tensor, Tensor]
 
 
 @functools.lru_cache(maxsize=8)
 def _passes_on(n_threads: int) -> Passes:
-    return Passes(n_threads, openmp=_openmp())
+    return Passes(n_threads, openmp=openmp_library())
 
 
 def passes() -> Passes:
@@ -39,13 +38,13 @@ def passes() -> Passes:
     return _passes_on(torch.get_num_threads())
 
 
-def _openmp() -> str | None:
+def openmp_library() -> str | None:
     """The OpenMP library that torch has loaded; None if unknown."""
     try:
         places = Path("/proc/self/maps").read_text().split()
     except OSError:
         return None
-    # Of several, the one beside torch is the one that it calls.
+    # If there are several, torch uses the one in its own directory.
     own = str(Path(torch.__file__).parent)
     found = {
         place
@@ -56,17 +55,17 @@ def _openmp() -> str | None:
 
 
 def array(tensor: Tensor) -> npt.NDArray[np.float32]:
-    """The same memory, for a pass."""
+    """The memory of a tensor as an array."""
     return tensor.detach().numpy()
 
 
 def _copy(weight: Tensor) -> npt.NDArray[np.float32]:
-    """A copy of a parameter for a pass: FSDP cannot resize memory that an array references."""
+    """A copy of a parameter: FSDP cannot resize memory that an array references."""
     return array(weight.detach().clone())
 
 
 def _norm(x: Tensor, weight: Tensor, eps: float, out: Tensor, scale: Tensor) -> None:
-    """Writes the normed rows of x (N, d), and one over the root mean square of each."""
+    """Writes the normalized rows of x (N, d), and the reciprocal root mean square of each."""
     passes().norm(array(x), _copy(weight), eps, array(out), array(scale))
 
 
@@ -77,7 +76,7 @@ def _norm_again(x: Tensor, weight: Tensor, scale: Tensor, out: Tensor) -> None:
 def _norm_backward(
     grad: Tensor, x: Tensor, weight: Tensor, scale: Tensor, residual: Tensor | None
 ) -> Tensor:
-    """The gradient of the weight; `grad` becomes that of x, with what comes to x past the norm."""
+    """Returns the gradient of the weight; `grad` becomes that of x, plus that of the residual."""
     weight_grad = torch.empty_like(weight)
     past = None if residual is None else array(residual)
     passes().norm_back(array(x), _copy(weight), array(scale), past, array(grad), array(weight_grad))
@@ -102,10 +101,9 @@ class _Norm(torch.autograd.Function):
 
 
 class _FeedForward(torch.autograd.Function):
-    """x + W2 (silu(W1 n) · W3 n), where n is the norm of x.
+    """x + W2 (silu(W1 n) · W3 n), where n is the normalized x.
 
-    In chunks of rows: what is not kept lies in the same few megabytes for every chunk, and stays
-    in the caches.
+    In chunks of rows: temporary results reuse the same few megabytes, which stay in the caches.
     """
 
     @staticmethod
@@ -143,7 +141,7 @@ class _FeedForward(torch.autograd.Function):
         normed = x.new_empty(size, len(weight))
         for rows in _chunks(n_rows, size):
             past, n = flat[rows], len(flat[rows])
-            # Of the product of both, until the pass has gone over it.
+            # The gradient of the product of both; the pass turns it into that of `up`.
             torch.mm(past, w2, out=up_grad[:n])
             passes().swiglu_back(
                 array(gate[rows]),
@@ -166,7 +164,7 @@ def _chunks(n_rows: int, size: int) -> list[slice]:
 
 
 class _Attention(torch.autograd.Function):
-    """x + Wo attention(Wq n, Wk n, Wv n), where n is the norm of x."""
+    """x + Wo attention(Wq n, Wk n, Wv n), where n is the normalized x."""
 
     @staticmethod
     def forward(
@@ -233,9 +231,9 @@ def _rotation(
 
 
 def _added(x: Tensor, flat: Tensor, inner: Tensor, weight: Tensor) -> Tensor:
-    """x + weight inner, in the shape of x and in memory of its own.
+    """x + weight inner, in the shape of x and in its own memory.
 
-    Not a view of what the product gives: FSDP hangs its hooks on outputs, and warns of views.
+    Not a view of the product: FSDP attaches hooks to outputs, and warns about views.
     """
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     torch.addmm(flat, inner, weight.t(), out=out.view(flat.shape))
@@ -267,7 +265,7 @@ def attention_sublayer(
 ) -> Tensor:
     """Norm, causal attention and the residual; x is (B, T, d).
 
-    `rotation` has the cosines and sines of T positions or more; None for no positions.
+    `rotation` holds the cosines and sines of at least T positions; None for no positions.
     """
     cos, sin = (None, None) if rotation is None else rotation
     return _Attention.apply(  # type: ignore[no-any-return]

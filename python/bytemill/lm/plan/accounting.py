@@ -1,6 +1,6 @@
-"""The account of a model: what it costs to hold, to train and to serve, before any of it is done.
+"""The account of a model: the cost of storing, training and serving it, before it is trained.
 
-Formulas are those of `costs`; here they are put together with hardware and a number of tokens.
+The formulas are those of `costs`, combined here with hardware and a number of tokens.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...errors import ConfigError
-from ..config import ModelConfig
+from ..config import ModelConfig, OptimizerName
+from ..keywords import PresetName
 from ..presets import preset_model
 from . import costs
 from .costs import Memory
@@ -20,12 +21,12 @@ __all__ = ["HARDWARE", "WAYS", "Account", "Hardware", "account"]
 
 Dtype = Literal["float32", "bfloat16"]
 
-# Tokens for each parameter at which a given amount of computing gives the lowest loss, about:
-# Hoffmann et al., "Training Compute-Optimal Large Language Models", 2022.
+# Tokens per parameter that give about the lowest loss for a given compute budget: Hoffmann et al.,
+# "Training Compute-Optimal Large Language Models", 2022.
 TOKENS_PER_PARAMETER = 20
-# A share of the peak that good code reaches.
+# The share of the peak rate that good code reaches.
 MFU = 0.4
-# How activations are kept: kernels, and whether blocks are computed again.
+# Ways to keep activations: kernels, and whether blocks are recomputed.
 WAYS: dict[str, tuple[str, bool]] = {
     "plain attention": ("plain", False),
     "fused attention": ("torch", False),
@@ -37,13 +38,13 @@ WAYS: dict[str, tuple[str, bool]] = {
 
 @dataclass(frozen=True)
 class Hardware:
-    """What computes.
+    """A device to train on.
 
     Attributes:
-        name: what it is called.
-        flops: operations a second of products of matrices, for each type of numbers.
-        memory: in bytes.
-        device: `"cuda"`, or `"cpu"`, where other things pay.
+        name: its name.
+        flops: peak FLOP/s of matmuls by dtype.
+        memory: memory in bytes.
+        device: `"cuda"` or `"cpu"`.
     """
 
     name: str
@@ -52,8 +53,8 @@ class Hardware:
     device: str = "cuda"
 
 
-# By their makers' data sheets: dense products, without the doubling for sparse matrices. float32
-# is what the ordinary cores do.
+# From the makers' data sheets: dense matmuls, without the doubling for sparse matrices; float32
+# without tensor cores.
 HARDWARE = {
     "a100": Hardware(
         "NVIDIA A100 SXM 80 GB", {"bfloat16": 312e12, "float32": 19.5e12}, 80_000_000_000
@@ -66,35 +67,35 @@ HARDWARE = {
 
 @dataclass(frozen=True)
 class Account:
-    """What a model costs.
+    """The cost of a model.
 
     Attributes:
         config: the model.
-        batch_size: sequences at a time.
-        dtype: arithmetic of the products.
-        optimizer: what it is trained with.
-        parameters: by component.
-        forward: operations of reading one sequence of the whole context, by component.
-        update: operations of an update on the batch, by component.
-        training: all of these.
-        recomputed: the same where blocks are computed again.
+        batch_size: sequences per batch.
+        dtype: matmul dtype.
+        optimizer: the optimizer.
+        parameters: number of parameters by component.
+        forward: FLOPs of the forward pass on one full context, by component.
+        update: FLOPs of an update on the batch, by component.
+        training: FLOPs of an update on the batch.
+        recomputed: the same if blocks are recomputed in backward.
         memory: bytes of training on the batch, by the way activations are kept (`WAYS`).
-        kv_cache: bytes of the keys and values of one sequence.
+        kv_cache: bytes of the KV cache of one sequence.
         inference: bytes of the weights and that cache, in `dtype`.
-        hardware: what it is computed on; None if nothing was said.
-        limit: bytes of memory that there are; None if nothing was said.
-        largest_batch: sequences that fit into them, for each way; 0 if not even one does.
-        optimal_tokens: tokens to train on for the lowest loss with given computing, about.
-        tokens: that are trained on: as asked for, or the optimal.
-        total_flops: operations of training on all of them.
-        mfu: the share of the hardware's peak that is assumed.
-        seconds: of training on all of them; None without hardware.
+        hardware: the hardware; None if not given.
+        limit: available memory in bytes; None if not given.
+        largest_batch: sequences that fit into it, by way; 0 if not even one fits.
+        optimal_tokens: about the number of tokens that gives the lowest loss for the compute.
+        tokens: tokens to train on: as given, or the optimal number.
+        total_flops: FLOPs of training on them.
+        mfu: the assumed share of the hardware's peak rate.
+        seconds: time to train on them; None without hardware.
     """
 
     config: ModelConfig
     batch_size: int
     dtype: Dtype
-    optimizer: str
+    optimizer: OptimizerName
     parameters: dict[str, int]
     forward: dict[str, int]
     update: dict[str, int]
@@ -114,20 +115,19 @@ class Account:
 
     @property
     def n_parameters(self) -> int:
-        """How many numbers are learnt."""
         return sum(self.parameters.values())
 
     @property
     def forward_flops(self) -> int:
-        """Operations of reading one sequence of the whole context."""
+        """FLOPs of the forward pass on one full context."""
         return sum(self.forward.values())
 
     def shares(self, *, head: bool = True) -> dict[str, float]:
-        """The part of each component in the operations, with or without the output head."""
+        """The share of each component in the forward FLOPs, with or without the output head."""
         return shares(self.config, self.config.context_length, head=head)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, for a file."""
+        """All fields, for a file."""
         fields = dataclasses.asdict(self)
         fields["memory"] = {
             way: dataclasses.asdict(memory) | {"total": memory.total}
@@ -142,28 +142,28 @@ class Account:
 
 
 def account(
-    config: ModelConfig | str,
+    config: ModelConfig | PresetName,
     *,
     batch_size: int = 1,
     dtype: Dtype | None = None,
-    optimizer: str = "adamw",
-    hardware: str | Hardware | None = None,
+    optimizer: OptimizerName = "adamw",
+    hardware: Literal["a100", "h100", "this"] | Hardware | None = None,
     memory: int | None = None,
     tokens: int | None = None,
     mfu: float = MFU,
 ) -> Account:
-    """Estimates what a model costs.
+    """Estimates the cost of a model.
 
     Args:
         config: the model, or the name of a preset, such as `"gpt2-xl"`.
-        batch_size: sequences at a time, for memory and for the operations of an update.
-        dtype: arithmetic of the products; None for what `bytemill train` would take there, and
-            float32 without hardware. Weights and moments are float32 either way.
+        batch_size: sequences per batch, for memory and the FLOPs of an update.
+        dtype: matmul dtype; None for the one that `bytemill train` would choose there, float32
+            without hardware. Weights and optimizer state are always float32.
         optimizer: `"adamw"`, `"muon"` or `"sgd"`.
         hardware: `"a100"`, `"h100"`, `"this"` (which measures this machine), or your own.
-        memory: bytes that there are; None for the hardware's.
-        tokens: to train on; None for the compute-optimal number.
-        mfu: share of the hardware's peak that is reached.
+        memory: available memory in bytes; None for the hardware's.
+        tokens: tokens to train on; None for the compute-optimal number.
+        mfu: share of the hardware's peak rate that is reached.
 
     >>> xl = account("gpt2-xl", hardware="a100")
     >>> xl.n_parameters, xl.forward_flops, f"{xl.shares()['feed-forward']:.2%}"
@@ -237,7 +237,7 @@ def account(
 
 
 def shares(config: ModelConfig, n_tokens: int, *, head: bool = True) -> dict[str, float]:
-    """The part of each component in the operations of reading `n_tokens`."""
+    """The share of each component in the FLOPs of the forward pass on `n_tokens`."""
     parts = costs.flops_of(config, n_tokens)
     if not head:
         del parts["output head"]
@@ -246,8 +246,8 @@ def shares(config: ModelConfig, n_tokens: int, *, head: bool = True) -> dict[str
 
 
 def largest_batch(config: ModelConfig, limit: int, way: str, **given: Any) -> int:
-    """Sequences at a time with which training fits into `limit` bytes, kept in that way; more as
-    `training_memory` takes it."""
+    """The largest batch whose training fits into `limit` bytes; `given` goes to
+    `training_memory`."""
     kernels, recompute = WAYS[way]
 
     def fits(n: int) -> bool:
@@ -284,7 +284,7 @@ def _hardware(hardware: str | Hardware | None) -> Hardware | None:
     if hardware is None or isinstance(hardware, Hardware):
         return hardware
     if hardware == "this":
-        # By way of the package, which says so where torch is missing.
+        # Through the package, which reports a missing torch.
         from ... import lm
 
         return lm.this_machine()

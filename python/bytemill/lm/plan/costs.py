@@ -1,9 +1,9 @@
-"""What a model costs, by formula: parameters, products of matrices, memory. No torch is needed.
+"""The cost of a model by formula: parameters, FLOPs, memory. No torch.
 
-Multiplications and additions of matrix products count, as two operations each; what is between
-them is little. Attention is counted in full, though half of it is masked. Activations are counted
-as autograd keeps them on a CPU, tensor by tensor: tests hold every formula here to what torch
-itself counts and keeps.
+A multiply-add of a matrix product counts as two FLOPs; everything else is negligible and not
+counted. Attention is counted in full, although half of it is masked. Activations are counted as
+autograd keeps them on a CPU, tensor by tensor. Tests compare every formula with what torch itself
+counts and keeps.
 """
 
 from __future__ import annotations
@@ -29,19 +29,18 @@ __all__ = [
 ]
 
 WIDTHS = {"float32": 4, "bfloat16": 2}
-# Width of a model from which on bfloat16 pays on a CPU that has it: beside smaller products, casts
-# and what the fused sublayers save weigh more.
+# d_model from which bfloat16 pays on a CPU that has it: for smaller matmuls, the casts cost more,
+# and the fused sublayers are for float32 only.
 BFLOAT16_PAYS_FROM = 512
-# What is between two products, and not kept, is made so much at a time: it stays in the
-# second-level and third-level caches of most processors.
+# Size of temporary results between two matmuls: they stay in the L2 or L3 cache.
 CHUNK_BYTES = 4 << 20
 
 
-# --- parameters and products ---------------------------------------------------------------------
+# --- parameters and FLOPs ------------------------------------------------------------------------
 
 
 def parameters_of(config: ModelConfig) -> dict[str, int]:
-    """How many numbers are learnt, by component; a tied head has none of its own."""
+    """Number of parameters by component; a tied head has none."""
     d, layers = config.d_model, config.num_layers
     norms = 0
     if config.norm != "none":
@@ -60,15 +59,14 @@ def parameters_of(config: ModelConfig) -> dict[str, int]:
 
 
 def n_parameters(config: ModelConfig) -> int:
-    """How many numbers are learnt."""
     return sum(parameters_of(config).values())
 
 
 def flops_of(config: ModelConfig, n_tokens: int) -> dict[str, int]:
-    """Operations of reading one sequence of `n_tokens` forward, by component."""
+    """FLOPs of the forward pass on one sequence of `n_tokens`, by component."""
     d, t, layers = config.d_model, n_tokens, config.num_layers
     return {
-        # Rows are looked up: nothing is multiplied.
+        # A lookup, without a product.
         "embeddings": 0,
         "attention projections": layers * 2 * t * (2 * d * d + 2 * d * _kv_width(config)),
         "attention scores": layers * 4 * t * t * d,
@@ -78,7 +76,7 @@ def flops_of(config: ModelConfig, n_tokens: int) -> dict[str, int]:
 
 
 def forward_flops(config: ModelConfig, n_tokens: int) -> int:
-    """Operations of reading one sequence of `n_tokens` forward.
+    """FLOPs of the forward pass on one sequence of `n_tokens`.
 
     >>> gpt2_xl = ModelConfig(50257, 1024, 1600, 48, 25, d_ff=6400)
     >>> n_parameters(gpt2_xl), forward_flops(gpt2_xl, 1024)
@@ -88,9 +86,9 @@ def forward_flops(config: ModelConfig, n_tokens: int) -> int:
 
 
 def training_flops(config: ModelConfig, n_sequences: int, *, recompute: bool = False) -> int:
-    """Operations of an update on `n_sequences`: backward is twice forward.
+    """FLOPs of an update on `n_sequences`: backward takes twice as many as forward.
 
-    With `recompute`, the forward pass of the blocks is computed twice.
+    With `recompute`, the forward pass of the blocks runs twice.
     """
     return sum(update_flops_of(config, n_sequences, recompute=recompute).values())
 
@@ -98,7 +96,7 @@ def training_flops(config: ModelConfig, n_sequences: int, *, recompute: bool = F
 def update_flops_of(
     config: ModelConfig, n_sequences: int, *, recompute: bool = False
 ) -> dict[str, int]:
-    """The same by component."""
+    """`training_flops` by component."""
     return {
         name: n_sequences * n * (4 if recompute and name != "output head" else 3)
         for name, n in flops_of(config, config.context_length).items()
@@ -118,16 +116,16 @@ def _n_matrices(config: ModelConfig) -> int:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that training takes.
+    """Memory of training, in bytes.
 
     Attributes:
         weights: the parameters, in float32.
-        gradients: as many again.
+        gradients: the same size.
         moments: optimizer state.
         activations: what forward keeps for backward.
-        working: what a block, the head or the optimizer needs for the moment.
-        peak: the most at any one time. Less than the sum: by the time that the gradients are
-            complete, the activations are gone.
+        working: temporary memory of a block, the head or the optimizer.
+        peak: peak memory. Less than the sum: when the gradients are complete, the activations are
+            freed.
     """
 
     weights: int
@@ -139,7 +137,7 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """All of it, as if it were there at the same time."""
+        """The sum of all, as if they existed at the same time."""
         return self.weights + self.gradients + self.moments + self.activations + self.working
 
 
@@ -154,17 +152,17 @@ def training_memory(
     accumulate: bool = False,
     device: str | None = None,
 ) -> Memory:
-    """The memory of training on `n_sequences` at a time.
+    """The memory of training on micro-batches of `n_sequences`.
 
     Args:
         config: the model.
-        n_sequences: at a time.
-        kernels: how it is computed: `"plain"` keeps all scores of attention and all logits,
-            `"torch"` neither (fused attention), `"fused"` also makes norms and the like again.
-        dtype: of the products; weights are float32 either way.
+        n_sequences: sequences per micro-batch.
+        kernels: `"plain"` keeps all attention scores and all logits, `"torch"` neither (fused
+            attention), `"fused"` also recomputes norms and activations.
+        dtype: matmul dtype; weights are always float32.
         optimizer: `"adamw"`, `"muon"` or `"sgd"`.
-        recompute: keep only the input of each block, and compute the block again.
-        accumulate: gradients of several batches are added up, so they are there all the time.
+        recompute: keep only the input of each block, and recompute the block in backward.
+        accumulate: gradients accumulate over micro-batches, so they exist all the time.
         device: `"cpu"` or another; None for a CPU in float32, a GPU in bfloat16.
     """
     device = device or ("cpu" if dtype == "float32" else "cuda")
@@ -174,8 +172,8 @@ def training_memory(
     block = _block(config, n_sequences, way, dtype)
     back = _back_through_block(config, n_sequences, way, dtype)
     head = _head(config, n_sequences, kernels, dtype, device)
-    # Going back, activations go as gradients come, both block by block: the most is at one end.
-    # The gradient of the embeddings comes last, alone; where they are the head too, beside its.
+    # In backward, activations are freed as gradients are created, block by block: the peak is at
+    # one end. The gradient of the embedding comes last; if tied, it adds to that of the head.
     matrix = 4 * config.vocab_size * config.d_model
     before = kept - _tail(config, n_sequences, kernels, dtype) - block + matrix + back
     there = weights if accumulate else 0
@@ -188,50 +186,50 @@ def training_memory(
 
 
 def _way(config: ModelConfig, kernels: str, dtype: str) -> str:
-    """The kernels that a block is computed with."""
+    """The kernels of a block: not every model and dtype can be fused."""
     fits = dtype == "float32" and can_fuse(config)
     return "torch" if kernels == "fused" and not fits else kernels
 
 
 def _head(config: ModelConfig, n_sequences: int, kernels: str, dtype: str, device: str) -> int:
-    """Bytes that the head needs for the moment."""
+    """Temporary bytes of the head."""
     n_tokens, ids = n_sequences * config.context_length, config.vocab_size
     if kernels == "plain":
-        # The gradient of the logits, and where the greatest is.
+        # The gradient of the logits, and a mask of the maximum.
         return 5 * n_tokens * ids
     stream = _stream(config, n_sequences)
     if dtype == "float32":
-        # Logits of a chunk, and what they are of.
+        # Logits of a chunk, and their input.
         return 4 * head_rows(ids, n_tokens, device) * ids + stream
-    # Also their softmax in float32, beside that of the chunk before.
+    # Also their softmax in float32, while that of the previous chunk still exists.
     rows = head_rows(ids, n_tokens, device)
     work = (8 if n_tokens <= rows else 10) * rows * ids + stream
     if device == "cpu":
-        # Its library copies what it adds up the weights' gradient from, and that too.
+        # The CPU library copies the operands and the result of the weight gradient.
         work += WIDTHS[dtype] * (rows * ids + (ids + n_tokens) * config.d_model)
     return work
 
 
 def _back_through_block(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> int:
-    """The most bytes that are there of a block on the way back: what it kept, gradients, work."""
+    """Peak bytes of a block in backward: activations, gradients, temporary memory."""
     n_tokens, d, f = n_sequences * config.context_length, config.d_model, config.width
     width, kv, kept = WIDTHS[dtype], _kv_width(config), _block(config, n_sequences, kernels, dtype)
     feed_forward = 4 * _n_matrices(config) * d * f
     if kernels == "fused":
-        # The gradients that come and go; in chunks, gate, up, both as one, and their norm.
+        # Gradients of output and input; per chunk: gate, up, their product, the norm.
         chunk = 4 * chunk_rows(f, n_tokens) * (3 * f + d)
         first = kept + feed_forward + 2 * _stream(config, n_sequences) + chunk
-        # Then, without what the feed-forward layer kept: the gradients that come, of what
-        # attention gives, of queries, keys and values; the norm.
+        # Then, without the activations of the feed-forward layer: gradients of the output, of
+        # attention's output, of queries, keys and values; the norm.
         rest = kept - 4 * n_tokens * (d + 1 + 2 * f)
         return max(first, rest + _block_weights(config) + 4 * n_tokens * (4 * d + 2 * kv))
-    # Gradients of the inner width, the stream's, and that of a matrix.
+    # Gradients of the inner width, of the residual stream, and of a matrix.
     inner = n_tokens * (2 * f + 2 * d) * width + 4 * d * f
     if config.norm == "post":
         # The activations of the norm after the layer are freed by then.
         inner -= 4 * n_tokens * (2 * d + 1)
     if kernels == "plain":
-        # Four times the scores, when what the feed-forward layer kept is gone.
+        # Four times the scores, after the activations of the feed-forward layer are freed.
         scores = n_tokens * config.num_heads * config.context_length * width
         inner = max(inner, 4 * scores - n_tokens * (5 * f + 3 * d) * width)
     return max(kept + inner, kept // 2 + _block_weights(config))
@@ -245,10 +243,10 @@ def _block_weights(config: ModelConfig) -> int:
 
 
 def head_rows(n_ids: int, n_rows: int, device: str = "cpu") -> int:
-    """Rows of logits that the head makes at a time.
+    """Rows of logits per chunk of the head.
 
-    On a CPU 1024, or as many as 64 MB hold, but 512 at the least: with 256 the head took at least
-    an eighth longer, with 2048 up to a tenth.
+    On a CPU 1024, or what fits into 64 MB, but at least 512: with 256, the head took at least an
+    eighth longer, with 2048 up to a tenth.
     """
     if device != "cpu":
         return chunk_rows(n_ids, n_rows, 2048)
@@ -261,7 +259,7 @@ def chunk_rows(width: int, n_rows: int, least: int = 128) -> int:
 
 
 def _stream(config: ModelConfig, n_sequences: int) -> int:
-    """Bytes of what goes from block to block, which is float32 always."""
+    """Bytes of the residual stream, which is always float32."""
     return 4 * n_sequences * config.context_length * config.d_model
 
 
@@ -273,12 +271,12 @@ def activations(
     dtype: str = "float32",
     recompute: bool = False,
 ) -> int:
-    """Bytes that forward keeps for backward; the arguments are `training_memory`'s."""
+    """Bytes that forward keeps for backward; takes the arguments of `training_memory`."""
     block = _block(config, n_sequences, _way(config, kernels, dtype), dtype)
     tail = _tail(config, n_sequences, kernels, dtype)
     if not recompute:
         return config.num_layers * block + tail
-    # Of one block at a time there is everything else too.
+    # One block at a time also has its other activations.
     stream = _stream(config, n_sequences)
     return config.num_layers * stream + max(block - stream, 0) + tail
 
@@ -289,31 +287,31 @@ def _block(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> i
     width = WIDTHS[dtype]
     gated = config.feed_forward == "swiglu"
     if kernels == "fused":
-        # Input and scale of both norms; queries, keys and values, what attention gives, its sums;
+        # Input and scale of both norms; queries, keys, values, output and log-sums of attention;
         # gate and up.
         per_token = 4 * (2 * (d + 1) + 2 * d + 2 * _kv_width(config) + heads + 2 * f)
         return n_sequences * t * per_token
-    # Both norms: input, scale, what is multiplied by the weight.
+    # Both norms: input, scale, normalized input.
     stream = {"pre": 2 * (2 * d + 1), "post": 2 * (2 * d + 1), "none": 0}[config.norm]
     per_token = 4 * stream
-    # Inputs of the products: one tensor, or with a cast one for each product.
+    # Inputs of the matmuls: one tensor, or with a cast one for each matmul.
     n_products = (3 if gated else 2) + 2 if dtype != "float32" else 2
     per_token += width * (n_products * d)
-    # Queries, keys, values, and what attention gives; in the plain way, heads that share keys and
-    # values get copies.
+    # Queries, keys, values and the output of attention; the plain kernels copy shared keys and
+    # values for each query head.
     per_token += width * (2 * d + 2 * (d if kernels == "plain" else _kv_width(config)))
     if config.qk_norm:
         per_token += 4 * (2 * (d + _kv_width(config)) + heads + config.n_kv)
     constant = 0
     if kernels == "plain":
-        # Scores, their powers and the shares, of every position; greatest and sum of each.
+        # Scores, their exponentials and shares; the maximum and sum of each row.
         per_token += width * (3 * heads * t + 2 * heads)
         per_token += width * (5 if gated else 3) * f
         constant = t * t + t  # the masks
     else:
         per_token += 4 * heads
-        # The kernel's result is in the order of its queries. Turned ones lie head by head, so it
-        # is kept as it comes and in the order of the stream.
+        # The kernel's output has the memory order of its queries. Rotated queries are stored head
+        # by head, so the output is kept twice: as it is, and in the order of the stream.
         if config.positions == "rope" or config.qk_norm:
             per_token += width * d
         per_token += width * (4 if gated else 2) * f
@@ -326,24 +324,24 @@ def _block(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> i
 def _tail(config: ModelConfig, n_sequences: int, kernels: str, dtype: str) -> int:
     """Bytes of activations after the blocks: final norm, head and loss."""
     n_tokens, d, width = n_sequences * config.context_length, config.d_model, WIDTHS[dtype]
-    # Input and scale; the fused norm keeps no more.
+    # Input and scale; the fused norm keeps nothing else.
     fused = kernels == "fused" and dtype == "float32"
     norm = 4 * ((1 if fused else 2) * d + 1) if config.norm == "pre" else 0
     if kernels == "plain":
-        # Logits three times: as they are, less the greatest, as powers. And a cast of the weights.
+        # Logits, logits less their maximum, exponentials; and a cast of the weights.
         cast = 0 if dtype == "float32" else width * config.vocab_size * d
         return n_tokens * (norm + width * d + 4 * (3 * config.vocab_size + 2)) + cast
-    # The gradients of the head's input and weights are made at once.
+    # Forward already computes the gradients of the head's input and weights.
     return n_tokens * (norm + width * d) + width * config.vocab_size * d
 
 
 def bfloat16_pays_on_cpu(config: ModelConfig) -> bool:
-    """Whether products in bfloat16 are worth their casts, on a CPU that has them."""
+    """Whether bfloat16 matmuls are worth their casts, on a CPU that has them."""
     return config.d_model >= BFLOAT16_PAYS_FROM
 
 
 def can_fuse(config: ModelConfig) -> bool:
-    """Whether the fused sublayers know this shape; the ablations take torch's way."""
+    """Whether the fused sublayers support this model; the ablations use torch's kernels."""
     return config.norm == "pre" and config.feed_forward == "swiglu" and not config.qk_norm
 
 
@@ -352,21 +350,21 @@ def _moments(config: ModelConfig, optimizer: str) -> int:
         return 0
     parts = parameters_of(config)
     hidden = parts["attention projections"] + parts["feed-forward"]
-    # Muon remembers one number for each of the inner matrices; AdamW, for the rest, two.
+    # Muon keeps one number per weight of the hidden matrices; AdamW keeps two for the rest.
     return 4 * (2 * sum(parts.values()) - (hidden if optimizer == "muon" else 0))
 
 
 def _update(config: ModelConfig, optimizer: str, device: str) -> int:
-    """Bytes that the optimizer needs for the moment."""
+    """Temporary bytes of the optimizer."""
     if optimizer != "muon":
         return 0
-    # All matrices of a shape go through the iteration together.
+    # Muon iterates over all matrices of one shape together.
     d, f, kv = config.d_model, config.width, _kv_width(config)
     numbers: dict[tuple[int, int], int] = {}
     for shape, n in (((d, d), 2), ((kv, d), 2), ((f, d), _n_matrices(config) - 1), ((d, f), 1)):
         numbers[shape] = numbers.get(shape, 0) + n * config.num_layers
-    # Directions, and those in one; before and after an iteration, and two terms of it; a square.
-    # (A GPU iterates in bfloat16.)
+    # Directions, and their stack; input, output and two terms of an iteration; a square. A GPU
+    # iterates in bfloat16.
     width = WIDTHS["float32" if device == "cpu" else "bfloat16"]
     return max(
         n * ((2 * 4 + 4 * width) * rows * columns + width * min(rows, columns) ** 2)

@@ -1,9 +1,9 @@
-"""Whether a run fits into memory: predicted and checked before the model is allocated.
+"""The memory of a run: predicted and checked before the model is allocated.
 
-On a CPU the prediction is of the whole process, as `ps` and the kernel see it: what Python and
-torch hold before there is a model (measured), and what training adds (by the formulas of `costs`,
-with the C library's spare room). On a GPU it is what torch's allocator gives out there. Progress
-reports the same quantity, `devices.peak_memory`.
+On a CPU, the prediction is the resident memory of the whole process: what Python and torch hold
+before there is a model (measured), plus what training adds (by the formulas of `costs`, with the C
+library's overhead). On a GPU, it is what torch's allocator hands out there. Progress reports the
+same quantity, `devices.peak_memory`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .costs import Memory
 
 __all__ = ["Prediction", "check_memory", "predict_memory"]
 
-# How much more than torch asks for the C library takes on a CPU, as a share: it keeps room between
-# blocks of many sizes. Measured with glibc; docs/planning.md has the figures.
-SPARE = {"fused": 0.2, "torch": 0.4, "plain": 0.5}
-# Compiled blocks have fewer blocks of fewer sizes, but the compiler itself stays in memory.
-COMPILED_SPARE = 0.05
-COMPILER = 125_000_000
+# Overhead of the C library's allocator on a CPU, as a share of what torch requests: it fragments
+# with blocks of many sizes. Measured with glibc; docs/planning.md has the figures.
+ALLOCATOR_OVERHEAD = {"fused": 0.2, "torch": 0.4, "plain": 0.5}
+# Compiled blocks allocate fewer sizes, but the compiler itself stays in memory.
+COMPILED_OVERHEAD = 0.05
+COMPILER_BYTES = 125_000_000
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Prediction:
     """Memory of a rank, in bytes.
 
     Attributes:
-        base: held by the process before there is a model; 0 on a GPU.
-        training: what training adds, by formula.
-        peak: the most at any one time: of the process, or on a GPU of torch's allocator.
-        micro: sequences at a time.
+        base: memory of the process before there is a model; 0 on a GPU.
+        training: memory that training adds, by formula.
+        peak: peak memory of the process or, on a GPU, of torch's allocator.
+        micro: sequences per micro-batch.
     """
 
     base: int
@@ -47,7 +47,7 @@ class Prediction:
     micro: int
 
     def parts(self) -> str:
-        """What the peak consists of, in words."""
+        """The components of the peak, as text."""
         found = self.training
         named = {
             "Python and torch": self.base,
@@ -71,12 +71,12 @@ def predict_memory(
     """The memory of a rank of a run.
 
     Args:
-        model: its model.
+        model: the shape of the model.
         config: how it is trained.
-        plan: how it is computed.
+        plan: device, dtype and kernels.
         base: bytes of the process without the model.
-        n_ranks: how many share each batch.
-        micro: sequences at a time; None for what the config says.
+        n_ranks: number of ranks that share each batch.
+        micro: sequences per micro-batch; None for that of the config.
     """
     rows = max(1, config.batch_size // n_ranks)
     micro = min(micro or config.micro_batch_size or rows, rows)
@@ -98,11 +98,13 @@ def predict_memory(
         peak -= held - held // n_ranks
     if plan.device.type != "cpu":
         return Prediction(0, memory, peak, micro)
-    # Ids and targets: one array of 64-bit numbers, a token longer than the context.
+    # Ids and targets are views of one array of 64-bit numbers.
     peak += 8 * micro * (model.context_length + 1)
     if compiled:
-        return Prediction(base, memory, base + COMPILER + int((1 + COMPILED_SPARE) * peak), micro)
-    return Prediction(base, memory, base + int((1 + SPARE[kernels]) * peak), micro)
+        return Prediction(
+            base, memory, base + COMPILER_BYTES + int((1 + COMPILED_OVERHEAD) * peak), micro
+        )
+    return Prediction(base, memory, base + int((1 + ALLOCATOR_OVERHEAD[kernels]) * peak), micro)
 
 
 def check_memory(
@@ -114,12 +116,12 @@ def check_memory(
     n_ranks: int = 1,
     force: bool = False,
 ) -> Prediction:
-    """Raises a `ConfigError` if training would not fit, with the largest micro-batch that does.
+    """Raises a `ConfigError` if training would not fit; its hint names the micro-batch that would.
 
     Args:
         model: as for `predict_memory`; so are `config`, `plan` and `n_ranks`.
-        base: None for what the process holds now.
-        force: predict, but do not refuse.
+        base: None for the memory that the process has now.
+        force: only predict.
     """
     if base is None:
         base = resident_memory()

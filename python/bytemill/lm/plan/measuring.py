@@ -1,7 +1,7 @@
-"""Real steps on this machine, beside what the formulas say: memory, time, products counted.
+"""Real training steps on this machine, compared with the formulas: memory, time, FLOPs.
 
-Memory is measured in a process of its own: what an earlier model left behind in this one, or the
-allocator's spare room, would count as well.
+Memory is measured in a separate process: in this one, earlier models and the allocator's overhead
+would count as well.
 """
 
 from __future__ import annotations
@@ -34,7 +34,15 @@ from ..trainer import Trainer, prepare
 from . import costs
 from .accounting import Hardware
 
-__all__ = ["Measured", "counted_flops", "measured_step", "this_machine"]
+__all__ = [
+    "Measured",
+    "counted_flops",
+    "held_bytes",
+    "measured_step",
+    "profiled_peak",
+    "this_machine",
+    "timed_step",
+]
 
 STEPS = 3
 SMALLER = "a smaller batch_size="
@@ -42,17 +50,17 @@ SMALLER = "a smaller batch_size="
 
 @dataclass(frozen=True)
 class Measured:
-    """A formula beside what was measured.
+    """Formulas compared with measurements.
 
     Attributes:
-        predicted_memory: the greatest at any one time, by formula.
-        allocated: the same as torch's profiler saw it.
-        resident: how much the process grew, the allocator's spare room included.
-        predicted_flops: of a step, by formula.
-        flops: as torch counts them, on the meta device.
-        seconds: of a step.
-        rate: operations a second of a large product of matrices.
-        kernels: how it was computed.
+        predicted_memory: peak memory by formula.
+        allocated: peak memory according to torch's profiler.
+        resident: growth of the process, including the allocator's overhead.
+        predicted_flops: FLOPs of a step by formula.
+        flops: FLOPs of a step as torch counts them on the meta device.
+        seconds: duration of a step.
+        rate: FLOP/s of a large matrix product.
+        kernels: the kernels that were used.
     """
 
     predicted_memory: int
@@ -66,12 +74,12 @@ class Measured:
 
     @property
     def mfu(self) -> float:
-        """The share of the machine's rate that was reached."""
+        """Utilization: the share of the machine's matmul rate."""
         return self.predicted_flops / self.seconds / self.rate
 
 
 def this_machine() -> Hardware:
-    """This machine: how fast it multiplies matrices, measured, and its memory."""
+    """This machine: its measured matmul rate and its memory."""
     if torch.cuda.is_available():
         device, facts = torch.device("cuda"), torch.cuda.get_device_properties(0)
         name, memory = facts.name, facts.total_memory
@@ -97,10 +105,9 @@ def _processor() -> str:
 
 
 def counted_flops(config: ModelConfig, n_sequences: int) -> int:
-    """Operations of a step as torch counts them, on the meta device: nothing is computed.
+    """FLOPs of a step as torch counts them on the meta device, where nothing is computed.
 
-    The plain way is counted. Of the others torch's counter does not see all: the attention kernel
-    of CPUs and sums into a given matrix (`addmm_`) count as nothing there.
+    With the plain kernels: torch's counter does not count CPU attention and `addmm_`.
     """
     with torch.device("meta"):
         model = naive.attach(TransformerLM(config))
@@ -112,7 +119,7 @@ def counted_flops(config: ModelConfig, n_sequences: int) -> int:
 
 
 def measured_step(config: ModelConfig, train: TrainConfig) -> Measured:
-    """Trains some steps on made-up tokens in another process, and compares."""
+    """Trains a few steps on random tokens in another process, and compares with the formulas."""
     try:
         setup = prepare(config, train, warm=False)
     except ConfigError as error:
@@ -125,7 +132,7 @@ def measured_step(config: ModelConfig, train: TrainConfig) -> Measured:
         text=True,
     )
     if done.returncode:
-        # Killed for its hunger, it says nothing; else the last line of the trace says why.
+        # The last line of the traceback gives the reason; a killed process prints nothing.
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise TrainingError(f"the step could not be measured: {reason}", f"try {SMALLER}")
     found = json.loads(done.stdout)
@@ -141,7 +148,7 @@ def measured_step(config: ModelConfig, train: TrainConfig) -> Measured:
     )
 
 
-# --- in the other process ------------------------------------------------------------------------
+# --- the other process ---------------------------------------------------------------------------
 
 
 def _train(order: Mapping[str, Any]) -> dict[str, float]:
@@ -154,15 +161,15 @@ def _train(order: Mapping[str, Any]) -> dict[str, float]:
     n_tokens = (STEPS + 1) * train.batch_size * config.context_length + 2
     ids = np.random.default_rng(0).integers(0, config.vocab_size, n_tokens, dtype=np.uint32)
     trainer = setup.trainer(ids)
-    seconds = min(_step(trainer, step) for step in range(STEPS))
+    seconds = min(timed_step(trainer, step) for step in range(STEPS))
     resident = devices.peak_memory(plan.device) - before
     allocated = resident
     if plan.device.type == "cpu":
-        allocated = _held(trainer) + profiled_peak(lambda: _step(trainer, STEPS))
+        allocated = held_bytes(trainer) + profiled_peak(lambda: timed_step(trainer, STEPS))
     return {"allocated": allocated, "resident": resident, "seconds": seconds, "rate": rate}
 
 
-def _step(trainer: Trainer, step: int) -> float:
+def timed_step(trainer: Trainer, step: int) -> float:
     """Seconds of a step."""
     began = time.perf_counter()
     trainer.forward_backward(step)
@@ -171,15 +178,15 @@ def _step(trainer: Trainer, step: int) -> float:
     return time.perf_counter() - began
 
 
-def _held(trainer: Trainer) -> int:
-    """Bytes of weights and moments."""
+def held_bytes(trainer: Trainer) -> int:
+    """Bytes of weights and optimizer state."""
     moments = (s for state in trainer.optimizers.state.values() for s in state.values())
     tensors = [*trainer.model.parameters(), *(s for s in moments if isinstance(s, Tensor))]
     return sum(tensor.nbytes for tensor in tensors)
 
 
 def profiled_peak(work: Callable[[], object]) -> int:
-    """The most bytes that torch's allocator of CPU memory gave out during `work`, net."""
+    """Peak bytes that torch's CPU allocator handed out during `work`, net."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         work()
     with tempfile.TemporaryDirectory(prefix="bytemill-") as folder:
@@ -191,7 +198,7 @@ def profiled_peak(work: Callable[[], object]) -> int:
 
 
 def _resident(device: torch.device) -> int:
-    """Bytes that the device, or this process, holds now."""
+    """Bytes in use now, on the device or by this process."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
     return resident_memory() if device.type == "cpu" else devices.peak_memory(device)

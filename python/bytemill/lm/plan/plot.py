@@ -1,4 +1,4 @@
-"""Pictures: loss curves of runs, shares of a model's operations, sweeps, learning rates."""
+"""Plots: loss curves of runs, FLOPs shares of a model, sweeps, learning rates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..._files import replacing
 from ...errors import CheckpointError, ConfigError, require
@@ -31,24 +31,27 @@ __all__ = [
     "save",
 ]
 
-# Of the losses of single steps, which jump, a mean over about this share of the run is drawn.
-SMOOTHED = 0.02
+# The training loss is smoothed over about this share of the run.
+SMOOTHING_SHARE = 0.02
+
+
+XAxis: TypeAlias = Literal["step", "seconds"]
 
 
 def plot_runs(
     runs: Sequence[str | os.PathLike[str]],
     out: str | os.PathLike[str],
     *,
-    x: str = "step",
+    x: XAxis = "step",
     title: str | None = None,
 ) -> None:
-    """Draws training and held-out loss of runs into a PNG, SVG or PDF.
+    """Plots the training and held-out loss of runs.
 
     Args:
         runs: their directories.
-        out: the file; its ending says which kind.
-        x: `"step"` or `"seconds"`.
-        title: above it.
+        out: the file: .png, .svg or .pdf.
+        x: quantity on the x axis.
+        title: title of the plot.
     """
     target = picture_path(out)
     if x not in ("step", "seconds"):
@@ -73,7 +76,7 @@ def plot_runs(
 
 
 def picture_path(out: str | os.PathLike[str]) -> Path:
-    """The path, if its ending is that of a picture."""
+    """Returns the path; raises if it does not end in .png, .svg or .pdf."""
     target = Path(out)
     if target.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise ConfigError(f"{out}: the name must end in .png, .svg or .pdf")
@@ -81,7 +84,7 @@ def picture_path(out: str | os.PathLike[str]) -> Path:
 
 
 def save(drawn: Any, target: Path) -> None:
-    """Writes a picture, whole or not at all."""
+    """Writes a picture atomically."""
     with replacing(target) as file:
         drawn.savefig(file, format=target.suffix[1:].lower())
 
@@ -89,21 +92,21 @@ def save(drawn: Any, target: Path) -> None:
 def figure(width: float = 9, height: float = 5.5) -> Any:
     """An empty picture."""
     module = require("matplotlib.figure", "drawing", extra="plot")
-    # Without pyplot there is no window and no state that others could have changed.
+    # Without pyplot: no window, and no global state.
     return module.Figure(figsize=(width, height), dpi=120, layout="constrained")
 
 
 Curve = tuple[list[float], list[float]]
 
 
-def curves(run: Path, x: str) -> tuple[Curve, Curve]:
+def curves(run: Path, x: XAxis) -> tuple[Curve, Curve]:
     """The smoothed loss of steps, and the loss of evaluations."""
     if not (run / METRICS).exists():
         raise CheckpointError(f"{run}: has no {METRICS}", "bytemill train -o creates runs")
     rows = list(read_metrics(run))
     training: Curve = ([], [])
     held_out: Curve = ([], [])
-    keep = 1 - 1 / max(1.0, SMOOTHED * sum("loss" in row for row in rows))
+    keep = 1 - 1 / max(1.0, SMOOTHING_SHARE * sum("loss" in row for row in rows))
     mean, seconds = None, 0.0
     for row in rows:
         if "loss" in row:
@@ -120,12 +123,12 @@ def curves(run: Path, x: str) -> tuple[Curve, Curve]:
 
 
 def plot_shares(configs: Mapping[str, ModelConfig], out: str | os.PathLike[str]) -> None:
-    """Draws how the shares of a forward pass move: with the size, and with the context.
+    """Plots the FLOPs shares of a forward pass by model size and by context length.
 
     Args:
-        configs: models by name. With but one, GPT-2's four sizes stand beside it; the context is
-            varied for the last one.
-        out: a .png, .svg or .pdf.
+        configs: models by name. A single one is shown with GPT-2's four sizes; the context varies
+            for the last one.
+        out: the file: .png, .svg or .pdf.
     """
     target = picture_path(out)
     sizes = dict(configs)
@@ -144,9 +147,9 @@ def plot_shares(configs: Mapping[str, ModelConfig], out: str | os.PathLike[str])
         left.bar(list(sizes), heights, bottom=bottom, label=part)
         bottom = [low + height for low, height in zip(bottom, heights)]
     left.set_title("by size, each at its own context")
-    left.set_ylabel("% of the operations of a forward pass")
+    left.set_ylabel("% of the FLOPs of a forward pass")
     left.tick_params(axis="x", rotation=30)
-    # To 128 thousand, or to the model's own.
+    # Up to 131,072, or the model's own.
     most = max(17, math.ceil(math.log2(config.context_length)))
     contexts = [2**power for power in range(7, most + 1)]
     rows = [[100 * shares(config, n)[part] for n in contexts] for part in parts]
@@ -157,7 +160,7 @@ def plot_shares(configs: Mapping[str, ModelConfig], out: str | os.PathLike[str])
     right.axvline(config.context_length, color="black", linewidth=1, linestyle=":")
     right.set_xlabel("context in tokens (log scale); dotted: the model's own")
     right.set_title(f"by context: {last}")
-    # Beside the picture: within it there is no empty place. As the areas lie, from above.
+    # Beside the plot, which has no free space; in the order of the areas, from the top.
     handles, names = right.get_legend_handles_labels()
     drawn.legend(handles[::-1], names[::-1], loc="outside right upper")
     save(drawn, target)
@@ -167,7 +170,7 @@ def plot_shares(configs: Mapping[str, ModelConfig], out: str | os.PathLike[str])
 
 
 def plot_settings(trials: Sequence[Trial], fields: Sequence[str], out: Path) -> None:
-    """A panel for each setting: the final loss of every run, crosses where it diverged."""
+    """Plots the final loss of every run against each setting; crosses for diverged runs."""
     drawn = figure(max(5.0, 4.5 * len(fields)), 4.5)
     panels = drawn.subplots(1, len(fields), squeeze=False, sharey=True)[0]
     finished = [trial.score for trial in trials if math.isfinite(trial.score)]
@@ -191,7 +194,7 @@ def plot_settings(trials: Sequence[Trial], fields: Sequence[str], out: Path) -> 
 
 
 def plot_curves(trials: Sequence[Trial], out: Path) -> None:
-    """The loss of every run that took a step; the best in front, and with a name."""
+    """Plots the loss curves of all runs, the best in front."""
     drawn = figure(10, 6)
     axes = drawn.add_subplot()
     seen: list[float] = []
@@ -200,18 +203,18 @@ def plot_curves(trials: Sequence[Trial], out: Path) -> None:
             training, held_out = curves(trial.run, "step")
         except CheckpointError:
             continue
-        # What diverged may have gone anywhere; where it began is enough of it.
+        # Of a diverged run, only the first loss counts for the limits of the axis.
         seen += training[1][:1] if trial.status == "diverged" else training[1] + held_out[1]
         style: dict[str, Any] = {"linewidth": 1.2, "zorder": 100 - number}
         if trial.status == "diverged":
             style |= {"linestyle": ":"}
-        # A legend of a hundred names is useless.
+        # A legend of a hundred names would be useless.
         label = trial.run.name if number < 12 else None
         (line,) = axes.plot(*training, label=label, **style)
         if held_out[0]:
             axes.plot(*held_out, "o", color=line.get_color(), markersize=3)
     if all(trial.status == "diverged" for trial in trials):
-        # Then where they went is all there is to see.
+        # Show the diverging losses.
         axes.set_yscale("log")
     elif seen and all(map(math.isfinite, seen)):
         room = 0.05 * (max(seen) - min(seen)) or 0.1
@@ -224,7 +227,7 @@ def plot_curves(trials: Sequence[Trial], out: Path) -> None:
 
 
 def plot_rates(found: RateTest, out: str | os.PathLike[str]) -> None:
-    """Draws loss against learning rate."""
+    """Plots loss against learning rate."""
     target = picture_path(out)
     drawn = figure()
     axes = drawn.add_subplot()

@@ -1,4 +1,4 @@
-"""What a sweep goes through: values, ranges, every combination or random draws. No torch here."""
+"""The settings of a sweep: values and ranges → combinations or random draws. No torch."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ from ..presets import MODEL_KEYS, TRAIN_KEYS
 
 __all__ = ["Range", "name_of", "parse", "trials_of"]
 
-# File systems take no more than 255 bytes for a name.
-LONGEST_NAME = 150
-# Ends of ranges: far beyond any setting, and such that no product of two overflows.
-MOST = 1e150
+# Characters of a directory's name; file systems allow 255 bytes.
+MAX_NAME_LENGTH = 150
+# Limit of the ends of ranges: no product of two overflows.
+MAX_RANGE_END = 1e150
 
 
 @dataclass(frozen=True)
 class Range:
-    """All numbers from `low` to `high`: their logarithms are drawn evenly if both are above 0.
+    """The numbers from `low` to `high`, drawn uniformly on a logarithmic scale if both are above 0.
 
-    Whole numbers if both are of that kind.
+    If both are whole numbers, so are the draws.
     """
 
     low: float
     high: float
 
     def __post_init__(self) -> None:
-        if not -MOST < self.low < self.high < MOST:
+        if not -MAX_RANGE_END < self.low < self.high < MAX_RANGE_END:
             raise ConfigError(f"{self.low}..{self.high} is not a range", "give the lower end first")
 
     def draw(self, share: float) -> float | int:
-        """The number at this share of the way."""
+        """The number at this share of the range."""
         if self.low > 0:
             found: float = self.low * (self.high / self.low) ** share
         else:
             found = self.low + share * (self.high - self.low)
         if isinstance(self.low, int) and isinstance(self.high, int):
             return round(found)
-        # Three digits are enough, and can be read.
+        # Three digits are precise enough, and readable.
         return float(f"{found:.3g}")
 
 
 def parse(field: str, text: str) -> list[Any] | Range:
-    """The values that a text means: `3e-4`, `1e-4,3e-4`, or `1e-4..1e-2`.
+    """The values of a field, from text such as `3e-4`, `1e-4,3e-4` or `1e-4..1e-2`.
 
     >>> parse("lr", "1e-4,3e-4"), parse("num_layers", "2..8"), parse("norm", "pre,none")
     ([0.0001, 0.0003], Range(low=2, high=8), ['pre', 'none'])
     """
     kinds = _kinds(field)
     if kinds == (str,):
-        return [text]  # its commas are its own
+        return [text]  # commas are part of it
     low, dots, high = text.partition("..")
     if dots:
         ends = [_value(field, end, kinds) for end in (low, high)]
@@ -93,7 +93,7 @@ def trials_of(
     if random < 1:
         raise ConfigError(f"random must be ≥ 1, got {random}")
     found: list[dict[str, Any]] = []
-    # A small space may have fewer different draws than were asked for.
+    # A small space may have fewer distinct draws than requested.
     for number in range(20 * random):
         drawn = {
             field: values.draw(share)
@@ -117,14 +117,14 @@ def name_of(settings: Mapping[str, Any]) -> str:
     """
     name = ",".join(f"{key}={value}" for key, value in settings.items())
     safe = "".join(c if c.isalnum() or c in "=,._-+" else "_" for c in name)
-    if safe == name and len(name) <= LONGEST_NAME:
+    if safe == name and len(name) <= MAX_NAME_LENGTH:
         return name
-    return f"{safe[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"{safe[:MAX_NAME_LENGTH]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _share(seed: int, number: int, field: str) -> float:
-    """Evenly drawn from 0 to 1: by seed, number and field alone, so that more draws, or fields in
-    another order, do not change those that there are."""
+    """A uniform draw from 0 to 1, by seed, number and field only: more draws, or fields in another
+    order, do not change the others."""
     digest = hashlib.sha256(f"{seed} {number} {field}".encode()).digest()
     return int.from_bytes(digest[:7], "little") / 2**56
 
@@ -150,7 +150,7 @@ def _value(field: str, text: str, kinds: tuple[Any, ...]) -> Any:
             return text.lower() in ("yes", "true")
         if kind in (int, float):
             try:
-                # Not by way of a float, which has only 53 bits.
+                # Not through float, which has only 53 bits.
                 return kind(text)
             except ValueError:
                 pass

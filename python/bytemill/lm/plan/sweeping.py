@@ -1,12 +1,12 @@
-"""Many runs that differ in some settings, and which of them was best.
+"""Many runs that differ in some settings, and the best of them.
 
     sweep/
-      lr=0.001,batch_size=16/   a run, and outcome.json when it is over
-      sweep.json                what was tried, and what came of it
+      lr=0.001,batch_size=16/   a run, with outcome.json when it has ended
+      sweep.json                the settings and results
       best.toml                 the best config, for `bytemill train --config`
       settings.png curves.png   final loss against each setting; all loss curves
 
-A finished run is kept, an interrupted one is resumed: all state is in the directory of its run.
+Finished runs are kept, interrupted ones are resumed: all state is in their directories.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..._files import remove_if_empty, write_atomically
 from ..._json import read_object
@@ -34,13 +34,16 @@ from ...progress import ProgressOption, StepReport, reporter
 from .. import presets
 from ..config import MAX_COUNT, ModelConfig, TrainConfig
 from ..config_checks import check_seed
+from ..keywords import ConfigOptions, PresetName, TokenDtype, with_fields
 from ..run.directory import CONFIG, OUTCOME, clear_run, foreign_in_run, read_config
 from ..run.metrics import METRICS, read_metrics
 from ..run.placing import contents, tidy, writing
-from ..trainer import Watch
-from ..training import train
+from ..training import Divergence, train
 from .plot import plot_curves, plot_settings
 from .space import Range, name_of, trials_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["Sweep", "Trial", "sweep"]
 
@@ -48,11 +51,14 @@ SUMMARY = "sweep.json"
 KIND = "bytemill sweep"
 BEST = "best.toml"
 PICTURES = ("settings.png", "curves.png")
-# How a run was computed says nothing about what is best, and may not be so elsewhere.
+# Settings that depend on the machine or the tokens, not on what is best.
 NOT_IN_BEST = ("vocab_size", "device", "dtype", "kernels", "compile", "threads", "parallel",
                "tensorboard", "wandb")  # fmt: skip
-# The loss of single steps jumps; of a run without evaluation, the mean of its last share counts.
+# Share of the last steps whose mean loss counts if a run has no evaluation.
 LAST_SHARE = 0.1
+
+
+Status = Literal["done", "diverged", "failed"]
 
 
 @dataclass(frozen=True)
@@ -60,20 +66,20 @@ class Trial:
     """A run of a sweep.
 
     Attributes:
-        settings: in which it differs from the others.
+        settings: the settings that vary in the sweep.
         run: its directory.
         status: `"done"`, `"diverged"` (stopped early), or `"failed"` (could not start).
         step: updates done.
-        loss: of its last steps, on what they were trained on.
-        val_loss: held out, at the end; None if nothing was.
-        val_bits_per_byte: likewise.
-        seconds: of its steps.
-        message: why it ended, if not done.
+        loss: mean training loss of its last steps.
+        val_loss: held-out loss at the end; None without held-out tokens.
+        val_bits_per_byte: the same in bits per byte.
+        seconds: duration of its steps.
+        message: the reason, if it is not done.
     """
 
     settings: dict[str, Any]
     run: Path
-    status: str
+    status: Status
     step: int = 0
     loss: float | None = None
     val_loss: float | None = None
@@ -83,7 +89,7 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """What is compared, the less the better: held-out loss, or that of the last steps."""
+        """The held-out loss, or that of the last steps; lower is better."""
         found = self.loss if self.val_loss is None else self.val_loss
         if self.status != "done" or found is None or not math.isfinite(found):
             return math.inf
@@ -95,13 +101,13 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep came to.
+    """The result of a sweep.
 
     Attributes:
         out: its directory.
-        fields: the settings that were varied.
-        trials: the best first.
-        notes: what else there is to say.
+        fields: the settings that vary.
+        trials: the runs, best first.
+        notes: notes for the user.
     """
 
     out: Path
@@ -111,10 +117,11 @@ class Sweep:
 
     @property
     def best(self) -> Trial | None:
-        """The run with the lowest loss; None if none was finished."""
+        """The run with the lowest loss; None if none finished."""
         return self.trials[0] if math.isfinite(self.trials[0].score) else None
 
 
+@with_fields(ConfigOptions)
 def sweep(
     tokens: str | os.PathLike[str],
     out: str | os.PathLike[str],
@@ -123,53 +130,51 @@ def sweep(
     random: int | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     val: str | os.PathLike[str] | None = None,
-    token_dtype: str = "uint16",
-    model: ModelConfig | str | None = None,
+    token_dtype: TokenDtype = "uint16",
+    model: ModelConfig | PresetName | None = None,
     train: TrainConfig | None = None,
-    config: str | os.PathLike[str] | None = None,
+    config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     engine: str | Engine = "local",
     resume: bool = False,
     overwrite: bool = False,
     force: bool = False,
     progress: ProgressOption = None,
-    **fixed: Any,
+    **fixed: Unpack[ConfigOptions],
 ) -> Sweep:
     """Trains a model for each setting, and finds the best.
 
     Args:
-        tokens: as for `train`.
-        out: directory for the runs and what came of them.
+        tokens: as for [`train`][bytemill.lm.train]; so are the arguments not listed here.
+        out: directory for the runs and results.
         space: for each field of the configs that varies, its values, or a `Range` to draw from.
         random: number of random draws, which depend on `seed`; None for every combination.
-        tokenizer: as for `train`; so are `val`, `token_dtype`, `model`, `train` and
-            `config`.
-        engine: `"local"` trains one after another here, `"ray"` on a cluster whose machines
-            share the file system; each run there has `threads` processors (1 if not said).
+        engine: `"local"` trains one run after another; `"ray"` trains on a cluster whose machines
+            share the file system, with `threads` processors per run (default 1).
         resume: keep finished runs, and train the others.
-        overwrite: replace the sweep that is there.
-        force: train settings that are predicted not to fit into memory too.
+        overwrite: replace the sweep in `out`.
+        force: also train settings that are predicted not to fit into memory.
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
-        fixed: fields that are the same for all.
+        fixed: fields of `ModelConfig` and `TrainConfig` that are the same for all runs.
     """
     if resume and overwrite:
         raise ConfigError("resume=True contradicts overwrite=True", "give one of them")
     place, preset = Path(out), model if isinstance(model, str) else None
-    fixed = presets.given(model, train) | fixed
-    found = trials_of(space, random, check_seed(fixed.get("seed", 0)))
+    same = presets.given(model, train) | fixed
+    found = trials_of(space, random, check_seed(same.get("seed", 0)))
     common: dict[str, Any] = {
         "tokens": os.path.abspath(tokens),
         "tokenizer": None if tokenizer is None else os.path.abspath(tokenizer),
         "val": None if val is None else os.path.abspath(val),
         "token_dtype": token_dtype,
         "preset": preset,
-        "config": {} if config is None else presets.read_toml(config),
+        "config": presets.read_config(config),
     }
     orders: list[dict[str, Any]] = []
     for each in found:
-        keys = presets.merged(preset, common["config"], fixed | each)
+        keys = presets.merged(preset, common["config"], same | each)
         patience = _patience(_steps(keys))
         run = os.path.abspath(place / name_of(each))
-        orders.append({**common, "run": run, "options": fixed | each, "settings": each,
+        orders.append({**common, "run": run, "options": same | each, "settings": each,
                        "patience": patience, "force": force})  # fmt: skip
     if not Path(tokens).exists():
         raise FileNotFoundError(2, "No such file or directory", str(tokens))
@@ -186,9 +191,9 @@ def sweep(
         if overwrite and names:
             _clear(place, names)
             names = []
-        # All that the sweep may have made, so that it can be replaced at any time.
+        # All runs that the sweep may write, so that it can be replaced at any time.
         names += [name for o in orders if (name := Path(o["run"]).name) not in names]
-        facts = common | {"fixed": fixed, "random": random, "runs": names}
+        facts = common | {"fixed": same, "random": random, "runs": names}
         return _sweep(place, orders, facts, list(space), worker, progress)
 
 
@@ -200,7 +205,7 @@ def _sweep(
     worker: Engine,
     progress: ProgressOption,
 ) -> Sweep:
-    """Trains all runs, in a directory that no other process writes into."""
+    """Trains all runs; the caller holds the lock of the directory."""
     trials: list[Trial] = []
     fixed = facts["fixed"]
     is_new = not (place / SUMMARY).exists()
@@ -208,7 +213,7 @@ def _sweep(
     _write_json(place / SUMMARY, before | {"runs": facts["runs"]})
 
     def over(trial: Trial) -> None:
-        # After each run: of a sweep that is killed, there is a table of what was done.
+        # After each run: a sweep that is killed leaves a table of its finished runs.
         trials.append(trial)
         _write_summary(place, facts, trials)
 
@@ -241,13 +246,13 @@ def _steps(keys: Mapping[str, Any]) -> int:
 
 
 def _patience(steps: int) -> int:
-    # A run of a sweep is short, and one that diverges should not take its time.
+    # Runs of a sweep are short; one that diverges should end soon.
     return min(50, max(5, steps // 20))
 
 
 def _planned(place: Path, resume: bool, overwrite: bool) -> list[str]:
-    """The names of the runs of the sweep that is there; raises if it may not be written to."""
-    # Directories with nothing in them may be left of runs whose lock could not be removed.
+    """The names of the runs of an existing sweep; raises if it may not be written to."""
+    # Empty directories may be left from runs whose lock could not be removed.
     if not any(not path.is_dir() or contents(path) for path in contents(place)):
         return []
     path = place / SUMMARY
@@ -282,7 +287,7 @@ def _is_name(name: object) -> bool:
 
 
 def _clear(place: Path, names: list[str]) -> None:
-    """Removes the files of a sweep, and no others; the table that names its runs last."""
+    """Removes the files of a sweep and no others; the table that names its runs last."""
     for name in names:
         run = place / name
         if not run.is_dir():
@@ -310,25 +315,26 @@ def _one_after_another(
 # --- one run -------------------------------------------------------------------------------------
 
 
-def _trial(order: dict[str, Any], told: Callable[[int], None] | None = None) -> Trial:
-    """Trains or resumes a run and returns its outcome. On a cluster, this is a task."""
+def _trial(order: dict[str, Any], on_step: Callable[[int], None] | None = None) -> Trial:
+    """Trains or resumes a run and returns its outcome; a task on a cluster."""
     run = Path(order["run"])
     keys = {k: v for k, v in order.items() if k not in ("run", "settings", "patience", "force")}
     keys["options"] = {k: v for k, v in keys["options"].items() if k != "threads"}
     kept = _outcome(run, keys, order["settings"])
     if kept is not None:
         return kept
-    watch = Watch(order["patience"])
+    divergence = Divergence(order["patience"])
 
     def watched(step: StepReport) -> None:
-        problem = watch(step.loss)
+        problem = divergence(step.loss)
         if problem is not None:
             raise TrainingError(f"step {step.step}: {problem}")
-        if told is not None:
-            told(step.step)
+        if on_step is not None:
+            on_step(step.step)
 
     quiet = {"sample_every": 0, "tensorboard": False} | order["options"]
-    status, message = "done", None
+    status: Status = "done"
+    message = None
     try:
         train(
             order["tokens"],
@@ -348,20 +354,20 @@ def _trial(order: dict[str, Any], told: Callable[[int], None] | None = None) -> 
     except MissingPackageError:
         raise
     except BytemillError as error:
-        # An impossible combination, or one that does not fit, is no reason to skip the others.
+        # An impossible combination, or one that does not fit, does not end the sweep.
         return Trial(order["settings"], run, "failed", message=error.message)
     except (MemoryError, RuntimeError) as error:
-        # Neither is one that was predicted to fit and does not: torch has several such errors.
+        # Nor does one that runs out of memory, for which torch raises several types.
         if not isinstance(error, MemoryError) and "memory" not in str(error):
             raise
         return Trial(order["settings"], run, "failed", message="out of memory")
-    trial = Trial(order["settings"], run, status, message=message, **_measures(run))
+    trial = Trial(order["settings"], run, status, message=message, **_results(run))
     _write_json(run / OUTCOME, {"keys": keys, "trial": trial.to_json()})
     return trial
 
 
 def _outcome(run: Path, keys: dict[str, Any], varied: dict[str, Any]) -> Trial | None:
-    """What came of a run that is over."""
+    """The outcome of a run that has ended; None if it has not."""
     path = run / OUTCOME
     try:
         found = read_object(path, CheckpointError)
@@ -389,7 +395,7 @@ def _is_trial(fields: Mapping[str, Any]) -> bool:
     numbers = ("loss", "val_loss", "val_bits_per_byte")
     return (
         set(fields) == names
-        and fields["status"] in ("done", "diverged", "failed")
+        and fields["status"] in get_args(Status)
         and type(fields["step"]) is int
         and all(fields[name] is None or type(fields[name]) in (int, float) for name in numbers)
         and type(fields["seconds"]) in (int, float)
@@ -397,7 +403,7 @@ def _is_trial(fields: Mapping[str, Any]) -> bool:
     )
 
 
-def _measures(run: Path) -> dict[str, Any]:
+def _results(run: Path) -> dict[str, Any]:
     rows = list(read_metrics(run)) if (run / METRICS).exists() else []
     losses = [row["loss"] for row in rows if "loss" in row]
     held_out = [row for row in rows if "val_loss" in row]
@@ -411,11 +417,11 @@ def _measures(run: Path) -> dict[str, Any]:
     }
 
 
-# --- all of them ---------------------------------------------------------------------------------
+# --- results -------------------------------------------------------------------------------------
 
 
 def _finished(place: Path, fields: list[str], trials: list[Trial], facts: dict[str, Any]) -> Sweep:
-    """Writes what came of all runs."""
+    """Writes the results of all runs."""
     ordered = sorted(trials, key=lambda trial: trial.score)
     notes: list[str] = []
     try:
@@ -433,7 +439,7 @@ def _finished(place: Path, fields: list[str], trials: list[Trial], facts: dict[s
 
 
 def _write_summary(place: Path, facts: dict[str, Any], trials: list[Trial]) -> None:
-    """Writes the table of the runs that are over, the best first."""
+    """Writes the table of the runs that have ended, best first."""
     ordered = sorted(trials, key=lambda trial: trial.score)
     best = ordered[0].run.name if ordered and math.isfinite(ordered[0].score) else None
     summary = {"kind": KIND, "best": best} | facts
@@ -446,13 +452,13 @@ def _write_json(path: Path, fields: Mapping[str, Any]) -> None:
 
 
 def _toml(best: Trial) -> str:
-    """The config of a run as TOML; what was left open stays open."""
+    """The config of a run as TOML, without fields that are None."""
     stored = read_config(best.run)
     text = f"# The best of a sweep ({best.run.name}): loss {best.score:.4f}, see {CONFIG} there.\n"
     for table in ("model", "train"):
         text += f"\n[{table}]\n"
         for key, value in stored[table].items():
             if value is not None and key not in NOT_IN_BEST:
-                # JSON's numbers, strings and booleans are TOML's too.
+                # Numbers, strings and booleans are the same in JSON and TOML.
                 text += f"{key} = {json.dumps(value)}\n"
     return text

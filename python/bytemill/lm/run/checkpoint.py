@@ -1,17 +1,16 @@
 """Checkpoints: tensors as safetensors, everything else as JSON. Nothing is ever unpickled.
 
-Two forms. A *file* (or a binary stream) has all in one: `save_checkpoint`, `load_checkpoint`. A
-*step directory* of a run has the weights apart from the optimizer's state, so that generating reads
-only those: `write_step`, `read_step`. A step directory is written under another name, flushed, and
-renamed, so a kill at any moment leaves what was there before.
+Two forms. A *file* or binary stream holds everything: `save_checkpoint`, `load_checkpoint`. A *step
+directory* of a run holds weights and optimizer state in separate files, so that generation reads
+only the weights: `write_step`, `read_step`. It is written under a temporary name, flushed, and
+renamed, so a kill at any moment leaves the previous state.
 
-A checkpoint is not trusted: its config is held to the names and shapes in the file's header before
-a model is made, its weights must be finite numbers.
+Checkpoints are not trusted: the config is compared with the names and shapes in the header before a
+model is allocated, and weights must be finite.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -93,12 +92,12 @@ def load_checkpoint(
 def load_checkpoint(
     src: Target, model: nn.Module | None = None, optimizer: AnyOptimizer | None = None
 ) -> int | TransformerLM:
-    """Reads a checkpoint into a model and an optimizer, and gives its iteration.
+    """Loads a checkpoint into a model and an optimizer; returns its iteration.
 
     Args:
         src: a file, a binary stream, a step directory, or a run (its last step).
-        model: to be filled; None to make the one that was saved, which is then given back.
-        optimizer: to be filled; None if only the weights are wanted.
+        model: the model to fill; None creates and returns the one that was saved.
+        optimizer: the optimizer to fill; None to load only the weights.
     """
     name = str(src) if isinstance(src, (str, os.PathLike)) else "the stream"
     if isinstance(src, (str, os.PathLike)) and Path(src).is_dir():
@@ -146,7 +145,7 @@ def _load_directory(
 
 
 def load_model(directory: Path, facts: Mapping[str, Any]) -> TransformerLM:
-    """The model of a step directory, made only if its config and its weights agree."""
+    """The model of a step directory; allocated only if config and weights agree."""
     config = checked_config(directory, facts)
     return _new_model(config, read_tensors(directory, WEIGHTS, facts), str(directory))
 
@@ -158,7 +157,7 @@ def _new_model(config: ModelConfig, weights: dict[str, Tensor], name: str) -> Tr
 
 
 def model_config(facts: Mapping[str, Any], name: str) -> ModelConfig:
-    """The config in a file of ours; `name` is the file, for errors."""
+    """The model config in a checkpoint; `name` is the file, for errors."""
     if "model" not in facts:
         raise CheckpointError(
             f"{name}: contains no model config", "create the model and pass it as model="
@@ -170,7 +169,7 @@ def model_config(facts: Mapping[str, Any], name: str) -> ModelConfig:
 
 
 def checked_config(directory: Path, facts: Mapping[str, Any]) -> ModelConfig:
-    """The config of a step directory, after its weights were compared with it by name and shape.
+    """The config of a step directory; raises if names and shapes of the weights do not match it.
 
     Reads only the header of the weights.
     """
@@ -198,7 +197,7 @@ def _parse(data: bytes, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _check_fields(facts: Mapping[str, Any], name: str) -> None:
-    """Raises if a field that we read is not of its type."""
+    """Raises if a field has the wrong type."""
     objects = ("model", "optimizer", "files")
     wrong = [key for key in objects if not isinstance(facts.get(key, {}), (dict, type(None)))]
     if type(facts.get("iteration")) is not int or facts["iteration"] < 0:
@@ -235,10 +234,9 @@ def write_step(
     facts: Mapping[str, Any],
     tell: Callable[[int], None] = lambda n_bytes: None,
 ) -> Path:
-    """Puts a step directory into a run: under another name, flushed, then renamed.
+    """Writes a step directory: under a temporary name, flushed, then renamed.
 
-    Weights may be such as are read or made only when they are written; `tell` gets the size of
-    each of those.
+    Deferred weights are loaded one by one; `tell` gets the size of each tensor that is written.
     """
     final = run / f"step-{iteration:08}"
     foreign = foreign_in_step(final)
@@ -265,7 +263,7 @@ def write_step(
 
 
 def read_step(directory: Path) -> dict[str, Any]:
-    """What a step directory says of itself."""
+    """The contents of `state.json` of a step directory."""
     path = directory / STATE
     try:
         facts = read_object(path, CheckpointError, _OLDER)
@@ -291,7 +289,7 @@ _OLDER = "an earlier step of the run may be intact: give its directory"
 
 
 def checked_file(directory: Path, name: str, facts: Mapping[str, Any]) -> Path:
-    """A file of a step directory, after its checksum was compared."""
+    """The path of a file of a step directory; raises if its checksum does not match."""
     path = _present_file(directory, name, facts)
     if _file_checksum(path) != facts["files"][name].get("crc32"):
         raise CheckpointError(f"{path}: damaged: the checksum does not match", _OLDER)
@@ -299,7 +297,7 @@ def checked_file(directory: Path, name: str, facts: Mapping[str, Any]) -> Path:
 
 
 def _present_file(directory: Path, name: str, facts: Mapping[str, Any]) -> Path:
-    """A file of a step directory, after its size was compared."""
+    """The path of a file of a step directory; raises if its size does not match."""
     path = directory / name
     expected = (facts.get("files") or {}).get(name)
     if expected is None or not path.is_file():
@@ -310,7 +308,7 @@ def _present_file(directory: Path, name: str, facts: Mapping[str, Any]) -> Path:
 
 
 def read_tensors(directory: Path, name: str, facts: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a file in a step directory, after its checksum was compared."""
+    """The tensors of a file of a step directory; raises if its checksum does not match."""
     path = checked_file(directory, name, facts)
     try:
         return safetensors.torch.load_file(path)
@@ -325,12 +323,12 @@ def step_directories(run: Path) -> list[Path]:
 
 
 STEP = re.compile(r"step-[0-9]{8,}")
-# All that a step directory has of ours.
+# The files of a step directory.
 NAMES = (STATE, WEIGHTS, MOMENTS)
 
 
 def foreign_in_step(directory: Path) -> Path | None:
-    """A file in a step directory that is not of a checkpoint; None if all are."""
+    """A file in a step directory that bytemill did not write; None if there is none."""
     found = (path for path in contents(directory) if path.name not in NAMES)
     return next(found, None)
 
@@ -344,11 +342,11 @@ def prune_steps(run: Path, keep: int, also: Path | None = None) -> None:
 
 
 def remove_step(directory: Path) -> None:
-    """Removes a checkpoint; a file in it that is not ours stays."""
+    """Removes a checkpoint; files of others in its directory stay."""
     if directory.is_symlink() or foreign_in_step(directory) is None:
         _files.remove(directory)
         return
-    # The first of these makes it a checkpoint: without it, the others mean nothing.
+    # state.json first: without it, the directory is no checkpoint.
     for name in NAMES:
         (directory / name).unlink(missing_ok=True)
 
@@ -365,11 +363,11 @@ def _file_checksum(path: Path) -> int:
     return crc
 
 
-# --- what is in a model and an optimizer -------------------------------------------------------
+# --- the state of a model and an optimizer -------------------------------------------------------
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Every weight by name, once; of a sharded model, whole (all ranks must ask)."""
+    """All weights by name; for a sharded model, all ranks must call this."""
     return {name: _on_cpu(p) for name, p in _named(model)}
 
 
@@ -378,7 +376,7 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 
 
 def _named(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    # Wrappers (DDP, the compiler) put their own names before ours.
+    # DDP and the compiler add prefixes to the names.
     for name, parameter in model.named_parameters():
         yield name.replace("_orig_mod.", "").removeprefix("module."), parameter
     for name, buffer in model.named_buffers():
@@ -388,9 +386,9 @@ def _named(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def fill_model(model: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
-    """Copies weights into a model; names and shapes must be the same, and all numbers finite.
+    """Copies weights into a model; names and shapes must match, and all numbers must be finite.
 
-    Weights that are refused leave the model as it was.
+    If an error is raised, the model is unchanged.
     """
     there = dict(_named(model))
     missing, extra = there.keys() - weights.keys(), weights.keys() - there.keys()
@@ -403,7 +401,7 @@ def fill_model(model: nn.Module, weights: Mapping[str, Tensor], name: str) -> No
             raise wrong_shape(name, key, tuple(found.shape), tuple(target.shape))
         if target.is_floating_point() != found.is_floating_point():
             raise wrong_type(name, key, found.dtype)
-        # A buffer may be what it likes: masks are often infinite.
+        # Buffers may be infinite: masks often are.
         if isinstance(target, nn.Parameter):
             check_finite(name, key, found)
     for key, target in there.items():
@@ -415,14 +413,14 @@ def _copy(target: Tensor, source: Tensor) -> None:
     target.copy_(like(source, target))
 
 
-# What optimizers keep of every parameter that they have updated, torch's and ours.
+# The state that optimizers, torch's and ours, keep for every updated parameter.
 NEEDED = {"AdamW": {"step", "exp_avg", "exp_avg_sq"}, "Muon": {"momentum_buffer"}}
 
 
 def optimizer_state(
     model: nn.Module, optimizer: AnyOptimizer
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The state as tensors by `name/parameter`, and the rest."""
+    """The state: tensors by `name/parameter`, and numbers."""
     names = {id(p): name for name, p in _named(model)}
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, Any] = {}
@@ -432,7 +430,7 @@ def optimizer_state(
             for key, value in state.items():
                 place = f"{key}/{names[id(p)]}"
                 if isinstance(value, Tensor):
-                    # A copy: two parameters may share one tensor of steps.
+                    # A copy: two parameters may share one step tensor.
                     tensors[place] = _on_cpu(value).clone()
                 else:
                     numbers[place] = value
@@ -446,7 +444,7 @@ def fill_optimizer(
     facts: Mapping[str, Any] | None,
     name: str,
 ) -> None:
-    """Puts a saved state into an optimizer of the same model."""
+    """Loads a saved state into an optimizer of the same model."""
     if facts is None:
         raise CheckpointError(
             f"{name}: has no optimizer state", "it can be used for inference only"
@@ -480,7 +478,7 @@ def fill_optimizer(
 
 
 def _check_state(name: str, place: str, value: Any, parameter: Tensor) -> None:
-    """Raises unless a part of an optimizer's state is a number, or as large as its parameter."""
+    """Raises if an entry of the state is neither a number nor of the shape of its parameter."""
     if not isinstance(value, Tensor):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise CheckpointError(f"{name}: damaged: {place} is {str(value)[:60]}", _OLDER)
@@ -488,10 +486,3 @@ def _check_state(name: str, place: str, value: Any, parameter: Tensor) -> None:
     if value.dim() and value.shape != parameter.shape:
         raise wrong_shape(name, place, tuple(value.shape), tuple(parameter.shape))
     check_finite(name, place, value)
-
-
-def to_bytes(model: nn.Module, optimizer: AnyOptimizer | None, iteration: int) -> bytes:
-    """`save_checkpoint` into memory."""
-    stream = io.BytesIO()
-    save_checkpoint(model, optimizer, iteration, stream)
-    return stream.getvalue()

@@ -1,13 +1,13 @@
 """A run: a directory with a model's config, tokenizer, checkpoints and metrics.
 
 run/
-  config.json       model, training, tokens, how it was computed
-  tokenizer.json    if it is known
+  config.json       model, training and tokens; device, dtype and kernels
+  tokenizer.json    the tokenizer, if known
   step-00000500/    model.safetensors, optimizer.safetensors, state.json
-  best.json         which step evaluated best
-  metrics.jsonl     a line for each step, and for each evaluation
+  best.json         the step with the best evaluation
+  metrics.jsonl     one line per step and per evaluation
   events/           the same for TensorBoard
-  .lock             while a process writes here
+  .lock             present while a process writes to the directory
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ..._files import remove_if_empty, write_atomically, write_together
 from ..._json import read_object
 from ...errors import CheckpointError
 from ..devices import find_device
+from ..keywords import StepName
 from ..model import TransformerLM
 from .checkpoint import (
     STATE,
@@ -90,14 +91,14 @@ def read_config(run: Path) -> dict[str, Any]:
     return fields
 
 
-# --- which files are ours -----------------------------------------------------------------------
+# --- the files of a run -------------------------------------------------------------------------
 
 
 EVENT_FILE = re.compile(r"events\.out\.tfevents\..+")
 
 
 def foreign_in_run(run: Path) -> Path | None:
-    """A file in a run that none of our commands wrote; None if there is no such file.
+    """A file in a run that bytemill did not write; None if there is none.
 
     Raises a `CheckpointError` if the directory is not a run.
     """
@@ -120,14 +121,14 @@ def _foreign_at(path: Path) -> Path | None:
 
 
 def clear_run(run: Path) -> None:
-    """Removes the files of a run, and no others; its config last, so that it stays a run till then.
+    """Removes the files of a run and no others; the config last, so that it stays a run until then.
 
-    Its writer must hold the lock.
+    The caller must hold the lock.
     """
     read_config(run)
     _unlink(run / OUTCOME)
-    # The newest step first, and metrics after them: what is left half-way is a run that has come
-    # less far, and may be resumed as such.
+    # The newest step first, then the metrics: after an interruption, the rest is an earlier state
+    # of the run, which can be resumed.
     for path in reversed(contents(run)):
         if STEP.fullmatch(path.name) and path.is_dir():
             remove_step(path)
@@ -148,12 +149,12 @@ def _unlink(*paths: Path) -> None:
 
 
 def write_best(run: Path, step: int, loss: float) -> None:
-    """Remembers which step evaluated best."""
+    """Records the step with the best evaluation."""
     write_atomically(run / BEST, json.dumps({"step": step, "loss": loss}).encode() + b"\n")
 
 
 def best_step(run: Path) -> tuple[Path, float] | None:
-    """The step that evaluated best, and its loss; None if there is none."""
+    """The step with the best evaluation, and its loss; None if there is none."""
     hint = "delete it to use the last step"
     try:
         fields = read_object(run / BEST, CheckpointError, hint)
@@ -163,12 +164,12 @@ def best_step(run: Path) -> tuple[Path, float] | None:
     if type(step) is not int or step < 0 or not isinstance(loss, (int, float)):
         raise CheckpointError(f"{run / BEST}: damaged: step {step!r:.40}, loss {loss!r:.40}", hint)
     place = run / f"step-{step:08}"
-    # The step that was best may have been removed since.
+    # The best step may have been removed since.
     return (place, float(loss)) if (place / STATE).is_file() else None
 
 
-def find_step(run: Path, which: str | int = "best") -> Path:
-    """The checkpoint of a run: `"best"` (else the last), `"last"`, or a number of steps."""
+def find_step(run: Path, which: StepName = "best") -> Path:
+    """The checkpoint of a run: `"best"` (else the last), `"last"`, or the number of its step."""
     steps = step_directories(run)
     if not steps:
         raise CheckpointError(f"{run}: no checkpoint yet", "resume training with resume=True")
@@ -185,7 +186,7 @@ def find_step(run: Path, which: str | int = "best") -> Path:
 
 
 class OpenRun(NamedTuple):
-    """A checkpoint of a run that was found, before anything large is read."""
+    """A checkpoint of a run, before anything large is read."""
 
     step: Path
     facts: dict[str, Any]
@@ -194,10 +195,10 @@ class OpenRun(NamedTuple):
 
 def open_run(
     run: str | os.PathLike[str],
-    step: str | int = "best",
+    step: StepName = "best",
     tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
 ) -> OpenRun:
-    """Finds a checkpoint, as `load` does, and the tokenizer that belongs to it."""
+    """Finds a checkpoint, as `load` does, and its tokenizer."""
     from ...tokenizer import Tokenizer
 
     place = Path(run)
@@ -233,7 +234,7 @@ def open_run(
 
 
 def check_same_model(run: Path, config: dict[str, Any], step: Path, facts: dict[str, Any]) -> None:
-    """Raises unless the config of a run and one of its checkpoints are of the same model."""
+    """Raises if the config of a run and one of its checkpoints describe different models."""
     ours, theirs = config.get("model"), facts.get("model")
     if ours == theirs or ours is None or theirs is None:
         return
@@ -246,7 +247,7 @@ def check_same_model(run: Path, config: dict[str, Any], step: Path, facts: dict[
 
 
 def tokenizer_fingerprint(tokens: Mapping[str, Any]) -> str | None:
-    """The fingerprint of the tokenizer of tokens, as the config of a run describes them."""
+    """The fingerprint of the tokenizer, from the description of tokens in the config of a run."""
     found = tokens.get("tokenizer") or tokens.get("fingerprint")
     return None if found is None else str(found)
 
@@ -254,7 +255,7 @@ def tokenizer_fingerprint(tokens: Mapping[str, Any]) -> str | None:
 def load(
     run: str | os.PathLike[str],
     *,
-    step: str | int = "best",
+    step: StepName = "best",
     device: str | None = None,
     tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
 ) -> tuple[TransformerLM, Tokenizer | None]:
@@ -263,9 +264,8 @@ def load(
     Args:
         run: the directory, or one step in it.
         step: `"best"` by evaluation (else the last), `"last"`, or a number.
-        device: where to put it: `cpu`, `cuda`, `cuda:1`, `mps`; `"auto"` for a GPU, or the CPU.
-            None for the CPU.
-        tokenizer: the one the model was trained with, for a run that has none.
+        device: `cpu`, `cuda`, `cuda:1`, `mps`; `"auto"` for a GPU, or the CPU. None for the CPU.
+        tokenizer: the tokenizer the model was trained with, for a run that has none.
     """
     place = None if device is None else find_device(device)
     chosen, facts, found = open_run(run, step, tokenizer)

@@ -1,4 +1,4 @@
-"""What a run measures, kept: JSON lines always; TensorBoard and W&B where they are installed."""
+"""Metrics of a run: JSON lines always; TensorBoard and W&B if they are installed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ EVENTS = "events"
 
 
 class Metrics:
-    """Where measures of a run go.
+    """Writes the metrics of a run.
 
     Args:
         run: its directory.
-        first_step: what is there of this step and later ones, of a run that was interrupted, is
-            cut off.
+        first_step: steps done; lines of later steps, from an interrupted run, are removed.
         tensorboard: also write event files, if possible.
         wandb: also log to Weights & Biases, offline, if possible.
     """
@@ -41,7 +40,7 @@ class Metrics:
         self._quiet = contextlib.ExitStack()
         if self._path.exists():
             _cut(self._path, first_step)
-        # Without a buffer: a line is on disk, or its failure is known, when it is written.
+        # Unbuffered: a failed write is noticed at once.
         self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
         self._board = self._open_board(run, first_step) if tensorboard else None
         self._wandb = self._open_wandb(run) if wandb else None
@@ -66,7 +65,7 @@ class Metrics:
         return wandb.init(project="bytemill", name=run.name, dir=str(run), mode="offline")
 
     def write(self, **fields: Any) -> None:
-        """Adds a line; `step` is among the fields."""
+        """Adds a line; `step` must be among the fields."""
         fields = {key: _storable(value) for key, value in fields.items()}
         self._append((json.dumps(fields) + "\n").encode())
         step = fields["step"]
@@ -79,7 +78,7 @@ class Metrics:
             self._wandb.log(numbers, step=step)
 
     def _append(self, line: bytes) -> None:
-        """Adds a whole line or, on a full disk, none of it."""
+        """Adds a whole line or, on a full disk, nothing."""
         size = os.fstat(self._file.fileno()).st_size
         try:
             with naming(self._path):
@@ -102,9 +101,9 @@ class Metrics:
 
 @contextlib.contextmanager
 def _quiet_threads_of(package: str) -> Iterator[None]:
-    """Threads of that package end without printing a traceback when they fail.
+    """Suppresses the tracebacks of failing threads of a package.
 
-    TensorBoard writes in a thread, and raises what that thread met at the next call.
+    TensorBoard writes in a thread, and raises the error of that thread at the next call.
     """
     before = threading.excepthook
 
@@ -121,9 +120,9 @@ def _quiet_threads_of(package: str) -> Iterator[None]:
 
 
 def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a run, without what is null; a last line that a kill left unfinished is skipped.
+    """The lines of a run, without null fields; an unfinished last line is skipped.
 
-    Raises a `CheckpointError` for any other line that is damaged.
+    Raises a `CheckpointError` for any other damaged line.
     """
     path = run / METRICS
     if not path.is_file() and path.exists():
@@ -143,10 +142,10 @@ def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
 
 
 def _storable(value: Any) -> Any:
-    """A value as JSON can have it."""
+    """A value that JSON can represent."""
     if isinstance(value, float) and not math.isfinite(value):
-        return None  # such as the perplexity of a model gone wrong
-    # Half a surrogate pair comes from an argument that is not UTF-8.
+        return None  # such as the perplexity of a diverged model
+    # A lone surrogate comes from an argument that is not UTF-8.
     return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 

@@ -1,7 +1,8 @@
-"""Who may write into a directory: one process at a time, and only over files of ours.
+"""Writing into directories: one process at a time, and only over files that bytemill wrote.
 
-A run and a sweep are written file by file, by the process that holds their `.lock`. An export and
-an import are made beside their place and then exchanged with it, so everything there must be ours.
+Runs and sweeps are written file by file, by the process that holds their `.lock`. Exports and
+imports are written beside their target and then exchanged with it as a whole, so the target must
+not have files of others.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ __all__ = [
 LOCK = ".lock"
 
 
-# --- what killed processes leave ----------------------------------------------------------------
+# --- leftovers of killed processes --------------------------------------------------------------
 
 
 def contents(directory: Path) -> list[Path]:
-    """What is in a directory, except what a killed process of ours left before it wrote anything.
+    """The entries of a directory, without leftovers of killed processes.
 
-    A directory that does not exist is empty; what is no directory is a `NotADirectoryError`.
+    A directory that does not exist is empty; a file is a `NotADirectoryError`.
     """
     try:
         return sorted(path for path in directory.iterdir() if not is_leftover(path))
@@ -48,14 +49,14 @@ def contents(directory: Path) -> list[Path]:
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether that is a lock, a temporary or a commit of ours."""
+    """Whether it is a lock file, a temporary file or a commit file of bytemill."""
     if path.name == LOCK:
         return _is_our_lock(path)
     return path.name == COMMIT or is_temporary(path.name)
 
 
 def _is_our_lock(path: Path) -> bool:
-    """Whether a lock file holds what ours hold: the number of a process, or nothing yet."""
+    """Whether a lock file is empty or holds a process id, as ours do."""
     if path.is_symlink() or not path.is_file():
         return False
     try:
@@ -73,9 +74,9 @@ def _is_our_lock(path: Path) -> bool:
 
 @contextlib.contextmanager
 def writing(directory: Path) -> Iterator[None]:
-    """Keeps other writers out of a directory, makes it if need be, and cleans up after dead ones.
+    """Locks a directory, creates it if necessary, and removes leftovers of killed writers.
 
-    If nothing was put into a new directory, it goes again.
+    A new directory that stays empty is removed.
     """
     is_new = not directory.exists()
     if not is_new and not directory.is_dir():
@@ -95,7 +96,7 @@ def writing(directory: Path) -> Iterator[None]:
 
 
 def tidy(directory: Path) -> None:
-    """Completes or removes what killed writers left; raises if a living one is at work there."""
+    """Completes or removes what killed writers left; raises if a process is writing there."""
     if directory.is_dir() and any(map(is_leftover, directory.iterdir())):
         with writing(directory):
             pass
@@ -110,19 +111,19 @@ def _check_lock(directory: Path) -> None:
         )
 
 
-# --- directories that are exchanged -------------------------------------------------------------
+# --- directories that are exchanged as a whole ---------------------------------------------------
 
 
 def check_place(
     target: Path, overwrite: bool, foreign: Callable[[Path], Path | None], what: str
 ) -> None:
-    """Raises if `target` may not be put in place.
+    """Raises if `target` exists and may not be replaced.
 
     Args:
-        target: the directory to be.
-        overwrite: whether an earlier one of the same kind may be replaced.
-        foreign: a file of a directory that was not written by us; None if all were.
-        what: the word for that kind.
+        target: the directory to write.
+        overwrite: replace an earlier one of the same kind.
+        foreign: returns a file of a directory that bytemill did not write; None if there is none.
+        what: the name of that kind.
     """
     if not contents(target):
         return
@@ -140,7 +141,7 @@ def check_place(
 def replacing_place(
     target: Path, overwrite: bool, foreign: Callable[[Path], Path | None], what: str
 ) -> Iterator[Path]:
-    """A new directory that takes the place of `target` on success, while no other may write there.
+    """A new directory that replaces `target` on success; other writers are locked out meanwhile.
 
     Takes the arguments of `check_place`.
     """

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...errors import CheckpointError, ConfigError, TokensError
 from .. import presets
 from ..config import ModelConfig, TrainConfig
-from ..data import Sources
 from .checkpoint import checked_config, model_config, read_step, step_directories
 from .directory import CONFIG, TOKENIZER, check_same_model, open_run, read_config
-from .placing import contents
+from .placing import contents, writing
+from .sources import Sources
 
-__all__ = [
-    "check_last_step",
-    "check_same_tokens",
-    "check_start_tokens",
-    "find_start",
-    "own_tokenizer",
-    "resumed_keys",
-    "start_keys",
-    "stored_config",
-]
+__all__ = ["Start", "find_start"]
 
-# What may change when a run is resumed, without becoming another run.
+# Settings that may change when a run is resumed.
 CHANGEABLE = frozenset(
     (
         "steps", "eval_every", "eval_windows", "sample_every", "sample_prompt", "sample_tokens",
@@ -36,10 +29,92 @@ CHANGEABLE = frozenset(
 )  # fmt: skip
 
 
-def stored_config(run: Path, resume: bool, overwrite: bool) -> dict[str, Any] | None:
-    """The config of a run to be resumed; None for a new one.
+@dataclass(frozen=True)
+class Start:
+    """How a run starts: anew, from the weights of another run, or from its own last checkpoint.
 
-    What a process left that was killed before it wrote a config counts as nothing.
+    Attributes:
+        run: its directory.
+        resume: whether a run that exists is resumed.
+        overwrite: whether a run that exists is replaced.
+        stored: the config of the run to be resumed; None for a new run.
+        weights: the checkpoint of another run whose weights it starts from; None for new weights.
+        keys: the keys of its configs.
+        tokenizer: the tokenizer of the run, or of the run that the weights come from.
+    """
+
+    run: Path
+    resume: bool
+    overwrite: bool
+    stored: dict[str, Any] | None
+    weights: Path | None
+    keys: dict[str, Any]
+    tokenizer: Path | None
+
+    def check(self, sources: Sources) -> None:
+        """Raises if the run cannot be trained on these tokens."""
+        if self.stored is not None:
+            _check_same_tokens(self.stored, sources)
+            _check_last_step(self.run, self.stored)
+        elif self.weights is not None:
+            _check_start_tokens(self.weights, sources)
+
+    @contextmanager
+    def locked(self, first: bool) -> Iterator[None]:
+        """Keeps other writers out of the run, if this is the first rank."""
+        if not first:
+            yield
+            return
+        with writing(self.run):
+            if stored_config(self.run, self.resume, self.overwrite) != self.stored:
+                raise CheckpointError(
+                    f"{self.run}: another process wrote to it after this one started",
+                    "check the run, then start again",
+                )
+            yield
+
+
+def find_start(
+    run: Path,
+    preset: str | None,
+    file: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    start_from: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> Start:
+    """Decides how a run starts; raises if it may not be written.
+
+    Args:
+        run: its directory.
+        preset: name of a preset; None for the default.
+        file: keys of a TOML file, which override the preset.
+        options: keys that override both.
+        start_from: a run, or a step of it, whose weights to start from.
+        resume: resume the run, if it exists.
+        overwrite: replace the run, if it exists.
+    """
+    stored = stored_config(run, resume, overwrite)
+    weights = _find_weights(start_from, stored, run)
+    changes = dict(file) | dict(options)
+    owner = None
+    if stored is not None:
+        keys, owner = _resumed_keys(stored, preset, changes), run
+    else:
+        keys = presets.merged(preset, file, options)
+        if weights is not None:
+            keys, owner = keys | _start_keys(weights, changes), weights.parent
+    tokenizer = None if owner is None else owner / TOKENIZER
+    if tokenizer is not None and not tokenizer.exists():
+        tokenizer = None
+    return Start(run, resume, overwrite, stored, weights, keys, tokenizer)
+
+
+def stored_config(run: Path, resume: bool, overwrite: bool) -> dict[str, Any] | None:
+    """The config of a run to be resumed; None for a new run; raises if neither is possible.
+
+    Leftovers of a process that was killed before it wrote a config count as nothing.
     """
     there = contents(run)
     if not there:
@@ -75,16 +150,16 @@ def stored_config(run: Path, resume: bool, overwrite: bool) -> dict[str, Any] | 
 
 
 def _train_config(stored: Mapping[str, Any]) -> TrainConfig:
-    """How a run was trained; and as it was computed, so that it is resumed bit for bit."""
+    """The config of a run with the kernels it was computed with, so that it resumes bit for bit."""
     plan = stored.get("plan", {})
     computed = {name: plan[name] for name in ("dtype", "kernels", "compile") if name in plan}
     return TrainConfig.from_json(stored["train"] | computed)
 
 
-def check_last_step(run: Path, stored: Mapping[str, Any]) -> None:
-    """Raises unless the checkpoint that a run is resumed from is of the model in its config.
+def _check_last_step(run: Path, stored: Mapping[str, Any]) -> None:
+    """Raises if the last checkpoint does not belong to the model in the config.
 
-    Only a header is read, so that nothing is allocated for a model whose weights do not exist.
+    Reads only the header, so that nothing is allocated for a model whose weights do not exist.
     """
     steps = step_directories(run)
     if not steps:
@@ -100,10 +175,10 @@ def check_last_step(run: Path, stored: Mapping[str, Any]) -> None:
     checked_config(steps[-1], facts)
 
 
-def resumed_keys(
+def _resumed_keys(
     stored: Mapping[str, Any], preset: str | None, changes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The keys of the run, with the changes that do not make another run of it."""
+    """The keys of the run with changes; raises for a change that would make it another run."""
     keys = ModelConfig.from_json(stored["model"]).to_json() | _train_config(stored).to_json()
     if preset is not None:
         changes = presets.PRESETS.get(preset, {}) | dict(changes)
@@ -121,12 +196,7 @@ def resumed_keys(
     return keys
 
 
-def own_tokenizer(run: Path) -> Path | None:
-    """The tokenizer that the run has kept."""
-    return run / TOKENIZER if (run / TOKENIZER).exists() else None
-
-
-def check_same_tokens(stored: Mapping[str, Any], sources: Sources) -> None:
+def _check_same_tokens(stored: Mapping[str, Any], sources: Sources) -> None:
     """Raises unless the tokens are those that the run was started with."""
     before = stored.get("tokens", {})
     if before.get("tokenizer") is not None and sources.tokenizer is None:
@@ -142,18 +212,18 @@ def check_same_tokens(stored: Mapping[str, Any], sources: Sources) -> None:
             )
 
 
-# --- with the weights of another run --------------------------------------------------------------
+# --- from the weights of another run --------------------------------------------------------------
 
 
-def find_start(
+def _find_weights(
     given: str | os.PathLike[str] | None, stored: Mapping[str, Any] | None, run: Path
 ) -> Path | None:
-    """The checkpoint that a run begins with: the one that is given or, resumed, began with.
+    """The checkpoint whose weights a run starts from, or, if it is resumed, started from.
 
     Args:
-        given: a run, or a step in it.
-        stored: the config of a run to be resumed; None for a new one.
-        run: the run that begins.
+        given: a run, or a step of it.
+        stored: the config of the run to be resumed; None for a new run.
+        run: the run that starts.
     """
     if stored is not None:
         before = stored.get("start_from")
@@ -171,10 +241,10 @@ def find_start(
     return step
 
 
-def start_keys(step: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of the model of a checkpoint; what is given besides must not contradict them.
+def _start_keys(step: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of the model of a checkpoint; raises if given keys contradict them.
 
-    The context may be another: no weight depends on it.
+    The context may differ: no weight depends on it.
     """
     keys = checked_config(step, read_step(step)).to_json()
     if "context_length" in given:
@@ -188,8 +258,8 @@ def start_keys(step: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     return keys
 
 
-def check_start_tokens(step: Path, sources: Sources) -> None:
-    """Raises if the tokens were made with another tokenizer than the model of a checkpoint."""
+def _check_start_tokens(step: Path, sources: Sources) -> None:
+    """Raises if the tokens were encoded with another tokenizer than that of the checkpoint."""
     its = read_step(step).get("tokenizer")
     theirs = sources.facts["fingerprint"] or sources.facts["tokenizer"]
     if None not in (its, theirs) and its != theirs:

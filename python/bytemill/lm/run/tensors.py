@@ -1,4 +1,4 @@
-"""Tensors that are made only when they are written, so that a model need not be in memory whole."""
+"""Tensors that are loaded only when they are written, so that a model need not fit into memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
     "write_safetensors",
 ]
 
-# A key in the header's metadata, by which a file of ours is known.
+# A key in the header's metadata that marks files written by bytemill.
 MARK = "bytemill"
 
 # Names of types in a safetensors header.
@@ -48,7 +48,7 @@ NAMES = FLOATS | {
 
 
 class Deferred(NamedTuple):
-    """What a tensor will be, and how to get it."""
+    """Shape and type of a tensor, and a function that loads it."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -61,7 +61,7 @@ class Deferred(NamedTuple):
 
 
 def converted(tensor: Deferred, dtype: torch.dtype, change: Callable[[Tensor], Tensor]) -> Deferred:
-    """The same tensor after a change that leaves its shape, in another type."""
+    """The tensor after a change that keeps its shape, in another type."""
 
     def load() -> Tensor:
         before = change(tensor.load())
@@ -78,7 +78,7 @@ def converted(tensor: Deferred, dtype: torch.dtype, change: Callable[[Tensor], T
 
 
 def raw_bytes(tensor: Tensor) -> memoryview:
-    """The numbers of a tensor as they stand in memory."""
+    """The bytes of a tensor."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
 
@@ -91,7 +91,7 @@ def write_safetensors(
     """Writes tensors one after another. A full disk is an `OSError`, as for any file.
 
     Args:
-        file: where to.
+        file: the output.
         tensors: by name.
         tell: gets the size of each tensor that is written.
     """
@@ -101,7 +101,7 @@ def write_safetensors(
     }
     # Wide types first, so that each tensor is aligned; otherwise in the order given.
     tensors = dict(sorted(deferred.items(), key=lambda item: -item[1].dtype.itemsize))
-    # transformers asks for the word "pt" before it reads anything.
+    # transformers requires the format "pt".
     header: dict[str, object] = {"__metadata__": {"format": "pt", MARK: __version__}}
     end = 0
     for name, tensor in tensors.items():
@@ -121,7 +121,7 @@ def _same(tensor: Tensor) -> Tensor:
 
 
 def is_written_by_us(path: Path) -> bool:
-    """Whether `write_safetensors` made the file."""
+    """Whether `write_safetensors` wrote the file."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             return MARK in (file.metadata() or {})
@@ -130,7 +130,7 @@ def is_written_by_us(path: Path) -> bool:
 
 
 def check_finite(name: str, key: str, tensor: Tensor) -> None:
-    """Raises if the weight `key` of the file `name` has values that are not finite numbers."""
+    """Raises if the weight `key` of the file `name` has values that are not finite."""
     if not tensor.is_floating_point():
         return
     n_wrong = tensor.numel() - int(tensor.isfinite().sum())
@@ -149,10 +149,10 @@ def _read(file: Any, name: str, path: Path) -> Tensor:
 
 @contextlib.contextmanager
 def open_tensors(path: Path) -> Iterator[dict[str, Deferred]]:
-    """The tensors of a safetensors file, each read when it is asked for.
+    """The tensors of a safetensors file, each read when it is loaded.
 
-    Sizes and offsets of the header are held to the size of the file first (by safetensors), so the
-    shapes that it gives are those of bytes that exist.
+    safetensors compares the offsets in the header with the size of the file first, so the shapes
+    are those of bytes that exist.
     """
     types = {name: dtype for dtype, name in FLOATS.items()}
     try:

@@ -1,7 +1,7 @@
-"""What weights a model has, by its config alone, and whether those of a file are they.
+"""Names and shapes of the weights of a config, compared with those of a file.
 
-Names and shapes of a file are compared before any model is made, so that nothing is allocated for
-a config that its weights do not bear out.
+The comparison comes before any model is allocated, so that a config without matching weights
+allocates nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["check_weights", "weight_shapes"]
 
 
 class Described(Protocol):
-    """A tensor, or what is known of one before it is read."""
+    """A tensor, or its description before it is read."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -54,10 +54,10 @@ def weight_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def check_weights(config: ModelConfig, found: Mapping[str, Described], name: str) -> None:
-    """Raises unless a file has exactly the weights of a config; costs at most one look at each.
+    """Raises if a file does not have exactly the weights of a config.
 
     Args:
-        config: of the model to be.
+        config: the model.
         found: the tensors of the file by our names.
         name: the file, for errors.
     """
