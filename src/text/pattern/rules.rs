@@ -70,8 +70,8 @@ pub fn gpt2(masks: &Masks, carry: &mut Carry, n: usize, next: u8) -> u64 {
         | number & !(number << 1 | carry.number)
         | symbol & !(symbol << 1 | carry.symbol);
     let before_word = ahead(!blank & valid, next & !SPACE != 0, n);
-    let starts = words & !(space << 1 | carry.space)
-        | blank & (!(blank << 1 | carry.blank) | before_word);
+    let starts =
+        words & !(space << 1 | carry.space) | blank & (!(blank << 1 | carry.blank) | before_word);
     carry.letter = last(letter, n);
     carry.number = last(number, n);
     carry.symbol = last(symbol, n);

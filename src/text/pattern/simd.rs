@@ -99,7 +99,8 @@ trait Rules {
     const CASED: bool;
 
     /// The starts by character, or None if masks cannot decide.
-    fn starts(masks: &Masks, carry: &mut Carry, n: usize, next: u8, group: Group) -> Option<Starts>;
+    fn starts(masks: &Masks, carry: &mut Carry, n: usize, next: u8, group: Group)
+    -> Option<Starts>;
 
     /// The starts by byte, contractions included.
     fn contractions(
@@ -151,7 +152,13 @@ impl<const DIGITS: u32, const TAIL: bool> Rules for Modern<DIGITS, TAIL> {
     const CASED: bool = false;
 
     #[inline(always)]
-    fn starts(masks: &Masks, carry: &mut Carry, n: usize, next: u8, group: Group) -> Option<Starts> {
+    fn starts(
+        masks: &Masks,
+        carry: &mut Carry,
+        n: usize,
+        next: u8,
+        group: Group,
+    ) -> Option<Starts> {
         modern::<DIGITS, TAIL, false>(masks, carry, n, next, || blank_end(group))
     }
 
@@ -181,7 +188,13 @@ impl Rules for O200k {
     const CASED: bool = true;
 
     #[inline(always)]
-    fn starts(masks: &Masks, carry: &mut Carry, n: usize, next: u8, group: Group) -> Option<Starts> {
+    fn starts(
+        masks: &Masks,
+        carry: &mut Carry,
+        n: usize,
+        next: u8,
+        group: Group,
+    ) -> Option<Starts> {
         modern::<3, false, true>(masks, carry, n, next, || blank_end(group))
     }
 
@@ -215,7 +228,9 @@ impl Correction {
     /// Removes the starts from bit `first` to before bit `end`, and adds one at `end`.
     #[inline(always)]
     fn take(&mut self, starts: &mut u64, group: Group, first: usize, end: usize) {
-        let split = |bits: u128| (bits as u64 & u64::MAX >> (GROUP - group.length), (bits >> group.length) as u64);
+        let split = |bits: u128| {
+            (bits as u64 & u64::MAX >> (GROUP - group.length), (bits >> group.length) as u64)
+        };
         let (now, later) = split((1 << end) - (1 << first));
         *starts &= !now;
         self.remove |= later;

@@ -5,11 +5,8 @@
 //! pieces are found. At its limit a new piece takes the place of another, so nothing ever has to be
 //! cleared and memory stays where it is.
 
-use std::ops::Range;
-
 use crate::base::pages::{Pages, Zeroable, prefetch_line};
-use crate::base::table::{Key, hash};
-use crate::text::keys::KeyedPiece;
+use crate::base::table::{Key, TOO_LONG, hash};
 
 /// Memory that the caches of a worker may take by default.
 pub const DEFAULT_BYTES: usize = 64 << 20;
@@ -20,6 +17,8 @@ pub const STREAM_BYTES: usize = 128 << 10;
 const MAX_INLINE_IDS: usize = 3;
 /// Longer ones elsewhere; a short piece has at most 15 ids.
 pub const MAX_IDS: usize = 16;
+/// Ids are copied in blocks of this many.
+pub const BLOCK: usize = 8;
 /// The number of ids of a piece that is still to be merged; its first id is its number among the
 /// pending pieces.
 const PENDING: u32 = u32::MAX;
@@ -56,8 +55,17 @@ pub struct Looked {
     pub known: Vec<u32>,
     /// The pieces not found.
     pub pending: Vec<PendingPiece>,
-    /// Of these, those too long for the cache: their number, and their place in the text.
-    pub long: Vec<(usize, Range<usize>)>,
+    /// The numbers of those among them that are too long for the cache.
+    pub long: Vec<usize>,
+}
+
+/// A piece to be looked up.
+#[derive(Debug, Clone, Copy)]
+pub struct Keyed {
+    pub key: Key,
+    pub hash: u64,
+    /// How many of the ids of single tokens come before it.
+    pub after: u32,
 }
 
 /// A piece that was not in the cache and has to be merged.
@@ -134,30 +142,55 @@ impl Cache {
         Lines { entries: self.entries.start(), mask: self.entries.len() - LINE }
     }
 
-    /// Looks pieces up, the first of which starts at `start` in its text. Those that are not here
-    /// are expected from now on: a later lookup of such a piece reports it as pending too, and
-    /// equal to which one, until it is [filled](Cache::fill) in.
+    /// Looks pieces up. Their ids go to `looked`, each after as many `single_ids` as it says; `n_copied`
+    /// is how many of these were taken. Pieces that are not here are expected from now on: a later
+    /// lookup of such a piece reports it as pending too, and equal to which one, until it is
+    /// [filled](Cache::fill) in.
+    ///
+    /// # Safety
+    /// The list of single ids must have [`BLOCK`] ids of room at its end, and no piece come after more
+    /// of them than there are.
     #[inline(always)]
-    pub fn look_up(&mut self, records: &[KeyedPiece], start: usize, looked: &mut Looked) {
+    pub unsafe fn look_up(
+        &mut self,
+        pieces: &[Keyed],
+        single_ids: &Vec<u32>,
+        n_copied: &mut usize,
+        looked: &mut Looked,
+    ) {
         let mut len = looked.known.len();
-        looked.known.reserve(records.len() * MAX_IDS);
+        looked.known.reserve(single_ids.len() + (pieces.len() + 1) * MAX_IDS);
         let mut lines = self.lines();
-        let (out, mut start, mut hits) = (looked.known.as_mut_ptr(), start, 0);
-        for record in records {
-            // SAFETY: there is room for the ids of this piece and of all that follow.
+        let (out, mut hits) = (looked.known.as_mut_ptr(), 0);
+        let mut copied = *n_copied;
+        for piece in pieces {
+            // The parts of a long piece come after the same ids.
+            let n_single = (piece.after as usize).saturating_sub(copied);
+            for i in (0..n_single).step_by(BLOCK) {
+                // SAFETY: there is room for all single ids, and for the ids of this piece and of all
+                // that follow; what is copied beyond is overwritten or ignored. The caller promises a
+                // block after the last single id.
+                unsafe {
+                    let from = single_ids.as_ptr().add(copied + i);
+                    out.add(len + i).copy_from_nonoverlapping(from, BLOCK);
+                }
+            }
+            len += n_single;
+            copied = piece.after as usize + 1;
+            // SAFETY: as above.
             let out = unsafe { out.add(len) };
             // SAFETY: a line has two entries, and lives as long as `self` is not changed.
             let (one, other) = unsafe {
-                let line = lines.of(record.hash);
+                let line = lines.of(piece.hash);
                 (&*line, &*line.add(1))
             };
             // Which of the two is no branch, for it could not be predicted.
-            let entry = if other.key == record.key { other } else { one };
-            if entry.key == record.key && entry.n as usize <= MAX_INLINE_IDS {
+            let entry = if other.key == piece.key { other } else { one };
+            if entry.key == piece.key && entry.n as usize <= MAX_INLINE_IDS {
                 // Always all ids and the count after them, sixteen bytes: the excess is overwritten
                 // by the next.
-                // SAFETY: the entry is laid out in C order, so the count follows the ids; the caller
-                // reserved MAX_IDS per piece.
+                // SAFETY: the entry is laid out in C order, so the count follows the ids; MAX_IDS were
+                // reserved for each piece.
                 unsafe {
                     std::ptr::copy_nonoverlapping(
                         (&raw const entry.ids).cast(),
@@ -169,13 +202,13 @@ impl Cache {
                 hits += 1;
             } else {
                 // SAFETY: MAX_IDS were reserved for each piece.
-                len += unsafe { self.look_closer(record, start, len, out, looked) };
+                len += unsafe { self.look_closer(piece, len, out, looked) };
                 lines = self.lines();
             }
-            start = record.end;
         }
         // SAFETY: the first `len` ids were written above.
         unsafe { looked.known.set_len(len) };
+        *n_copied = copied;
         self.hits += hits;
     }
 
@@ -189,13 +222,12 @@ impl Cache {
     #[inline(never)]
     unsafe fn look_closer(
         &mut self,
-        record: &KeyedPiece,
-        start: usize,
+        piece: &Keyed,
         at: usize,
         out: *mut u32,
         looked: &mut Looked,
     ) -> usize {
-        let KeyedPiece { key, hash, end } = *record;
+        let Keyed { key, hash, .. } = *piece;
         let number = looked.pending.len() as u32;
         let mut pending = PendingPiece {
             key,
@@ -206,8 +238,8 @@ impl Cache {
             start: 0,
             n: 0,
         };
-        if record.is_long() {
-            looked.long.push((number as usize, start..end));
+        if key == TOO_LONG {
+            looked.long.push(number as usize);
             looked.pending.push(pending);
             return 0;
         }

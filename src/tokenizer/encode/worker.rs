@@ -1,12 +1,13 @@
 //! What one thread reuses from piece to piece and from call to call.
 
-use super::cache::{self, Cache, Looked};
+use std::ops::Range;
+
+use super::cache::{self, Cache, Keyed, Looked};
 use super::long_cache::LongCache;
 use super::merge_lanes::MergeLanes;
 use super::short_merge::ShortMerge;
 use crate::base::memory::reserve;
 use crate::base::table::Key;
-use crate::text::keys::PieceBatch;
 use crate::tokenizer::merge::Scratch;
 
 /// Ids are copied in blocks of this many.
@@ -15,13 +16,39 @@ const BLOCK: usize = cache::MAX_IDS;
 /// What encoding reuses from piece to piece and from call to call.
 #[derive(Debug)]
 pub struct Worker {
-    pub(super) records: PieceBatch,
+    pub(super) pieces: Pieces,
+    /// Bytes encoded so far.
+    pub(super) n_bytes: usize,
     pub(super) cache: Cache,
     pub(super) long: LongCache,
     pub(super) merger: Merger,
     /// Where the processor can.
     pub(super) lanes: Option<Box<MergeLanes>>,
     pub(super) waiting: Waiting,
+}
+
+/// A batch of pieces.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    pub(super) ends: Vec<usize>,
+    /// The ids of those that are single tokens.
+    pub(super) ids: Vec<u32>,
+    /// The numbers of the others.
+    pub(super) missing: Vec<u32>,
+    /// These, or their parts, as keys.
+    pub(super) keyed: Vec<Keyed>,
+    /// Where those are that are too long for a key.
+    pub(super) long: Vec<Range<usize>>,
+}
+
+impl Pieces {
+    /// Takes no piece for a single token.
+    pub(super) fn all_missing(&mut self) {
+        self.ids.clear();
+        self.ids.resize(self.ends.len(), 0);
+        self.missing.clear();
+        self.missing.extend(0..self.ends.len() as u32);
+    }
 }
 
 /// Ids that are to be put together.
@@ -47,7 +74,8 @@ impl Worker {
     /// A worker whose caches take at most so much memory.
     pub fn new(cache_bytes: usize) -> Self {
         Worker {
-            records: PieceBatch::default(),
+            pieces: Pieces::default(),
+            n_bytes: 0,
             cache: Cache::new(cache_bytes),
             long: LongCache::new(cache_bytes),
             merger: Merger::default(),
