@@ -10,7 +10,8 @@ use std::sync::OnceLock;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Avx2(());
 
-/// Vector registers of 64 bytes: `avx512f,avx512bw,avx512cd` and the features of [`Avx2`].
+/// Vector registers of 64 bytes: `avx512f,avx512bw,avx512cd,avx512dq,avx512vl` and the features of
+/// [`Avx2`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Avx512(());
 
@@ -41,6 +42,8 @@ impl Level {
             if is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512cd")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
             {
                 levels.push(Level::Avx512(Avx512(())));
             }

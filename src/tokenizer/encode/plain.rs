@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::cache::{BLOCK, Keyed, Looked};
+use super::cache::{BLOCK, Keyed};
 use super::long_cache::{LongCache, MAX_CACHED_LENGTH};
 use super::single::SingleTokens;
 use super::tokenizer::{Recognise, Tokenizer};
@@ -99,43 +99,40 @@ impl Tokenizer {
     ) -> Result<()> {
         let Pieces { ends, ids: single_ids, missing, keyed, long } = pieces;
         let mut n_copied = 0;
-        let mut lines = worker.cache.lines();
         keyed.clear();
-        for &number in &*missing {
-            let at = number as usize;
-            let (start, end) = (if at == 0 { from } else { ends[at - 1] }, ends[at]);
-            if end - start <= SHORT {
-                let key = key(text, start, end);
-                let hash = hash(key);
-                lines.prefetch(hash);
-                keyed.push(Keyed { key, hash, after: number });
-                continue;
-            }
-            let mut start = start;
-            while start < end {
-                let part = joins.and_then(|joins| joins.cut(text, start, end)).unwrap_or(end);
-                let key = key_or_too_long(text, start, part);
-                let hash = hash(key);
-                lines.prefetch(hash);
-                keyed.push(Keyed { key, hash, after: number });
-                if key == TOO_LONG {
-                    long.push(start..part);
+        for numbers in missing.chunks(BATCH) {
+            let mut lines = worker.cache.lines();
+            for &number in numbers {
+                let at = number as usize;
+                let (mut start, end) = (if at == 0 { from } else { ends[at - 1] }, ends[at]);
+                if end - start <= SHORT {
+                    let key = key(text, start, end);
+                    let hash = hash(key);
+                    lines.prefetch(hash);
+                    keyed.push(Keyed { key, hash, after: number });
+                    continue;
                 }
-                start = part;
-                if keyed.len() >= 2 * BATCH && start < end {
+                while start < end {
+                    let part = joins.and_then(|joins| joins.cut(text, start, end)).unwrap_or(end);
+                    let key = key_or_too_long(text, start, part);
+                    let hash = hash(key);
+                    lines.prefetch(hash);
+                    keyed.push(Keyed { key, hash, after: number });
+                    if key == TOO_LONG {
+                        long.push(start..part);
+                    }
+                    start = part;
                     // A very long piece must not take memory in proportion.
-                    self.look_up_keyed(worker, keyed, long, single_ids, &mut n_copied, text, ids)?;
-                    lines = worker.cache.lines();
+                    if keyed.len() >= 2 * BATCH {
+                        let copied = &mut n_copied;
+                        self.look_up_keyed(worker, keyed, long, single_ids, copied, text, ids)?;
+                        lines = worker.cache.lines();
+                    }
                 }
             }
+            self.look_up_keyed(worker, keyed, long, single_ids, &mut n_copied, text, ids)?;
         }
-        self.look_up_keyed(worker, keyed, long, single_ids, &mut n_copied, text, ids)?;
-        let rest = &single_ids[n_copied..];
-        if worker.waiting.looked.pending.is_empty() {
-            ids.extend_from_slice(rest);
-        } else {
-            worker.waiting.looked.known.extend_from_slice(rest);
-        }
+        worker.waiting.out(ids).extend_from_slice(&single_ids[n_copied..]);
         Ok(())
     }
 
@@ -152,14 +149,21 @@ impl Tokenizer {
         ids: &mut Vec<u32>,
     ) -> Result<()> {
         let Worker { cache, waiting, .. } = worker;
+        let Waiting { known, pending, .. } = waiting;
+        let waits = !pending.pieces.is_empty();
+        let out = if waits { &mut *known } else { &mut *ids };
         single_ids.reserve(BLOCK);
         // SAFETY: the room was just reserved, and a piece comes after those with smaller numbers.
-        unsafe { cache.look_up(keyed, single_ids, n_copied, &mut waiting.looked) };
+        unsafe { cache.look_up(keyed, single_ids, n_copied, out, pending) };
         keyed.clear();
-        if waiting.looked.pending.is_empty() {
-            ids.extend_from_slice(&waiting.looked.known);
-            waiting.looked.known.clear();
+        if pending.pieces.is_empty() {
             return Ok(());
+        }
+        if !waits {
+            // From the first piece that waits on, all ids do.
+            known.extend_from_slice(&ids[pending.origin..]);
+            ids.truncate(pending.origin);
+            pending.origin = 0;
         }
         if !long.is_empty() {
             let encoded = self.encode_all_long(worker, long, text);
@@ -171,8 +175,8 @@ impl Tokenizer {
                 return Err(error);
             }
         }
-        let Looked { known, pending, .. } = &worker.waiting.looked;
-        if pending.len() >= MAX_PENDING || known.len() >= MAX_WAITING_IDS {
+        let Waiting { known, pending, .. } = &worker.waiting;
+        if pending.pieces.len() >= MAX_PENDING || known.len() >= MAX_WAITING_IDS {
             self.finish(worker, ids);
         }
         Ok(())
@@ -195,9 +199,9 @@ impl Tokenizer {
         text: &[u8],
     ) -> Result<()> {
         let Worker { long, merger, waiting, .. } = worker;
-        let Waiting { looked, found, .. } = waiting;
-        for (number, place) in looked.long.drain(..).zip(places) {
-            let one = &mut looked.pending[number];
+        let Waiting { pending, found, .. } = waiting;
+        for (number, place) in pending.long.drain(..).zip(places) {
+            let one = &mut pending.pieces[number];
             one.start = found.len();
             self.encode_long(merger, long, &text[place.clone()], found)?;
             one.n = found.len() - one.start;
@@ -209,11 +213,11 @@ impl Tokenizer {
     #[inline(never)]
     pub(super) fn finish(&self, worker: &mut Worker, ids: &mut Vec<u32>) {
         let Worker { cache, merger, lanes, waiting, .. } = worker;
-        if waiting.looked.pending.is_empty() {
+        if waiting.pending.pieces.is_empty() {
             return;
         }
-        let Waiting { looked, keys, numbers, found } = waiting;
-        let pending = &mut looked.pending;
+        let Waiting { pending, keys, numbers, found, .. } = waiting;
+        let pending = &mut pending.pieces;
         keys.clear();
         numbers.clear();
         for (one, number) in pending.iter().zip(0..) {

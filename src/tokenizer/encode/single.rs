@@ -11,6 +11,7 @@
 
 use super::tokenizer::Tokenizer;
 use super::worker::Merger;
+use crate::base::cpu::Level;
 use crate::base::pages::Pages;
 
 /// The longest piece.
@@ -103,9 +104,7 @@ impl SingleTokens {
     }
 
     /// Looks up the pieces of `text` that begin at `from` and end at `ends`. Writes the id of each that
-    /// is found to its place in `ids`, and the numbers of the others to `missing`; returns how many
-    /// these are.
-    #[inline(always)]
+    /// is found to its place in `ids`, and the numbers of the others to `missing`.
     pub fn look_up(
         &self,
         text: &[u8],
@@ -114,41 +113,170 @@ impl SingleTokens {
         ids: &mut Vec<u32>,
         missing: &mut Vec<u32>,
     ) {
-        let n = ends.len();
+        self.look_up_at(Level::best(), text, from, ends, ids, missing);
+    }
+
+    /// [`SingleTokens::look_up`] with the given level.
+    pub fn look_up_at(
+        &self,
+        level: Level,
+        text: &[u8],
+        from: usize,
+        ends: &[usize],
+        ids: &mut Vec<u32>,
+        missing: &mut Vec<u32>,
+    ) {
         ids.clear();
-        ids.reserve(n);
+        ids.reserve(ends.len());
         missing.clear();
-        missing.reserve(n);
-        let start_of = |i: usize| if i == 0 { from } else { ends[i - 1] };
-        let mut n_inside = n;
-        while n_inside > 0 && start_of(n_inside - 1) + 8 > text.len() {
-            n_inside -= 1;
+        // What is written eight at a time may overrun.
+        missing.reserve(ends.len() + 8);
+        // The last pieces of the text, which eight bytes may not follow.
+        let n_last = ends.iter().rev().take_while(|&&end| end + 8 > text.len()).count();
+        let (inside, last) = ends.split_at(ends.len() - n_last);
+        let Some(slots) = self.slots.first_chunk() else { return };
+        let mut found = Found { slots, text, ids, missing, start: from, n: 0, n_missing: 0 };
+        match level {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the token proves that the processor has the features that the function enables,
+            // and eight bytes of text follow the ends.
+            Level::Avx512(_) => unsafe { found.take_avx512(inside) },
+            // SAFETY: eight bytes of text follow the ends.
+            _ => unsafe { found.take(inside) },
         }
-        let (slots, text_at) = (&self.slots[..N_SLOTS], text.as_ptr());
-        let (ids_at, missing_at) = (ids.as_mut_ptr(), missing.as_mut_ptr());
-        let (mut start, mut n_missing) = (from, 0);
-        for (i, &end) in ends.iter().enumerate() {
-            let eight = if i < n_inside {
-                // SAFETY: eight bytes of text follow the starts of these pieces.
-                u64::from_le_bytes(unsafe { text_at.add(start).cast::<[u8; 8]>().read() })
-            } else {
-                eight(&text[start..])
-            };
-            let product = product(eight, end - start);
-            let slot = slots[index(product)];
-            // SAFETY: both lists have room for one number per piece.
-            unsafe {
-                ids_at.add(i).write(slot as u32 & ID_MASK);
-                missing_at.add(n_missing).write(i as u32);
-            }
-            n_missing += usize::from(slot >> ID_BITS != product & TAG_MASK);
-            start = end;
+        for &end in last {
+            found.look_up(eight(&text[found.start..]), end);
         }
+        let Found { n, n_missing, .. } = found;
         // SAFETY: as many were written.
         unsafe {
             ids.set_len(n);
             missing.set_len(n_missing);
         }
+    }
+}
+
+/// A batch of pieces as far as they are looked up.
+struct Found<'a> {
+    slots: &'a [u64; N_SLOTS],
+    text: &'a [u8],
+    /// Has room for all pieces.
+    ids: &'a mut Vec<u32>,
+    /// Has room for all pieces and eight more.
+    missing: &'a mut Vec<u32>,
+    /// Where the next piece starts.
+    start: usize,
+    n: usize,
+    n_missing: usize,
+}
+
+impl Found<'_> {
+    /// The next piece, of which these are the first eight bytes.
+    #[inline(always)]
+    fn look_up(&mut self, eight: u64, end: usize) {
+        let product = product(eight, end - self.start);
+        let slot = self.slots[index(product)];
+        // SAFETY: both lists have room for one number per piece.
+        unsafe {
+            self.ids.as_mut_ptr().add(self.n).write(slot as u32 & ID_MASK);
+            self.missing.as_mut_ptr().add(self.n_missing).write(self.n as u32);
+        }
+        self.n += 1;
+        self.n_missing += usize::from(slot >> ID_BITS != product & TAG_MASK);
+        self.start = end;
+    }
+
+    /// The pieces that end at `ends`.
+    ///
+    /// # Safety
+    /// Eight bytes of text must follow each end.
+    // Not inlined: its loop needs all registers.
+    #[inline(never)]
+    unsafe fn take(&mut self, ends: &[usize]) {
+        let (mut start, mut n_missing) = (self.start, self.n_missing);
+        let (text, ids, missing) =
+            (self.text.as_ptr(), self.ids.as_mut_ptr(), self.missing.as_mut_ptr());
+        for (i, &end) in (self.n..).zip(ends) {
+            // SAFETY: as the caller promises.
+            let eight = unsafe { text.add(start).cast::<[u8; 8]>().read() };
+            let product = product(u64::from_le_bytes(eight), end - start);
+            let slot = self.slots[index(product)];
+            // SAFETY: both lists have room for one number per piece.
+            unsafe {
+                ids.add(i).write(slot as u32 & ID_MASK);
+                missing.add(n_missing).write(i as u32);
+            }
+            n_missing += usize::from(slot >> ID_BITS != product & TAG_MASK);
+            start = end;
+        }
+        (self.start, self.n, self.n_missing) = (start, self.n + ends.len(), n_missing);
+    }
+
+    /// [`Found::take`], eight pieces at a time.
+    ///
+    /// # Safety
+    /// As for [`Found::take`].
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt,lzcnt"
+    )]
+    unsafe fn take_avx512(&mut self, ends: &[usize]) {
+        use std::arch::x86_64::*;
+
+        let splat = |number: u64| _mm512_set1_epi64(number as i64);
+        let (text, slots) = (self.text.as_ptr(), self.slots.as_ptr());
+        let (ids, missing) = (self.ids.as_mut_ptr(), self.missing.as_mut_ptr());
+        let mut n_missing = self.n_missing;
+        let mut numbers = _mm256_add_epi32(
+            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
+            _mm256_set1_epi32(self.n as i32),
+        );
+        let mut before = splat(self.start as u64);
+        let (eights, rest) = ends.as_chunks::<8>();
+        for (i, eight) in eights.iter().enumerate() {
+            // SAFETY: the load is of eight numbers; eight bytes of text follow the starts, as the caller
+            // promises; a slot has a number below N_SLOTS; the lists have room for what is written.
+            unsafe {
+                let ends = _mm512_loadu_si512(eight.as_ptr().cast());
+                let starts = _mm512_alignr_epi64::<7>(ends, before);
+                before = ends;
+                let words = _mm512_i64gather_epi64::<1>(starts, text.cast());
+                let lengths = _mm512_sub_epi64(ends, starts);
+                let short = _mm512_cmple_epu64_mask(lengths, splat(MAX_LENGTH as u64));
+                let mask = _mm512_sub_epi64(
+                    _mm512_sllv_epi64(splat(1), _mm512_slli_epi64::<3>(lengths)),
+                    splat(1),
+                );
+                let keys = _mm512_maskz_or_epi64(
+                    short,
+                    _mm512_and_si512(words, mask),
+                    _mm512_slli_epi64::<56>(lengths),
+                );
+                let products = _mm512_mullo_epi64(keys, splat(FACTOR));
+                let at = _mm512_and_si512(
+                    _mm512_srli_epi64::<TAG_BITS>(products),
+                    splat(N_SLOTS as u64 - 1),
+                );
+                let found = _mm512_i64gather_epi64::<8>(at, slots.cast());
+                let missed = _mm512_cmpneq_epi64_mask(
+                    _mm512_srli_epi64::<ID_BITS>(found),
+                    _mm512_and_si512(products, splat(TAG_MASK)),
+                );
+                let found = _mm512_and_si512(found, splat(u64::from(ID_MASK)));
+                let to = ids.add(self.n + 8 * i);
+                _mm256_storeu_si256(to.cast(), _mm512_cvtepi64_epi32(found));
+                let missed_numbers = _mm256_maskz_compress_epi32(missed, numbers);
+                _mm256_storeu_si256(missing.add(n_missing).cast(), missed_numbers);
+                n_missing += missed.count_ones() as usize;
+                numbers = _mm256_add_epi32(numbers, _mm256_set1_epi32(8));
+            }
+        }
+        if let Some(eight) = eights.last() {
+            self.start = eight[7];
+        }
+        (self.n, self.n_missing) = (self.n + 8 * eights.len(), n_missing);
+        // SAFETY: as the caller promises.
+        unsafe { self.take(rest) };
     }
 }
 

@@ -172,6 +172,13 @@ impl Tokenizer {
         pooled.filter(fits).unwrap_or_else(|| Worker::new(self.cache_bytes()))
     }
 
+    /// A worker for about so much text.
+    pub(super) fn worker_for(&self, n_bytes: usize) -> Worker {
+        let mut worker = self.worker();
+        worker.cache.expect_text(n_bytes);
+        worker
+    }
+
     /// How much memory the caches of a thread that encodes may take, in bytes.
     pub fn cache_bytes(&self) -> usize {
         self.cache_bytes.load(Relaxed)

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::cache::{self, Cache, Keyed, Looked};
+use super::cache::{self, Cache, Keyed, Pending};
 use super::long_cache::LongCache;
 use super::merge_lanes::MergeLanes;
 use super::short_merge::ShortMerge;
@@ -54,7 +54,9 @@ impl Pieces {
 /// Ids that are to be put together.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    pub(super) looked: Looked,
+    /// The ids from the first pending piece on.
+    pub(super) known: Vec<u32>,
+    pub(super) pending: Pending,
     /// The pieces to be merged, and which of the pending they are.
     pub(super) keys: Vec<Key>,
     pub(super) numbers: Vec<u32>,
@@ -111,19 +113,20 @@ impl Worker {
 
     /// Adds an id after all that was encoded so far.
     pub(super) fn push(&mut self, id: u32, ids: &mut Vec<u32>) {
-        if self.waiting.looked.pending.is_empty() {
-            ids.push(id);
-        } else {
-            self.waiting.looked.known.push(id);
-        }
+        self.waiting.out(ids).push(id);
     }
 }
 
 impl Waiting {
+    /// Where the next ids go: to `ids`, unless pieces wait.
+    pub(super) fn out<'a>(&'a mut self, ids: &'a mut Vec<u32>) -> &'a mut Vec<u32> {
+        if self.pending.pieces.is_empty() { ids } else { &mut self.known }
+    }
+
     /// Appends all ids, in order; nothing waits any more.
     pub(super) fn put_together(&mut self, ids: &mut Vec<u32>) {
-        let Waiting { looked, found, .. } = self;
-        let Looked { known, pending, .. } = looked;
+        let Waiting { known, pending, found, .. } = self;
+        let pending = &mut pending.pieces;
         let same = |one: usize| (pending[one].start, pending[one].n);
         let n_found: usize = pending.iter().map(|one| same(one.same as usize).1).sum();
         // The copy may overrun the last id; the excess is overwritten or ignored.
