@@ -17,6 +17,24 @@ pub trait Bytes: Copy {
     fn compress(mask: u64, chosen: u64) -> u64;
     /// The low bits of `mask`, moved to the positions of `chosen`.
     fn expand(mask: u64, chosen: u64) -> u64;
+
+    /// Appends the positions of the bits of `mask`, counted from `base`.
+    #[inline(always)]
+    fn push_positions(mut mask: u64, base: usize, positions: &mut Vec<usize>) {
+        let n = mask.count_ones() as usize;
+        let mut few = [0; GROUP];
+        // Four at a time: most groups have about twelve, and a loop whose number of rounds hardly
+        // varies is predicted well. Positions past the last bit are not used.
+        let mut i = 0;
+        while i < n {
+            for position in &mut few[i..i + 4] {
+                *position = base + mask.trailing_zeros() as usize;
+                mask &= mask.wrapping_sub(1);
+            }
+            i += 4;
+        }
+        positions.extend_from_slice(&few[..n]);
+    }
 }
 
 /// One mask per class. A character of several bytes has a bit at its first byte only; its other bytes
@@ -251,6 +269,17 @@ pub mod x86 {
 
     use super::{Bytes, GROUP};
 
+    /// 0, 1, 2, …
+    static NUMBERS: [u8; GROUP] = {
+        let mut numbers = [0; GROUP];
+        let mut i = 0;
+        while i < GROUP {
+            numbers[i] = i as u8;
+            i += 1;
+        }
+        numbers
+    };
+
     #[derive(Clone, Copy)]
     pub struct Avx2Bytes([__m256i; 2]);
 
@@ -292,9 +321,9 @@ pub mod x86 {
     }
 
     #[derive(Clone, Copy)]
-    pub struct Avx512Bytes(__m512i);
+    pub struct Avx512Bytes<const VBMI2: bool>(__m512i);
 
-    impl Bytes for Avx512Bytes {
+    impl<const VBMI2: bool> Bytes for Avx512Bytes<VBMI2> {
         #[inline(always)]
         fn load(group: &[u8; GROUP]) -> Self {
             // SAFETY: the load is the group; the callers enable AVX-512 F.
@@ -321,6 +350,38 @@ pub mod x86 {
         fn expand(mask: u64, chosen: u64) -> u64 {
             // SAFETY: the callers enable BMI2.
             unsafe { _pdep_u64(mask, chosen) }
+        }
+
+        #[inline(always)]
+        fn push_positions(mask: u64, base: usize, positions: &mut Vec<usize>) {
+            if !VBMI2 {
+                return Avx2Bytes::push_positions(mask, base, positions);
+            }
+            let n = mask.count_ones() as usize;
+            positions.reserve(GROUP);
+            // SAFETY: a mask has at most GROUP bits, for which there is room; the callers enable
+            // AVX-512 VBMI2.
+            unsafe {
+                let numbers = _mm512_loadu_si512(NUMBERS.as_ptr().cast());
+                let mut chosen = [0u8; GROUP];
+                let compressed = _mm512_maskz_compress_epi8(mask, numbers);
+                _mm512_storeu_si512(chosen.as_mut_ptr().cast(), compressed);
+                let to = positions.as_mut_ptr().add(positions.len());
+                let base = _mm512_set1_epi64(base as i64);
+                let eight = |i: usize, bytes| {
+                    let wide = _mm512_add_epi64(_mm512_cvtepu8_epi64(bytes), base);
+                    _mm512_storeu_si512(to.add(i).cast(), wide);
+                };
+                let low = _mm512_castsi512_si128(compressed);
+                eight(0, low);
+                eight(8, _mm_unpackhi_epi64(low, low));
+                let mut i = 16;
+                while i < n {
+                    eight(i, _mm_loadl_epi64(chosen.as_ptr().add(i).cast()));
+                    i += 8;
+                }
+                positions.set_len(positions.len() + n);
+            }
         }
     }
 }

@@ -28,6 +28,11 @@ pub fn scan(
         Level::Avx2(_) => unsafe { scan_avx2(scanner, text, from, limit, ends) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that the processor has the features that the function enables.
+        Level::Avx512(level) if level.has_vbmi2() => unsafe {
+            scan_vbmi2(scanner, text, from, limit, ends)
+        },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that the processor has the features that the function enables.
         Level::Avx512(_) => unsafe { scan_avx512(scanner, text, from, limit, ends) },
         #[cfg(target_arch = "aarch64")]
         Level::Neon => scan_with::<super::groups::arm::NeonBytes>(scanner, text, from, limit, ends),
@@ -58,7 +63,21 @@ fn scan_avx512(
     limit: usize,
     ends: &mut Vec<usize>,
 ) -> usize {
-    scan_with::<super::groups::x86::Avx512Bytes>(scanner, text, from, limit, ends)
+    scan_with::<super::groups::x86::Avx512Bytes<false>>(scanner, text, from, limit, ends)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi2,avx2,bmi1,bmi2,popcnt,lzcnt"
+)]
+fn scan_vbmi2(
+    scanner: Scanner,
+    text: &[u8],
+    from: usize,
+    limit: usize,
+    ends: &mut Vec<usize>,
+) -> usize {
+    scan_with::<super::groups::x86::Avx512Bytes<true>>(scanner, text, from, limit, ends)
 }
 
 #[inline(always)]
@@ -307,7 +326,7 @@ fn scan_groups<B: Bytes, R: Rules>(
             // The start of the scan is not the end of a piece.
             starts &= !1;
         }
-        push_positions(starts, base, ends);
+        B::push_positions(starts, base, ends);
         base += length;
         if ends.len() >= enough {
             // The bytes after the last start, less than a group, are scanned again.
@@ -318,24 +337,6 @@ fn scan_groups<B: Bytes, R: Rules>(
         ends.push(text.len());
     }
     text.len()
-}
-
-/// Appends the positions of the bits of `starts`.
-#[inline(always)]
-fn push_positions(mut starts: u64, base: usize, ends: &mut Vec<usize>) {
-    let n = starts.count_ones() as usize;
-    let mut positions = [0; GROUP];
-    // Four at a time: most groups have about twelve, and a loop whose number of rounds hardly varies
-    // is predicted well. Positions past the last bit are not used.
-    let mut i = 0;
-    while i < n {
-        for position in &mut positions[i..i + 4] {
-            *position = base + starts.trailing_zeros() as usize;
-            starts &= starts.wrapping_sub(1);
-        }
-        i += 4;
-    }
-    ends.extend_from_slice(&positions[..n]);
 }
 
 /// What ends the white space, without line breaks, that the group ends in.

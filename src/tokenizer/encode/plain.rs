@@ -27,7 +27,7 @@ const MAX_WAITING_IDS: usize = 4096;
 /// For less text, the tables of single tokens and of where pieces can be cut cost more than they save.
 const MIN_TEXT_FOR_TABLES: usize = 64 << 10;
 /// Pieces in a batch, about.
-const BATCH: usize = 256;
+const BATCH: usize = 512;
 
 impl Tokenizer {
     /// Appends the ids of `text` to `ids`.
