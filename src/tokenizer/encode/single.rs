@@ -280,10 +280,10 @@ impl Found<'_> {
     }
 }
 
-/// A tag that no piece has in this slot.
+/// A tag that no piece has in this slot; not 0, which pieces that are too long have in the first.
 fn impossible_tag(at: usize) -> u64 {
     // Nearly all numbers are of no piece, so the first tags are.
-    (0..)
+    (1..)
         .find(|tag| {
             let product = (at as u64) << TAG_BITS | tag;
             let number = product.wrapping_mul(inverse(FACTOR)) & ((1 << KEY_BITS) - 1);
@@ -298,4 +298,80 @@ fn inverse(odd: u64) -> u64 {
     // Each round doubles the number of right bits, of which there are three at first.
     (0..5)
         .fold(odd, |inverse, _| inverse.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(inverse))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokenizer::spec::{Merge, MergeRule, Spec, TokenList};
+    use proptest::prelude::*;
+
+    #[test]
+    fn multiplication_is_undone() {
+        assert_eq!(FACTOR.wrapping_mul(inverse(FACTOR)), 1);
+    }
+
+    /// Bytes, and merges of `ab`, `abc`, … up to eight letters; the token after them is never made.
+    fn tokenizer() -> Tokenizer {
+        let mut tokens = TokenList::with_capacity(300);
+        for byte in 0..=255u8 {
+            tokens.push(u32::from(byte), &[byte]);
+        }
+        let mut merges = vec![];
+        for length in 2..=8u32 {
+            let left = if length == 2 { u32::from(b'a') } else { 253 + length };
+            let right = u32::from(b'a') + length - 1;
+            merges.push(Merge { left, right, result: 254 + length });
+            tokens.push(254 + length, &b"abcdefgh"[..length as usize]);
+        }
+        tokens.push(263, b"xy");
+        let spec = Spec {
+            pattern: vec!["gpt2".to_owned()],
+            tokens,
+            merges: MergeRule::List(merges),
+            specials: vec![],
+            ignore_merges: false,
+        };
+        Tokenizer::new(&spec).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_found_is_right_at_every_level(
+            pieces in prop::collection::vec(
+                prop_oneof![
+                    "[a-h]{1,9}".prop_map(String::into_bytes),
+                    (1usize..=12).prop_map(|n| b"abcdefghabcd"[..n].to_vec()),
+                    Just(b"xy".to_vec()),
+                    prop::collection::vec(any::<u8>(), 1..12),
+                ],
+                0..60,
+            ),
+            from in 0usize..3,
+        ) {
+            let tokenizer = tokenizer();
+            let table = SingleTokens::new(&tokenizer);
+            let mut text = vec![b'?'; from];
+            let mut ends = vec![];
+            for piece in &pieces {
+                text.extend_from_slice(piece);
+                ends.push(text.len());
+            }
+            let mut merger = Merger::default();
+            let slot_of = |token: &[u8]| table.slots[index(product(eight(token), token.len()))];
+            prop_assert_eq!(slot_of(b"a") as u32 & ID_MASK, u32::from(b'a'));
+            let mut expected: Option<Vec<u32>> = None;
+            for level in Level::available() {
+                let (mut ids, mut missing) = (vec![], vec![]);
+                table.look_up_at(level, &text, from, &ends, &mut ids, &mut missing);
+                for (i, piece) in pieces.iter().enumerate() {
+                    tokenizer.merge_piece(&mut merger, piece).unwrap();
+                    if !missing.contains(&(i as u32)) {
+                        prop_assert_eq!(&merger.tokens, &vec![ids[i]]);
+                    }
+                }
+                prop_assert_eq!(expected.get_or_insert_with(|| missing.clone()), &missing);
+            }
+        }
+    }
 }
