@@ -10,9 +10,20 @@ use std::sync::OnceLock;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Avx2(());
 
-/// Vector registers of 64 bytes: `avx512f,avx512bw,avx512cd` and the features of [`Avx2`].
+/// Vector registers of 64 bytes: `avx512f,avx512bw,avx512cd,avx512dq,avx512vl` and the features of
+/// [`Avx2`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Avx512(());
+pub struct Avx512 {
+    has_vbmi2: bool,
+}
+
+impl Avx512 {
+    /// Whether the processor has `avx512vbmi2` too, which the first ones with AVX-512 lack.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub fn has_vbmi2(self) -> bool {
+        self.has_vbmi2
+    }
+}
 
 /// A level of vector instructions that this processor has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +52,13 @@ impl Level {
             if is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512cd")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
             {
-                levels.push(Level::Avx512(Avx512(())));
+                levels.push(Level::Avx512(Avx512 { has_vbmi2: false }));
+                if is_x86_feature_detected!("avx512vbmi2") {
+                    levels.push(Level::Avx512(Avx512 { has_vbmi2: true }));
+                }
             }
         }
         levels

@@ -11,8 +11,10 @@
 
 mod classes;
 mod cuts;
+mod groups;
 mod names;
 mod regex;
+mod rules;
 mod scanners;
 mod simd;
 #[cfg(test)]

@@ -9,6 +9,8 @@
 //! whatever the input, since the next two pieces always consume what a piece leaves of it. No memory
 //! is allocated except for the ends of the pieces.
 
+use crate::base::cpu::Level;
+
 use super::classes::{
     CASELESS, LETTER, LOWER, MARK, NUMBER, OTHER, SPACE, SYMBOL, UPPER, char_at, class_at, run,
 };
@@ -43,42 +45,21 @@ impl Scanner {
     /// Appends the ends of at least `limit` pieces from `from` on, fewer only at the end of the
     /// text; returns the last.
     pub fn scan(self, text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
+        super::simd::scan(self, Level::best(), text, from, limit, ends)
+    }
+
+    /// The end of the piece that starts at `start`.
+    pub fn next_end(self, text: &[u8], start: usize) -> usize {
         match self {
-            Scanner::Gpt2 => super::simd::scan_gpt2(text, from, limit, ends),
-            Scanner::Cl100k => scan_with(text, from, limit, ends, cl100k::<3, true>),
-            Scanner::Llama3 => scan_with(text, from, limit, ends, cl100k::<3, false>),
-            Scanner::Qwen2 => scan_with(text, from, limit, ends, cl100k::<1, false>),
-            Scanner::O200k => scan_with(text, from, limit, ends, o200k),
+            Scanner::Gpt2 => gpt2(text, start),
+            Scanner::Cl100k => cl100k::<3, true>(text, start),
+            Scanner::Llama3 => cl100k::<3, false>(text, start),
+            Scanner::Qwen2 => cl100k::<1, false>(text, start),
+            Scanner::O200k => o200k(text, start),
         }
     }
 }
 
-/// `gpt2` one piece at a time: the oracle of the SIMD scanner.
-#[cfg(test)]
-pub fn scan_gpt2_by_piece(text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
-    scan_with(text, from, limit, ends, gpt2)
-}
-
-/// The loop over the pieces, compiled once per scanner.
-#[inline(always)]
-fn scan_with(
-    text: &[u8],
-    from: usize,
-    limit: usize,
-    ends: &mut Vec<usize>,
-    next: impl Fn(&[u8], usize) -> usize,
-) -> usize {
-    let mut at = from;
-    let mut left = limit;
-    while left > 0 && at < text.len() {
-        at = next(text, at);
-        ends.push(at);
-        left -= 1;
-    }
-    at
-}
-
-#[cfg(test)]
 /// `'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s`
 #[inline(always)]
 fn gpt2(text: &[u8], start: usize) -> usize {
@@ -233,7 +214,7 @@ impl Word {
 
 /// The end of the contraction at `at`, in either case, if there is one.
 #[inline(always)]
-fn contraction(text: &[u8], at: usize) -> Option<usize> {
+pub fn contraction(text: &[u8], at: usize) -> Option<usize> {
     let letter = |at: usize| text.get(at).map(u8::to_ascii_lowercase);
     match letter(at + 1)? {
         b's' | b'd' | b'm' | b't' => Some(at + 2),
@@ -267,7 +248,7 @@ fn digits<const DIGITS: usize>(text: &[u8], mut at: usize) -> usize {
     at
 }
 
-fn is_newline(byte: u8) -> bool {
+pub fn is_newline(byte: u8) -> bool {
     byte == b'\r' || byte == b'\n'
 }
 

@@ -161,7 +161,7 @@ impl Tokenizer {
         let mut output =
             Output { ids, len: 0, offsets, next: 0, early: BTreeMap::new(), spare: Vec::new() };
         if n_threads == 1 {
-            let mut worker = self.worker();
+            let mut worker = self.worker_for(size);
             let mut encoded = Encoded { ids: output.ids, lengths: Vec::new() };
             for group in &groups {
                 job.check()?;
@@ -176,7 +176,7 @@ impl Tokenizer {
         let next = AtomicUsize::new(0);
         let output = Mutex::new(output);
         let locked = || output.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut workers: Vec<Worker> = (0..n_threads).map(|_| self.worker()).collect();
+        let mut workers: Vec<Worker> = (0..n_threads).map(|_| self.worker_for(size)).collect();
         threads::for_each(&mut workers, |worker, failed| {
             let _job = job.on_this_thread();
             while !failed.load(Relaxed) {

@@ -5,11 +5,9 @@
 //! pieces are found. At its limit a new piece takes the place of another, so nothing ever has to be
 //! cleared and memory stays where it is.
 
-use std::ops::Range;
-
+use crate::base::memory::reserve;
 use crate::base::pages::{Pages, Zeroable, prefetch_line};
-use crate::base::table::{Key, hash};
-use crate::text::keys::KeyedPiece;
+use crate::base::table::{Key, TOO_LONG, hash};
 
 /// Memory that the caches of a worker may take by default.
 pub const DEFAULT_BYTES: usize = 64 << 20;
@@ -17,12 +15,17 @@ pub const DEFAULT_BYTES: usize = 64 << 20;
 pub const STREAM_BYTES: usize = 128 << 10;
 
 /// Encodings of up to this many ids are stored in the entry itself.
-const MAX_INLINE_IDS: usize = 3;
+const MAX_INLINE_IDS: usize = 5;
+/// Ids below this are, for they have three bytes each.
+const INLINE_ID_LIMIT: u32 = 1 << 24;
 /// Longer ones elsewhere; a short piece has at most 15 ids.
 pub const MAX_IDS: usize = 16;
-/// The number of ids of a piece that is still to be merged; its first id is its number among the
-/// pending pieces.
-const PENDING: u32 = u32::MAX;
+/// Ids are copied in blocks of this many.
+pub const BLOCK: usize = 8;
+/// The number of ids of a piece whose ids stand elsewhere: its first id is where.
+const ELSEWHERE: u8 = MAX_INLINE_IDS as u8 + 1;
+/// The same of a piece that is still to be merged: its first id is its number among the pending ones.
+const PENDING: u8 = u8::MAX;
 /// Entries in a cache line.
 const LINE: usize = 2;
 /// Cache lines that a lookup probes at most; hardly ever are all of them full while the table grows.
@@ -31,6 +34,8 @@ const MAX_PROBE_LINES: usize = 8;
 const INITIAL_ENTRIES: usize = 1 << 10;
 /// Up to this size the cache grows whatever its hit rate.
 const MIN_TRIED_ENTRIES: usize = 1 << 14;
+/// A cache for a text of known length has an entry for so many bytes, to begin with.
+const BYTES_PER_ENTRY: usize = 128;
 /// In text that hardly repeats itself, one new piece in this many is cached.
 const KEEP_ONE_IN: usize = 8;
 /// After this many misses, the counts of hits and misses are halved.
@@ -41,23 +46,68 @@ const MISSES_REMEMBERED: usize = 1 << 16;
 struct Entry {
     /// 0: nothing here.
     key: Key,
-    /// The ids; of more than [`MAX_INLINE_IDS`], the first is where they stand in `more`.
-    ids: [u32; MAX_INLINE_IDS],
-    n: u32,
+    /// Of three bytes each.
+    ids: [[u8; 3]; MAX_INLINE_IDS],
+    n: u8,
 }
 
 // SAFETY: numbers.
 unsafe impl Zeroable for Entry {}
 
-/// The result of looking up a batch of pieces.
+impl Entry {
+    /// An entry with one number in the place of ids.
+    fn with_number(key: Key, number: u32, n: u8) -> Self {
+        let mut ids = [[0; 3]; MAX_INLINE_IDS];
+        ids[0] = three_bytes(number);
+        Entry { key, ids, n }
+    }
+
+    /// The first id, or the number in its place.
+    fn first(&self) -> u32 {
+        let [a, b, c] = self.ids[0];
+        u32::from_le_bytes([a, b, c, 0])
+    }
+
+    /// Writes all [`MAX_INLINE_IDS`] ids, those that are not there as zeros.
+    ///
+    /// # Safety
+    /// `out` must be valid for writing them.
+    #[inline(always)]
+    unsafe fn write_ids(&self, out: *mut u32) {
+        let ids = (&raw const self.ids).cast::<u8>();
+        for i in 0..MAX_INLINE_IDS {
+            // SAFETY: four bytes from each id on are within the entry, which is laid out in C order: the
+            // count follows the last id.
+            unsafe {
+                let four = ids.add(3 * i).cast::<[u8; 4]>().read();
+                out.add(i).write(u32::from_le_bytes(four) & (INLINE_ID_LIMIT - 1));
+            }
+        }
+    }
+}
+
+fn three_bytes(id: u32) -> [u8; 3] {
+    let [a, b, c, _] = id.to_le_bytes();
+    [a, b, c]
+}
+
+/// Pieces that wait to be merged.
 #[derive(Debug, Default)]
-pub struct Looked {
-    /// The ids of the pieces found.
-    pub known: Vec<u32>,
-    /// The pieces not found.
-    pub pending: Vec<PendingPiece>,
-    /// Of these, those too long for the cache: their number, and their place in the text.
-    pub long: Vec<(usize, Range<usize>)>,
+pub struct Pending {
+    pub pieces: Vec<PendingPiece>,
+    /// The numbers of those among them that are too long for the cache.
+    pub long: Vec<usize>,
+    /// Where in the ids known so far the first of them was met.
+    pub origin: usize,
+}
+
+/// A piece to be looked up.
+#[derive(Debug, Clone, Copy)]
+pub struct Keyed {
+    pub key: Key,
+    pub hash: u64,
+    /// How many of the ids of single tokens come before it.
+    pub after: u32,
 }
 
 /// A piece that was not in the cache and has to be merged.
@@ -69,7 +119,7 @@ pub struct PendingPiece {
     pub same: u32,
     /// Whether an entry waits for its ids.
     pub expected: bool,
-    /// How many known ids come before it.
+    /// How many known ids come between the first pending piece and it.
     pub at: u32,
     /// Its ids, once merged: where they start, and how many. 0: not merged yet.
     pub start: usize,
@@ -97,11 +147,18 @@ impl Lines {
     }
 }
 
+/// Ids that do not fit into an entry.
+#[derive(Debug, Clone, Copy)]
+struct LongIds {
+    ids: [u32; MAX_IDS],
+    n: usize,
+}
+
 /// A cache of pieces.
 #[derive(Debug)]
 pub struct Cache {
     entries: Pages<Entry>,
-    more: Vec<[u32; MAX_IDS]>,
+    more: Vec<LongIds>,
     /// Places in `more` that are free again.
     free: Vec<u32>,
     len: usize,
@@ -134,54 +191,87 @@ impl Cache {
         Lines { entries: self.entries.start(), mask: self.entries.len() - LINE }
     }
 
-    /// Looks pieces up, the first of which starts at `start` in its text. Those that are not here
-    /// are expected from now on: a later lookup of such a piece reports it as pending too, and
-    /// equal to which one, until it is [filled](Cache::fill) in.
-    #[inline(always)]
-    pub fn look_up(&mut self, records: &[KeyedPiece], start: usize, looked: &mut Looked) {
-        let mut len = looked.known.len();
-        looked.known.reserve(records.len() * MAX_IDS);
+    /// Grows to what a text of this length is likely to need.
+    pub fn expect_text(&mut self, n_bytes: usize) {
+        let n_entries = (n_bytes / BYTES_PER_ENTRY).next_power_of_two();
+        let most = self.limit / 2 / size_of::<Entry>();
+        if self.len == 0
+            && n_entries > self.entries.len()
+            && let Some(entries) = Pages::try_new(n_entries.min((most + 1).next_power_of_two() / 2))
+            && entries.len() > self.entries.len()
+        {
+            self.entries = entries;
+        }
+    }
+
+    /// Looks pieces up. Their ids go to `out`, each after as many `single_ids` as it says; `n_copied`
+    /// is how many of these were taken. Pieces that are not here are expected from now on: a later
+    /// lookup of such a piece reports it as pending too, and equal to which one, until it is
+    /// [filled](Cache::fill) in.
+    ///
+    /// # Safety
+    /// The list of single ids must have [`BLOCK`] ids of room at its end, and no piece come after more
+    /// of them than there are.
+    // Not inlined: its loop needs all registers.
+    #[inline(never)]
+    pub unsafe fn look_up(
+        &mut self,
+        pieces: &[Keyed],
+        single_ids: &Vec<u32>,
+        n_copied: &mut usize,
+        out: &mut Vec<u32>,
+        pending: &mut Pending,
+    ) {
+        let mut len = out.len();
+        reserve(out, single_ids.len() + BLOCK + pieces.len() * MAX_IDS);
         let mut lines = self.lines();
-        let (out, mut start, mut hits) = (looked.known.as_mut_ptr(), start, 0);
-        for record in records {
-            // SAFETY: there is room for the ids of this piece and of all that follow.
-            let out = unsafe { out.add(len) };
+        let (start, mut hits) = (out.as_mut_ptr(), 0);
+        let mut copied = *n_copied;
+        for piece in pieces {
+            // The parts of a long piece come after the same ids.
+            let n_single = (piece.after as usize).saturating_sub(copied);
+            // Nearly always one block is enough; whether any id comes before cannot be predicted.
+            for i in (0..n_single.max(1)).step_by(BLOCK) {
+                // SAFETY: there is room for all single ids, and for the ids of this piece and of all
+                // that follow; what is copied beyond is overwritten or ignored. The caller promises a
+                // block after the last single id.
+                unsafe {
+                    let from = single_ids.as_ptr().add(copied + i);
+                    start.add(len + i).copy_from_nonoverlapping(from, BLOCK);
+                }
+            }
+            len += n_single;
+            copied = piece.after as usize + 1;
+            // SAFETY: as above.
+            let to = unsafe { start.add(len) };
             // SAFETY: a line has two entries, and lives as long as `self` is not changed.
             let (one, other) = unsafe {
-                let line = lines.of(record.hash);
+                let line = lines.of(piece.hash);
                 (&*line, &*line.add(1))
             };
             // Which of the two is no branch, for it could not be predicted.
-            let entry = if other.key == record.key { other } else { one };
-            if entry.key == record.key && entry.n as usize <= MAX_INLINE_IDS {
-                // Always all ids and the count after them, sixteen bytes: the excess is overwritten
-                // by the next.
-                // SAFETY: the entry is laid out in C order, so the count follows the ids; the caller
-                // reserved MAX_IDS per piece.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(
-                        (&raw const entry.ids).cast(),
-                        out,
-                        MAX_INLINE_IDS + 1,
-                    )
-                };
+            let entry = if other.key == piece.key { other } else { one };
+            if entry.key == piece.key && entry.n as usize <= MAX_INLINE_IDS {
+                // SAFETY: MAX_IDS were reserved for each piece; those that are not there are
+                // overwritten or ignored.
+                unsafe { entry.write_ids(to) };
                 len += entry.n as usize;
                 hits += 1;
             } else {
                 // SAFETY: MAX_IDS were reserved for each piece.
-                len += unsafe { self.look_closer(record, start, len, out, looked) };
+                len += unsafe { self.look_closer(piece, len, to, pending) };
                 lines = self.lines();
             }
-            start = record.end;
         }
         // SAFETY: the first `len` ids were written above.
-        unsafe { looked.known.set_len(len) };
+        unsafe { out.set_len(len) };
+        *n_copied = copied;
         self.hits += hits;
     }
 
     /// Looks for a piece that has many ids, stands beyond its line or is not here. What is found
     /// changes places with what stands in the line: it is likely to be the more common one. Returns
-    /// how many ids were written to `out`.
+    /// how many ids were written to `out`, where `len` ids come before.
     ///
     /// # Safety
     /// `out` must be valid for writing [`MAX_IDS`] ids.
@@ -189,34 +279,29 @@ impl Cache {
     #[inline(never)]
     unsafe fn look_closer(
         &mut self,
-        record: &KeyedPiece,
-        start: usize,
-        at: usize,
+        piece: &Keyed,
+        len: usize,
         out: *mut u32,
-        looked: &mut Looked,
+        pending: &mut Pending,
     ) -> usize {
-        let KeyedPiece { key, hash, end } = *record;
-        let number = looked.pending.len() as u32;
-        let mut pending = PendingPiece {
-            key,
-            hash,
-            same: number,
-            expected: false,
-            at: at as u32,
-            start: 0,
-            n: 0,
-        };
-        if record.is_long() {
-            looked.long.push((number as usize, start..end));
-            looked.pending.push(pending);
+        let Keyed { key, hash, .. } = *piece;
+        let number = pending.pieces.len() as u32;
+        if number == 0 {
+            pending.origin = len;
+        }
+        let at = (len - pending.origin) as u32;
+        let mut new = PendingPiece { key, hash, same: number, expected: false, at, start: 0, n: 0 };
+        if key == TOO_LONG {
+            pending.long.push(number as usize);
+            pending.pieces.push(new);
             return 0;
         }
         for at in self.places(hash) {
             let entry = self.entries[at];
             if entry.key == key {
                 if entry.n == PENDING {
-                    pending.same = entry.ids[0];
-                    looked.pending.push(pending);
+                    new.same = entry.first();
+                    pending.pieces.push(new);
                     return 0;
                 }
                 let home = self.line(hash) + LINE - 1;
@@ -224,23 +309,23 @@ impl Cache {
                 if self.line(crate::base::table::hash(self.entries[home].key)) == self.line(hash) {
                     self.entries.swap(at, home);
                 }
-                let n = entry.n as usize;
-                let ids = if n <= MAX_INLINE_IDS {
-                    &entry.ids
-                } else {
-                    &self.more[entry.ids[0] as usize][..]
-                };
                 self.hits += 1;
+                if entry.n != ELSEWHERE {
+                    // SAFETY: as the caller promises.
+                    unsafe { entry.write_ids(out) };
+                    return entry.n as usize;
+                }
+                let LongIds { ids, n } = &self.more[entry.first() as usize];
                 // SAFETY: as the caller promises.
-                unsafe { std::ptr::copy_nonoverlapping(ids.as_ptr(), out, n) };
-                return n;
+                unsafe { std::ptr::copy_nonoverlapping(ids.as_ptr(), out, ids.len()) };
+                return *n;
             }
             if entry.key == 0 {
                 break;
             }
         }
-        pending.expected = self.expect(key, hash, number);
-        looked.pending.push(pending);
+        new.expected = self.expect(key, hash, number);
+        pending.pieces.push(new);
         0
     }
 
@@ -271,26 +356,29 @@ impl Cache {
         let at = free.unwrap_or_else(|| self.line(hash) + self.misses % LINE);
         self.len += usize::from(free.is_some());
         let old = self.entries[at];
-        if old.n as usize > MAX_INLINE_IDS && old.n != PENDING {
-            self.free.push(old.ids[0]);
+        if old.n == ELSEWHERE {
+            self.free.push(old.first());
         }
-        self.entries[at] = Entry { key, ids: [number, 0, 0], n: PENDING };
+        self.entries[at] = Entry::with_number(key, number, PENDING);
         true
     }
 
     /// Keeps the ids of a piece that was expected, if there is still room for them.
     pub fn fill(&mut self, key: Key, hash: u64, ids: &[u32]) {
         let Some(at) = self.places(hash).find(|&at| self.entries[at].key == key) else { return };
-        let mut entry = Entry { key, ids: [0; MAX_INLINE_IDS], n: ids.len() as u32 };
-        if ids.len() <= MAX_INLINE_IDS {
-            entry.ids[..ids.len()].copy_from_slice(ids);
+        let inline = ids.len() <= MAX_INLINE_IDS && ids.iter().all(|&id| id < INLINE_ID_LIMIT);
+        self.entries[at] = if inline {
+            let mut entry = Entry::with_number(key, 0, ids.len() as u8);
+            for (to, &id) in entry.ids.iter_mut().zip(ids) {
+                *to = three_bytes(id);
+            }
+            entry
         } else if let Some(place) = self.place_for(ids) {
-            entry.ids[0] = place;
+            Entry::with_number(key, place, ELSEWHERE)
         } else {
-            entry = Entry { key: 0, ids: [0; MAX_INLINE_IDS], n: 0 };
             self.len -= 1;
-        }
-        self.entries[at] = entry;
+            Entry::with_number(0, 0, 0)
+        };
     }
 
     /// Forgets everything.
@@ -300,8 +388,8 @@ impl Cache {
 
     /// Puts ids where there is room for many.
     fn place_for(&mut self, ids: &[u32]) -> Option<u32> {
-        let mut all = [0; MAX_IDS];
-        all[..ids.len()].copy_from_slice(ids);
+        let mut all = LongIds { ids: [0; MAX_IDS], n: ids.len() };
+        all.ids[..ids.len()].copy_from_slice(ids);
         if let Some(place) = self.free.pop() {
             self.more[place as usize] = all;
             return Some(place);
@@ -314,7 +402,7 @@ impl Cache {
     }
 
     fn heap_bytes(&self) -> usize {
-        self.entries.len() * size_of::<Entry>() + self.more.len() * size_of::<[u32; MAX_IDS]>()
+        self.entries.len() * size_of::<Entry>() + self.more.len() * size_of::<LongIds>()
     }
 
     /// Whether most pieces are found, of late.

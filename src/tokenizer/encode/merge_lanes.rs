@@ -76,7 +76,9 @@ impl MergeLanes {
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx2,bmi1,bmi2,popcnt,lzcnt")]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt,lzcnt"
+    )]
     fn merge_avx512(
         &mut self,
         pieces: &[Key],

@@ -6,6 +6,7 @@
 //!
 //! - `tokenizer`: what a tokenizer consists of
 //! - `worker`, `cache`, `long_cache`: what a thread reuses
+//! - `single`: short pieces that are one token
 //! - `short_merge`, `merge_lanes`: merging of short pieces, one by one and sixteen side by side
 //! - `plain`, `window`: one text; very long pieces
 //! - `batch`, `stream`, `spans`, `by_size`: many texts, text in parts, places of tokens, token counts of
@@ -18,6 +19,7 @@ mod long_cache;
 mod merge_lanes;
 mod plain;
 mod short_merge;
+mod single;
 mod spans;
 mod stream;
 mod tokenizer;

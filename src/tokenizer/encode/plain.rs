@@ -6,12 +6,15 @@
 //! and from front to back. Long pieces are cut where no token can span, or merged in windows, so the cost
 //! is linear in the text but for pieces of up to one window, which take O(n log n).
 
-use super::cache::Looked;
+use std::ops::Range;
+
+use super::cache::{BLOCK, Keyed};
 use super::long_cache::{LongCache, MAX_CACHED_LENGTH};
+use super::single::SingleTokens;
 use super::tokenizer::{Recognise, Tokenizer};
-use super::worker::{Merger, Waiting, Worker};
+use super::worker::{Merger, Pieces, Waiting, Worker};
 use crate::base::error::Result;
-use crate::base::table::key_bytes;
+use crate::base::table::{SHORT, TOO_LONG, hash, key, key_bytes, key_or_too_long};
 use crate::text::specials::Segment;
 use crate::tokenizer::vocab::Joins;
 
@@ -21,8 +24,10 @@ const MAX_PENDING: usize = 64;
 const MIN_LANE_BATCH: usize = 4;
 /// At most this many known ids wait for pending pieces.
 const MAX_WAITING_IDS: usize = 4096;
-/// In shorter texts, finding out where pieces can be cut costs more than it saves.
-const MIN_TEXT_FOR_JOINS: usize = 64 << 10;
+/// For less text, the tables of single tokens and of where pieces can be cut cost more than they save.
+const MIN_TEXT_FOR_TABLES: usize = 64 << 10;
+/// Pieces in a batch, about.
+const BATCH: usize = 512;
 
 impl Tokenizer {
     /// Appends the ids of `text` to `ids`.
@@ -59,58 +64,146 @@ impl Tokenizer {
         text: &[u8],
         ids: &mut Vec<u32>,
     ) -> Result<()> {
+        let mut pieces = std::mem::take(&mut worker.pieces);
+        worker.n_bytes = worker.n_bytes.saturating_add(text.len());
+        let single = self.single_tokens(worker.n_bytes >= MIN_TEXT_FOR_TABLES);
         let joins = self.joins(text);
         let mut from = 0;
         while from < text.len() {
-            from = self.look_up(worker, text, from, joins)?;
-            let Worker { waiting, .. } = worker;
-            if waiting.looked.pending.is_empty() {
-                ids.extend_from_slice(&waiting.looked.known);
-                waiting.looked.known.clear();
-                continue;
+            pieces.ends.clear();
+            let upto = self.cutter.pattern.scan(text, from, BATCH, &mut pieces.ends)?;
+            match single {
+                Some(single) => {
+                    single.look_up(text, from, &pieces.ends, &mut pieces.ids, &mut pieces.missing)
+                }
+                None => pieces.all_missing(),
             }
-            if !waiting.looked.long.is_empty()
-                && let Err(error) = self.encode_all_long(worker, text)
-            {
+            self.look_up_missing(worker, &mut pieces, text, from, joins, ids)?;
+            from = upto;
+        }
+        worker.pieces = pieces;
+        Ok(())
+    }
+
+    /// Looks up the pieces of a batch that are not single tokens, and appends the ids of all, or keeps
+    /// them until the pieces that are new can be merged.
+    #[inline(always)]
+    fn look_up_missing(
+        &self,
+        worker: &mut Worker,
+        pieces: &mut Pieces,
+        text: &[u8],
+        from: usize,
+        joins: Option<&Joins>,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        let Pieces { ends, ids: single_ids, missing, keyed, long } = pieces;
+        let mut n_copied = 0;
+        keyed.clear();
+        for numbers in missing.chunks(BATCH) {
+            let mut lines = worker.cache.lines();
+            for &number in numbers {
+                let at = number as usize;
+                let (mut start, end) = (if at == 0 { from } else { ends[at - 1] }, ends[at]);
+                if end - start <= SHORT {
+                    let key = key(text, start, end);
+                    let hash = hash(key);
+                    lines.prefetch(hash);
+                    keyed.push(Keyed { key, hash, after: number });
+                    continue;
+                }
+                while start < end {
+                    let part = joins.and_then(|joins| joins.cut(text, start, end)).unwrap_or(end);
+                    let key = key_or_too_long(text, start, part);
+                    let hash = hash(key);
+                    lines.prefetch(hash);
+                    keyed.push(Keyed { key, hash, after: number });
+                    if key == TOO_LONG {
+                        long.push(start..part);
+                    }
+                    start = part;
+                    // A very long piece must not take memory in proportion.
+                    if keyed.len() >= 2 * BATCH {
+                        let copied = &mut n_copied;
+                        self.look_up_keyed(worker, keyed, long, single_ids, copied, text, ids)?;
+                        lines = worker.cache.lines();
+                    }
+                }
+            }
+            self.look_up_keyed(worker, keyed, long, single_ids, &mut n_copied, text, ids)?;
+        }
+        worker.waiting.out(ids).extend_from_slice(&single_ids[n_copied..]);
+        Ok(())
+    }
+
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    fn look_up_keyed(
+        &self,
+        worker: &mut Worker,
+        keyed: &mut Vec<Keyed>,
+        long: &mut Vec<Range<usize>>,
+        single_ids: &mut Vec<u32>,
+        n_copied: &mut usize,
+        text: &[u8],
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        let Worker { cache, waiting, .. } = worker;
+        let Waiting { known, pending, .. } = waiting;
+        let waits = !pending.pieces.is_empty();
+        let out = if waits { &mut *known } else { &mut *ids };
+        single_ids.reserve(BLOCK);
+        // SAFETY: the room was just reserved, and a piece comes after those with smaller numbers.
+        unsafe { cache.look_up(keyed, single_ids, n_copied, out, pending) };
+        keyed.clear();
+        if pending.pieces.is_empty() {
+            return Ok(());
+        }
+        if !waits {
+            // From the first piece that waits on, all ids do.
+            known.extend_from_slice(&ids[pending.origin..]);
+            ids.truncate(pending.origin);
+            pending.origin = 0;
+        }
+        if !long.is_empty() {
+            let encoded = self.encode_all_long(worker, long, text);
+            long.clear();
+            if let Err(error) = encoded {
                 // What waits is lost, and so must be what points at it.
                 worker.waiting = Waiting::default();
                 worker.cache.clear();
                 return Err(error);
             }
-            let Looked { known, pending, .. } = &worker.waiting.looked;
-            if pending.len() >= MAX_PENDING || known.len() >= MAX_WAITING_IDS {
-                self.finish(worker, ids);
-            }
+        }
+        let Waiting { known, pending, .. } = &worker.waiting;
+        if pending.pieces.len() >= MAX_PENDING || known.len() >= MAX_WAITING_IDS {
+            self.finish(worker, ids);
         }
         Ok(())
     }
 
-    /// Cuts the next pieces off and looks them up; returns where they end.
-    fn look_up(
-        &self,
-        worker: &mut Worker,
-        text: &[u8],
-        from: usize,
-        joins: Option<&Joins>,
-    ) -> Result<usize> {
-        let Worker { records, cache, waiting, .. } = worker;
-        let cut = |start, end| joins?.cut(text, start, end);
-        let lines = cache.lines();
-        let prefetch = |hash| lines.prefetch(hash);
-        let upto = records.next_parts(&self.cutter.pattern, text, from, cut, prefetch)?;
-        cache.look_up(records.all(), from, &mut waiting.looked);
-        Ok(upto)
+    /// The table of single tokens, if there is one or it is to be made.
+    fn single_tokens(&self, make: bool) -> Option<&SingleTokens> {
+        if make {
+            return Some(self.single.get_or_init(|| SingleTokens::new(self)));
+        }
+        self.single.get()
     }
 
     /// Encodes the long pieces among those that were looked up just now.
     #[cold]
-    fn encode_all_long(&self, worker: &mut Worker, text: &[u8]) -> Result<()> {
+    fn encode_all_long(
+        &self,
+        worker: &mut Worker,
+        places: &[Range<usize>],
+        text: &[u8],
+    ) -> Result<()> {
         let Worker { long, merger, waiting, .. } = worker;
-        let Waiting { looked, found, .. } = waiting;
-        for (number, piece) in looked.long.drain(..) {
-            let one = &mut looked.pending[number];
+        let Waiting { pending, found, .. } = waiting;
+        for (number, place) in pending.long.drain(..).zip(places) {
+            let one = &mut pending.pieces[number];
             one.start = found.len();
-            self.encode_long(merger, long, &text[piece], found)?;
+            self.encode_long(merger, long, &text[place.clone()], found)?;
             one.n = found.len() - one.start;
         }
         Ok(())
@@ -120,11 +213,11 @@ impl Tokenizer {
     #[inline(never)]
     pub(super) fn finish(&self, worker: &mut Worker, ids: &mut Vec<u32>) {
         let Worker { cache, merger, lanes, waiting, .. } = worker;
-        if waiting.looked.pending.is_empty() {
+        if waiting.pending.pieces.is_empty() {
             return;
         }
-        let Waiting { looked, keys, numbers, found } = waiting;
-        let pending = &mut looked.pending;
+        let Waiting { pending, keys, numbers, found, .. } = waiting;
+        let pending = &mut pending.pieces;
         keys.clear();
         numbers.clear();
         for (one, number) in pending.iter().zip(0..) {
@@ -168,7 +261,7 @@ impl Tokenizer {
     pub(super) fn joins(&self, text: &[u8]) -> Option<&Joins> {
         // A piece that is a token whatever the merges say must be seen as a whole.
         if self.whole.is_empty() {
-            self.vocab.joins(text.len() >= MIN_TEXT_FOR_JOINS)
+            self.vocab.joins(text.len() >= MIN_TEXT_FOR_TABLES)
         } else {
             None
         }

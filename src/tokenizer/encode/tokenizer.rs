@@ -6,6 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use sha2::{Digest, Sha256};
 
+use super::single::SingleTokens;
 use super::worker::{Merger, Worker};
 use super::{cache, short_merge};
 use crate::base::error::{Error, Result};
@@ -34,6 +35,7 @@ pub struct Tokenizer {
     /// Tokens that a piece can be, but that its merges do not make. With `ignore_merges` such a
     /// piece is that token all the same.
     pub(super) whole: Table<u32>,
+    pub(super) single: OnceLock<SingleTokens>,
     fingerprint: OnceLock<String>,
     pool: Mutex<Vec<Worker>>,
     /// What the caches of a worker may take.
@@ -87,6 +89,7 @@ impl Tokenizer {
             cutter,
             ignore_merges: spec.ignore_merges,
             whole: Table::default(),
+            single: OnceLock::new(),
             fingerprint: OnceLock::new(),
             pool: Mutex::new(Vec::new()),
             cache_bytes: AtomicUsize::new(cache::DEFAULT_BYTES),
@@ -167,6 +170,13 @@ impl Tokenizer {
         let pooled = self.pool.try_lock().ok().and_then(|mut pool| pool.pop());
         let fits = |worker: &Worker| worker.cache_bytes() == self.cache_bytes();
         pooled.filter(fits).unwrap_or_else(|| Worker::new(self.cache_bytes()))
+    }
+
+    /// A worker for about so much text.
+    pub(super) fn worker_for(&self, n_bytes: usize) -> Worker {
+        let mut worker = self.worker();
+        worker.cache.expect_text(n_bytes);
+        worker
     }
 
     /// How much memory the caches of a thread that encodes may take, in bytes.

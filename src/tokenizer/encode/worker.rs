@@ -1,12 +1,13 @@
 //! What one thread reuses from piece to piece and from call to call.
 
-use super::cache::{self, Cache, Looked};
+use std::ops::Range;
+
+use super::cache::{self, Cache, Keyed, Pending};
 use super::long_cache::LongCache;
 use super::merge_lanes::MergeLanes;
 use super::short_merge::ShortMerge;
 use crate::base::memory::reserve;
 use crate::base::table::Key;
-use crate::text::keys::PieceBatch;
 use crate::tokenizer::merge::Scratch;
 
 /// Ids are copied in blocks of this many.
@@ -15,7 +16,9 @@ const BLOCK: usize = cache::MAX_IDS;
 /// What encoding reuses from piece to piece and from call to call.
 #[derive(Debug)]
 pub struct Worker {
-    pub(super) records: PieceBatch,
+    pub(super) pieces: Pieces,
+    /// Bytes encoded so far.
+    pub(super) n_bytes: usize,
     pub(super) cache: Cache,
     pub(super) long: LongCache,
     pub(super) merger: Merger,
@@ -24,10 +27,36 @@ pub struct Worker {
     pub(super) waiting: Waiting,
 }
 
+/// A batch of pieces.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    pub(super) ends: Vec<usize>,
+    /// The ids of those that are single tokens.
+    pub(super) ids: Vec<u32>,
+    /// The numbers of the others.
+    pub(super) missing: Vec<u32>,
+    /// These, or their parts, as keys.
+    pub(super) keyed: Vec<Keyed>,
+    /// Where those are that are too long for a key.
+    pub(super) long: Vec<Range<usize>>,
+}
+
+impl Pieces {
+    /// Takes no piece for a single token.
+    pub(super) fn all_missing(&mut self) {
+        self.ids.clear();
+        self.ids.resize(self.ends.len(), 0);
+        self.missing.clear();
+        self.missing.extend(0..self.ends.len() as u32);
+    }
+}
+
 /// Ids that are to be put together.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    pub(super) looked: Looked,
+    /// The ids from the first pending piece on.
+    pub(super) known: Vec<u32>,
+    pub(super) pending: Pending,
     /// The pieces to be merged, and which of the pending they are.
     pub(super) keys: Vec<Key>,
     pub(super) numbers: Vec<u32>,
@@ -47,7 +76,8 @@ impl Worker {
     /// A worker whose caches take at most so much memory.
     pub fn new(cache_bytes: usize) -> Self {
         Worker {
-            records: PieceBatch::default(),
+            pieces: Pieces::default(),
+            n_bytes: 0,
             cache: Cache::new(cache_bytes),
             long: LongCache::new(cache_bytes),
             merger: Merger::default(),
@@ -83,19 +113,20 @@ impl Worker {
 
     /// Adds an id after all that was encoded so far.
     pub(super) fn push(&mut self, id: u32, ids: &mut Vec<u32>) {
-        if self.waiting.looked.pending.is_empty() {
-            ids.push(id);
-        } else {
-            self.waiting.looked.known.push(id);
-        }
+        self.waiting.out(ids).push(id);
     }
 }
 
 impl Waiting {
+    /// Where the next ids go: to `ids`, unless pieces wait.
+    pub(super) fn out<'a>(&'a mut self, ids: &'a mut Vec<u32>) -> &'a mut Vec<u32> {
+        if self.pending.pieces.is_empty() { ids } else { &mut self.known }
+    }
+
     /// Appends all ids, in order; nothing waits any more.
     pub(super) fn put_together(&mut self, ids: &mut Vec<u32>) {
-        let Waiting { looked, found, .. } = self;
-        let Looked { known, pending, .. } = looked;
+        let Waiting { known, pending, found, .. } = self;
+        let pending = &mut pending.pieces;
         let same = |one: usize| (pending[one].start, pending[one].n);
         let n_found: usize = pending.iter().map(|one| same(one.same as usize).1).sum();
         // The copy may overrun the last id; the excess is overwritten or ignored.

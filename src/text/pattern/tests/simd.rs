@@ -4,16 +4,31 @@ use proptest::prelude::*;
 
 use super::ALPHABET;
 use crate::base::cpu::Level;
-use crate::text::pattern::scanners::scan_gpt2_by_piece;
-use crate::text::pattern::simd::scan_at_level;
+use crate::text::pattern::scanners::Scanner;
+use crate::text::pattern::simd::scan;
+
+const SCANNERS: [Scanner; 5] =
+    [Scanner::Gpt2, Scanner::Cl100k, Scanner::O200k, Scanner::Llama3, Scanner::Qwen2];
+
+/// The ends of the pieces, one at a time.
+fn by_piece(scanner: Scanner, text: &[u8]) -> Vec<usize> {
+    let (mut ends, mut at) = (vec![], 0);
+    while at < text.len() {
+        at = scanner.next_end(text, at);
+        ends.push(at);
+    }
+    ends
+}
 
 fn agree(text: &[u8]) {
-    let mut expected = vec![];
-    scan_gpt2_by_piece(text, 0, usize::MAX, &mut expected);
-    for level in Level::available() {
-        let mut ends = vec![];
-        scan_at_level(level, text, 0, usize::MAX, &mut ends);
-        assert_eq!(ends, expected, "{level:?} {:?}", String::from_utf8_lossy(text));
+    for scanner in SCANNERS {
+        let expected = by_piece(scanner, text);
+        for level in Level::available() {
+            let mut ends = vec![];
+            scan(scanner, level, text, 0, usize::MAX, &mut ends);
+            let shown = String::from_utf8_lossy(text);
+            assert_eq!(ends, expected, "{scanner:?} {level:?} {shown:?}");
+        }
     }
 }
 
@@ -65,14 +80,15 @@ proptest! {
 proptest! {
     #[test]
     fn in_small_steps(text in text(), limit in 1usize..40) {
-        let mut expected = vec![];
-        scan_gpt2_by_piece(&text, 0, usize::MAX, &mut expected);
-        for level in Level::available() {
-            let (mut ends, mut from) = (vec![], 0);
-            while from < text.len() {
-                from = scan_at_level(level, &text, from, limit, &mut ends);
+        for scanner in SCANNERS {
+            let expected = by_piece(scanner, &text);
+            for level in Level::available() {
+                let (mut ends, mut from) = (vec![], 0);
+                while from < text.len() {
+                    from = scan(scanner, level, &text, from, limit, &mut ends);
+                }
+                prop_assert_eq!(&ends, &expected);
             }
-            prop_assert_eq!(&ends, &expected);
         }
     }
 }
