@@ -46,7 +46,7 @@ def text_size(text: int, files: int) -> str:
     return f"{size(text)} of text ({size(files)} {'compressed' if files < text else 'of files'})"
 
 
-def estimated_text(text: int, read: float, files: int) -> int | None:
+def estimated_text(text: int, read: float, files: float) -> int | None:
     """Estimates the bytes of text in `files` bytes of files after `read` bytes gave `text`; None if
     nothing was read.
 

@@ -168,7 +168,8 @@ def test_a_source_that_changes(
     tokenizer: bytemill.Tokenizer, documents: list[str], tmp_path: Path, size: int
 ) -> None:
     path = tmp_path / "large.txt"
-    path.write_bytes(EOT.join(documents).encode() * 4)
+    # Large enough that it is not read to its end before the first progress.
+    path.write_bytes(EOT.join(documents).encode() * 10)
     with pytest.raises(
         bytemill.CorpusError, match=r"changed since|unexpected end of file"
     ) as caught:

@@ -23,7 +23,7 @@ from ..corpus.choosing import warn_of_skipped_files
 from ..corpus.places import FROM_THE_END, Listing, expand, is_url
 from ..corpus.stdin import HEAD, STDIN, packing
 from ..counts import Counts
-from ..engines import Engine
+from ..engines import EngineLike
 from ..errors import ConfigError
 from ..formats import pattern_names, target_paths
 from ..lm.presets import DEFAULT_PRESET, PRESETS
@@ -445,11 +445,11 @@ def engine_options(function: Function) -> Function:
     return engine(address(function))
 
 
-def engine_of(options: dict[str, Any]) -> str | Engine:
-    """The engine that the options mean, which are taken from `options`."""
+def engine_of(options: dict[str, Any]) -> EngineLike:
+    """Takes the engine from `options`."""
     engine, address = options.pop("engine"), options.pop("ray_address")
     if address is None:
-        return str(engine)
+        return "ray" if engine == "ray" else "local"
     if engine != "ray":
         raise click.UsageError("--ray-address needs --engine ray")
     from ..engines import Ray

@@ -20,15 +20,14 @@ from ..corpus.iterables import Dataset, Items
 from ..corpus.places import Entry, of_files
 from ..corpus.stdin import Piped
 from ..errors import ConfigError
-from ..tokens.plan import source
+from . import UNIT_SIZE
 
 if TYPE_CHECKING:
     from .. import _native
 
-__all__ = ["UNIT_SIZE", "Unit", "units"]
+__all__ = ["Unit", "units"]
 
-UNIT_SIZE = 256_000_000
-# Opening a file has a cost too.
+# Opening a file has a cost too, in bytes.
 COST_OF_FILE = 50_000
 
 
@@ -71,7 +70,7 @@ class Unit:
     @property
     def sources(self) -> list[dict[str, Any]]:
         """What the sources are expected to be when they are read."""
-        return [source(entry) for entry in self.entries]
+        return [entry.facts for entry in self.entries]
 
 
 def units(

@@ -28,17 +28,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _native
 from .._numbers import estimated_text
+from .._records import read_record, write_record
 from ..corpus.argument import CorpusLike, has_stdin, refuse_no_text, resolve
 from ..engines import Engine, EngineLike, chosen
-from ..engines.recipes import Recipe, bucket_bits, recipes
 from ..engines.units import Unit, units
 from ..errors import ConfigError, TokenizerError, TokensError
 from ..progress import ProgressCallback, ProgressOption, reporter
 from . import manifest as manifests
 from . import parts
-from .directory import Existing, TokenDirectory, read_record, write_record, writing
+from .directory import Existing, TokenDirectory, writing
 from .parts import PartKey, Workshop
 from .plan import Plan, make_plan
+from .recipes import Recipe, bucket_bits, recipes
 from .view import Tokens
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class _Job:
         open_shards: list[Any] = []
         done = 0
         for unit in self._units:
-            record = read_record(self._unit_record(unit))
+            record = read_record(self._unit_record(unit), TokensError)
             if record is None:
                 break
             parts.check_unit(record, unit, self._unit_record(unit))

@@ -26,15 +26,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _files, _native
+from .._records import read_record, write_record
 from ..errors import ConfigError, TokensError
-from .directory import read_record, write_record
 from .plan import Plan
 
 if TYPE_CHECKING:
-    from ..engines.recipes import Recipe
     from ..engines.units import Unit
     from ..progress import ProgressCallback
     from ..tokenizer import Tokenizer
+    from .recipes import Recipe
 
 __all__ = [
     "Part",
@@ -130,7 +130,7 @@ class ShardSource:
 
 def _once(workshop: Workshop, record: Path, make: Callable[[], Any]) -> Any:
     """The value of a record; if there is none, it is made."""
-    found = read_record(record)
+    found = read_record(record, TokensError)
     if found is not None:
         return found
     workshop.check()
@@ -141,7 +141,7 @@ def _once(workshop: Workshop, record: Path, make: Callable[[], Any]) -> Any:
     except Exception:
         # Another worker, thought lost, may have been faster.
         with contextlib.suppress(TokensError):
-            found = read_record(record)
+            found = read_record(record, TokensError)
         if found is None:
             raise
         return found
@@ -206,7 +206,7 @@ def _move(scratch: Path, folder: Path) -> None:
 
 
 def _part(workshop: Workshop, key: PartKey) -> Part:
-    [split] = read_record(workshop.folder / f"{key.unit:06}.json")["splits"]
+    [split] = read_record(workshop.folder / f"{key.unit:06}.json", TokensError)["splits"]
     shard = split["shards"][key.index]
     # Its documents among those of the unit.
     first = sum(other["documents"] for other in split["shards"][: key.index])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..corpus.places import Entry
     from ..tokenizer import Tokenizer
 
-__all__ = ["DTYPES", "FORMATS", "Plan", "check_fingerprint", "check_same", "make_plan", "source"]
+__all__ = ["DTYPES", "FORMATS", "Plan", "check_fingerprint", "check_same", "make_plan"]
 
 FORMATS = ("shards", "npy", "bin", "megatron")
 # The largest id that each type of ids holds.
@@ -126,7 +126,7 @@ def make_plan(
         raise ConfigError(f"val_fraction must be between 0 and 1, got {val_fraction}")
     if shard_tokens == 0:
         raise ConfigError("shard_tokens must be ≥ 1, got 0")
-    sources = [source(entry) for entry in entries]
+    sources = [entry.facts for entry in entries]
     plain = all("format" not in found for found in sources)
     return Plan(
         format=format,
@@ -145,18 +145,6 @@ def make_plan(
         reading=None if plain and corpus.on_error == "stop" else _reading(corpus.settings),
         sources=sources,
     )
-
-
-def source(entry: Entry) -> dict[str, Any]:
-    """A source as stored in the manifest, to detect changes."""
-    told: Any = entry if entry.reader is None else entry.reader
-    found: dict[str, Any] = {"path": entry.name, "size": told.size, "mtime_ns": told.mtime_ns}
-    further = {
-        "version": told.version,
-        "format": entry.format if entry.format != "text" else "",
-        "range": entry.range and list(entry.range),
-    }
-    return found | {name: value for name, value in further.items() if value}
 
 
 def _reading(settings: Mapping[str, Any]) -> dict[str, Any]:
