@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import bytemill
-from bytemill.counts import count_to_file
+from bytemill import count_to_file
 from bytemill.engines import Local
 from command_line import ok, run, start
 
@@ -118,9 +118,10 @@ def test_what_changed_is_counted_again(parts: Path, tmp_path: Path) -> None:
 
 KILLED = """
 import sys
-from bytemill.counts import count_to_file
+from bytemill import count_to_file
 from bytemill.engines import Local
-count_to_file(sys.argv[1], sys.argv[2], resume=True, engine=Local(unit_size=100_000), progress=False)
+engine = Local(unit_size=100_000)
+count_to_file(sys.argv[1], sys.argv[2], resume=True, engine=engine, progress=False)
 """
 
 

@@ -182,7 +182,7 @@ def test_errors_do_not_tell_credentials(served: str, tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_an_interrupted_count_knows_a_url_that_was_signed_anew(served: str, tmp_path: Path) -> None:
-    from bytemill.counts import count_to_file
+    from bytemill import count_to_file
     from bytemill.engines import Local
 
     output = tmp_path / "a.counts"

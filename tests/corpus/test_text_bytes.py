@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import bytemill
-from bytemill import ProgressEvent
-from bytemill.counts import count_to_file
+from bytemill import ProgressEvent, count_to_file
 from bytemill.engines import Local
 from command_line import ok
 

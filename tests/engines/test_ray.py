@@ -23,10 +23,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bytemill
-from bytemill import Corpus, _native
+from bytemill import Corpus, _native, count_to_file
 from bytemill._system import resident_memory
 from bytemill.counting import FAN_IN, CountJob, Node, Tree, count_units
-from bytemill.counts import count_to_file
 from bytemill.engines import units
 from bytemill.tokens import recipes
 from command_line import ok, run

@@ -43,6 +43,8 @@ from .recipes import Recipe, bucket_bits, recipes
 from .view import Tokens
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from ..tokenizer import Tokenizer
 
 __all__ = ["SHARD_TOKENS", "TokenFormat", "encode_files", "end_of_text"]
@@ -61,7 +63,7 @@ def encode_files(
     shard_tokens: int = SHARD_TOKENS,
     append_eot: bool = True,
     eot: str | None = None,
-    dtype: Any = None,
+    dtype: npt.DTypeLike | None = None,
     format: TokenFormat = "shards",
     val_fraction: float | None = None,
     shuffle: bool = False,
@@ -72,7 +74,35 @@ def encode_files(
     engine: EngineLike = "local",
     progress: ProgressOption = None,
 ) -> Tokens:
-    """See `Tokenizer.encode_files`."""
+    """Encodes files into a token directory, in constant memory, and opens it.
+
+    The ids of a text or record equal those of `encode` applied to all of it. A document ends
+    after every end-of-text token and at the end of its file or record. The output does not
+    depend on `threads` or on interruptions. [docs/formats.md] describes the files.
+
+    Args:
+        tokenizer: the tokenizer; for the method `Tokenizer.encode_files`, its object.
+        corpus: as in [`train_tokenizer`][bytemill.train_tokenizer].
+        out: the output directory; the result appears there only when it is complete.
+        shard_tokens: ids per file.
+        append_eot: append an end-of-text token to files and records that do not end in one.
+        eot: the special token that ends documents; None for `<|endoftext|>` or an equivalent.
+        dtype: `"uint16"` or `"uint32"`; None for the smallest that holds all ids.
+        format: `"shards"`; in one file: `"npy"`, `"bin"` (raw ids, as in nanoGPT) or
+            `"megatron"` (`.bin` and `.idx`).
+        val_fraction: share of documents, chosen by `seed`, to hold out for validation; None
+            for no split.
+        shuffle: shuffle the documents by `seed`.
+        seed: random seed of `shuffle` and `val_fraction`.
+        threads: number of threads; None for every core the process may use.
+        resume: resume an interrupted run; finished work is kept.
+        overwrite: replace existing tokens once the new ones are complete.
+        engine: where to run: `"local"`, `"ray"`, or one of [`bytemill.engines`][bytemill.engines].
+        progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
+
+    Returns:
+        The tokens; with `val_fraction`, the training split.
+    """
     resolved = resolve(corpus)
     if resume and overwrite:
         raise ConfigError("resume=True contradicts overwrite=True", "give one of them")
@@ -409,7 +439,7 @@ def _check_place(out: Path, paths: list[str]) -> None:
             )
 
 
-def _dtype_name(dtype: Any) -> str | None:
+def _dtype_name(dtype: npt.DTypeLike | None) -> str | None:
     if dtype is None:
         return None
     if isinstance(dtype, str):
