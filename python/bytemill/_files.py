@@ -16,7 +16,6 @@ import errno
 import json
 import os
 import re
-import secrets
 import shutil
 import stat
 import sys
@@ -199,7 +198,7 @@ def _temporary(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 
 def _temporary_path(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{secrets.token_hex(4)}{SUFFIX}")
+    return target.with_name(f".{target.name}.{os.urandom(4).hex()}{SUFFIX}")
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 
 from .errors import ConfigError
 
@@ -94,6 +93,8 @@ def parse_count(text: str) -> int:
     >>> parse_count("10k"), parse_count("1.5M"), parse_count("32_000")
     (10000, 1500000, 32000)
     """
+    from decimal import Decimal
+
     found = re.fullmatch(r"\s*(-?\d+(?:_\d+)*)(\.\d+)?\s*([kmgbt]?)\s*", text, re.IGNORECASE)
     if found is not None:
         whole, part, letter = found.groups()

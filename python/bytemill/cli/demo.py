@@ -29,7 +29,7 @@ examples:
 """
 
 
-@click.command(short_help="Run every step on Python's own source.", epilog=EXAMPLES)
+@click.command(epilog=EXAMPLES)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),

@@ -8,7 +8,7 @@ from typing import Any
 from .. import _numbers, _tables
 from ..corpus.argument import Corpus
 from ..preview import Preview, Work, preview
-from . import options, streams
+from . import arguments, streams
 
 
 def show(corpus: Corpus, work: Work) -> None:
@@ -32,7 +32,7 @@ def _facts(one: Preview) -> dict[str, Any]:
             {"file": entry.name, "format": entry.format, "file_bytes": entry.size}
             for entry in one.listing.entries
         ],
-        "skipped_files": options.skipped_files(one.listing),
+        "skipped_files": arguments.skipped_files(one.listing),
         "bytes": one.text_bytes,
         "file_bytes": one.listing.file_bytes,
         "estimate": {

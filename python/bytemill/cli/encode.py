@@ -21,7 +21,7 @@ from .._files import refuse_input, replacing
 from ..errors import ConfigError, TokenizerError
 from ..tokenizer import Tokenizer
 from ..tokens.view import Tokens
-from . import options, streams, tokens
+from . import arguments, options, outputs, streams, tokens
 
 ENCODE_EXAMPLES = """\b
 examples:
@@ -47,7 +47,7 @@ LONGEST_WORD = 100
 STREAMS = ("ids", "json", "u16", "u32")
 
 
-@click.command(short_help="Encode text into ids, on stdout or on disk.", epilog=ENCODE_EXAMPLES)
+@click.command(epilog=ENCODE_EXAMPLES)
 @click.argument("corpus", nargs=-1, metavar="[CORPUS]...")
 @options.tokenizer_option
 @click.option(
@@ -79,7 +79,7 @@ def encode(
     For -o, CORPUS is files, directories, globs, URLs, or - for stdin: text, JSONL, CSV, Parquet,
     Arrow, also compressed, and archives.
     """
-    loaded = options.load(tokenizer, pattern, special_token)
+    loaded = arguments.load(tokenizer, pattern, special_token)
     to_stdout = format in STREAMS if format else output is None
     if to_stdout != (output is None):
         raise click.UsageError(
@@ -142,7 +142,7 @@ def _written(groups: Iterator[list[int]], format: str) -> Iterator[bytes]:
     yield after.encode()
 
 
-@click.command(short_help="Decode ids into text.", epilog=DECODE_EXAMPLES)
+@click.command(epilog=DECODE_EXAMPLES)
 @click.argument("file", default="-", metavar="[FILE|TOKENS]")
 @click.option(
     "-t",
@@ -174,9 +174,9 @@ def decode(
     """Decode the ids in FILE (default: stdin), or in the directory TOKENS; write their exact bytes
     to stdout or to a file."""
     is_directory = os.path.isdir(file)
-    loaded = None if tokenizer is None else options.load(tokenizer, pattern, special_token)
+    loaded = None if tokenizer is None else arguments.load(tokenizer, pattern, special_token)
     if output is not None:
-        options.check_file(output, overwrite)
+        outputs.check_file(output, overwrite)
         refuse_input(output, Path(file).iterdir() if is_directory else [file])
     if is_directory:
         parts = Tokens(file, split).decode(loaded)

@@ -27,10 +27,10 @@ ALIASES = {"special_tokens": "special_token", "n_longest": "longest", "out": "ou
 
 def in_hint(text: str, ctx: click.Context | None) -> str:
     """A hint with its keywords as options; before a command has started (None), as it is."""
-    if ctx is None:
+    if ctx is None or "=" not in text:
         return text
-    running, others = _commands(ctx)
-    return _translated(text, [running, *others], lambda found: found["value"] is not None)
+    commands = [_running(ctx), *_others(ctx)]
+    return _translated(text, commands, lambda found: found["value"] is not None)
 
 
 def in_message(text: str, ctx: click.Context | None) -> str:
@@ -50,15 +50,24 @@ def in_message(text: str, ctx: click.Context | None) -> str:
         says = after.startswith((" ", ",")) if found["value"] else after.startswith(" must be")
         return found.start() == 0 and says
 
-    return _translated(text, [_commands(ctx)[0]], is_option)
+    return _translated(text, [_running(ctx)], is_option)
 
 
-def _commands(ctx: click.Context) -> tuple[click.Command, list[click.Command]]:
-    """The running command and the others."""
+def _running(ctx: click.Context) -> click.Command:
     root = ctx.find_root()
-    commands = dict(getattr(root.command, "commands", {}))
-    running = commands.pop(root.invoked_subcommand, root.command)
-    return running, list(commands.values())
+    name, group = root.invoked_subcommand, root.command
+    found = group.get_command(root, name) if name and isinstance(group, click.Group) else None
+    return found or group
+
+
+def _others(ctx: click.Context) -> list[click.Command]:
+    """All commands. Importing them takes a moment."""
+    root = ctx.find_root()
+    group = root.command
+    if not isinstance(group, click.Group):
+        return []
+    found = (group.get_command(root, name) for name in group.list_commands(root))
+    return [command for command in found if command is not None]
 
 
 def _translated(

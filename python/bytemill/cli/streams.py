@@ -22,7 +22,6 @@ from .._files import naming
 from .._system import address_space
 from ..corpus.names import redacted
 from ..errors import BytemillError
-from ..lm.config_checks import ABSENT, SYNONYMS
 from . import hints
 
 HINTS = {
@@ -136,6 +135,8 @@ def usage(error: click.ClickException) -> None:
 
 def _meant(option: str, command: click.Command) -> str | None:
     """A hint for an option that other programs have: `--lr` for `--learning-rate`."""
+    from ..lm.config_checks import ABSENT, SYNONYMS
+
     flags = {param.name: param.opts[-1] for param in command.params}
     name = option.lstrip("-").replace("-", "_")
     if name in ABSENT and "lr" in flags:
