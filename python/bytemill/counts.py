@@ -329,9 +329,9 @@ def count_to_file(
     executor = chosen(engine)
     work = units(resolved, sources, executor.unit_size, here=executor.is_local)
     directory = partial_directory(output)
-    _refuse_inputs(
-        output, directory, [source.path for source in sources if source.path is not None]
-    )
+    paths = [source.path for source in sources if source.path is not None]
+    _files.refuse_input(output, paths)
+    _files.refuse_inside(directory, "the directory of unfinished counts", paths)
     with _files.writer_lock(output.with_name(f".{output.name}.lock"), output, ConfigError):
         _files.sweep(directory)
         if directory.exists():
@@ -355,17 +355,6 @@ def count_to_file(
     counts = Counts.load(output, memory_limit=memory_limit)
     refuse_no_text(counts.bytes_read, corpus, counts.skipped)
     return counts
-
-
-def _refuse_inputs(output: Path, directory: Path, paths: list[str]) -> None:
-    _files.refuse_input(output, paths)
-    inside = os.path.join(os.path.realpath(directory), "")
-    for path in paths:
-        if os.path.realpath(path).startswith(inside):
-            raise ConfigError(
-                f"{path}: this source is in the directory of unfinished counts",
-                "choose another output",
-            )
 
 
 def _check_parts(directory: Path, allowed: bool) -> None:

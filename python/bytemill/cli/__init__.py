@@ -66,7 +66,7 @@ FUNCTIONS = {"train-tokenizer": "train_tokenizer", "import": "import_"}
 
 
 class _Root(click.Group):
-    """The group of all commands, which turns what they raise into messages and exit codes."""
+    """The group of all commands; turns exceptions into messages and exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -84,7 +84,7 @@ class _Root(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         if address_space():
-            # numpy's BLAS maps memory for each thread, and interrupts the process if it cannot.
+            # numpy's BLAS maps memory for each thread, and kills the process if that fails.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
@@ -93,7 +93,7 @@ class _Root(click.Group):
 
 
 def _exit_code(ctx: click.Context | None, work: Callable[[], Any]) -> int:
-    """Does the work, and turns what it raises into a message and an exit code."""
+    """Runs `work`, and turns exceptions into a message and an exit code."""
     try:
         code = work()
         sys.stdout.flush()
@@ -105,7 +105,7 @@ def _exit_code(ctx: click.Context | None, work: Callable[[], Any]) -> int:
         streams.fail(ctx, error)
         return 1
     except ImportError as error:
-        # What the loader says where there is no room for a library.
+        # The loader could not map a library into memory.
         if not any(text in str(error) for text in NO_ROOM):
             raise
         streams.fail(ctx, MemoryError())
@@ -131,7 +131,7 @@ def app(ctx: click.Context) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line on `argv` (None: that of the process) and gives the exit code."""
+    """Runs the command line on `argv` (None for `sys.argv`) and returns the exit code."""
     streams.prepare()
 
     def run() -> Any:
@@ -141,5 +141,5 @@ def main(argv: Sequence[str] | None = None) -> int:
             streams.usage(error)
             return error.exit_code
 
-    # What fails before a command starts, such as printing the help.
+    # Catches failures before a command starts, such as printing the help.
     return _exit_code(None, run)

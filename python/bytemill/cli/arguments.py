@@ -26,7 +26,7 @@ from . import streams
 
 
 def refuse_stdin(flag: str, corpus: Sequence[str]) -> None:
-    """For options that need to read the corpus again."""
+    """Raises a usage error for an option that must read the corpus again."""
     if STDIN in corpus:
         raise click.UsageError(f"{flag} needs files; stdin can be read only once")
 
@@ -34,7 +34,7 @@ def refuse_stdin(flag: str, corpus: Sequence[str]) -> None:
 def chosen_specials(
     texts: Sequence[str], none: bool, default: Sequence[str] | None = None
 ) -> Sequence[str] | None:
-    """What `--special-token` and `--no-special-tokens` mean together."""
+    """The special tokens for `--special-token` and `--no-special-tokens`."""
     if none and texts:
         raise click.UsageError("--no-special-tokens contradicts --special-token")
     return texts or (() if none else default)
@@ -60,14 +60,14 @@ def special_tokens(texts: Sequence[str]) -> list[str] | dict[str, int] | None:
 
 
 def load(path: str, pattern: Sequence[str] = (), special_token: Sequence[str] = ()) -> Tokenizer:
-    """Loads a tokenizer as the options say."""
+    """Loads a tokenizer with the options."""
     return Tokenizer.load(
         path, pattern=stages(pattern), special_tokens=special_tokens(special_token)
     )
 
 
 def load_mixed(path: str, pattern: Sequence[str], special_token: Sequence[str]) -> Tokenizer:
-    """Loads one of several tokenizers: the options are for those that need them."""
+    """Loads one of several tokenizers; the options apply only to those that need them."""
     try:
         return load(path, pattern, special_token)
     except ConfigError as error:
@@ -93,7 +93,7 @@ READING = (
 
 
 def taken(options: dict[str, Any]) -> dict[str, Any]:
-    """Takes from `options` what [`corpus_options`][bytemill.cli.options.corpus_options] added."""
+    """Takes the values of `corpus_options` from `options`."""
     return {name: options.pop(name) for name in READING}
 
 
@@ -103,8 +103,8 @@ def corpus_of(
 ) -> Iterator[Corpus]:
     """The corpus arguments as a corpus.
 
-    What comes by stdin (`-`) is read as it comes; but what is read from its end, or more than once
-    (`passes`), has to lie in a file for that, a temporary one.
+    Stdin (`-`) is streamed. If it must be read from its end, or more than once (`passes`), it is
+    copied to a temporary file first.
     """
     if STDIN not in names:
         yield Corpus(tuple(names), **reading)
@@ -125,8 +125,8 @@ def corpus_of(
 
 
 def found(corpus: Corpus) -> tuple[Corpus, Listing]:
-    """The corpus with its files found, so that they are looked for once, and what they are; a note
-    names those that are skipped."""
+    """The corpus with its files listed, so that they are listed only once, and the listing; skipped
+    files are noted."""
     listing = corpus.listing()
     warn_of_skipped_files(listing.skipped)
     return replace(corpus, places=tuple(listing.entries)), listing

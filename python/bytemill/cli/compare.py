@@ -118,7 +118,7 @@ def compare(
         outputs.check_not_read([page], [*paths, *(p for places in named.values() for p in places)])
     loaded: dict[str, Tokenizer] = {}
     for path in paths:
-        # The same file twice is allowed, if pointless; names must differ all the same.
+        # The same file may be given twice; names must differ.
         name = path if path not in loaded else f"{path} ({len(loaded) + 1})"
         loaded[name] = arguments.load_mixed(path, pattern, special_token)
     if dry_run:
@@ -154,11 +154,11 @@ def compare(
 
 
 def _named(corpora: Sequence[str]) -> dict[str, list[str]]:
-    """Name → places; a corpus without a name is called as its place."""
+    """Name → places; a corpus without a name is named after its place."""
     named: dict[str, list[str]] = {}
     for corpus in corpora:
         name, equals, place = corpus.partition("=")
-        # A path may hold the sign too, as in "date=2024/part.parquet" or at a URL.
+        # A path or URL may contain "=", as in "date=2024/part.parquet".
         if not (equals and name and place) or "/" in name or os.path.exists(corpus):
             name, place = redacted(corpus), corpus
         named.setdefault(name, []).append(place)

@@ -39,7 +39,7 @@ def convert(
 ) -> None:
     """Convert TOKENIZER to another format and check that its ids stay the same."""
     outputs.check_output(output, format, overwrite)
-    # What the new format does not carry would be lost with the old file.
+    # What the new format does not store would be lost with the old file.
     if len(CARRIES[format]) < 2:
         outputs.check_not_read(target_paths(output, format), [tokenizer])
     loaded = arguments.load(tokenizer, pattern, special_token)

@@ -12,12 +12,12 @@ from . import arguments, streams
 
 
 def show(corpus: Corpus, work: Work) -> None:
-    """Writes what work on a corpus would be like to stdout."""
+    """Prints the preview of work on a corpus."""
     put([preview(corpus, work)])
 
 
 def put(previews: Sequence[Preview]) -> None:
-    """Writes previews to stdout, one after the other."""
+    """Prints previews."""
     facts = [_facts(one) for one in previews]
     streams.emit(
         facts if len(facts) > 1 else facts[0],

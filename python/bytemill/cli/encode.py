@@ -1,6 +1,6 @@
 """`bytemill encode` and `bytemill decode`: text ↔ ids, in constant memory.
 
-Between streams here; with a directory of tokens at one end, `tokens` does the work.
+This module handles streams; `tokens` handles directories of tokens.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ examples:
 
 # struct's letter for a little-endian id, and its size.
 BINARY = {"u16": ("H", 2), "u32": ("I", 4)}
-# No id is longer; a longer word is garbage, and must not fill the memory.
+# Longer than any id: a longer word is an error, and must not fill the memory.
 LONGEST_WORD = 100
 
 STREAMS = ("ids", "json", "u16", "u32")
@@ -126,7 +126,7 @@ def _encoded(tokenizer: Tokenizer, source: BinaryIO, special: str) -> Iterator[l
 
 
 def _written(groups: Iterator[list[int]], format: str) -> Iterator[bytes]:
-    """Ids in the form that `format` asks for."""
+    """Ids in the given format."""
     if format in BINARY:
         letter, _ = BINARY[format]
         for ids in groups:
@@ -204,7 +204,7 @@ def _decoded(tokenizer: Tokenizer, file: str, format: str) -> Iterator[bytes]:
 
 
 def _unknown_id(tokenizer: Tokenizer, ids: list[int], name: str, n_before: int) -> TokenizerError:
-    """Which id it was, and its number in the whole input."""
+    """The invalid id, and its index in the input."""
     known = tokenizer.vocab.keys() | set(tokenizer.special_tokens.values())
     number, id = next((n, id) for n, id in enumerate(ids) if id not in known)
     return TokenizerError(
@@ -235,7 +235,7 @@ def _read_words(source: BinaryIO, name: str) -> Iterator[list[int]]:
 
 
 def _numbers(data: bytes, name: str, offset: int) -> list[int]:
-    # int() alone would take "-1", "+1" and "1_000" too.
+    # int() also accepts "-1", "+1" and "1_000".
     if data.translate(None, b"0123456789 \n\t\r\v\f"):
         place = 0
         for word in data.split():
@@ -259,7 +259,7 @@ def _not_an_id(word: bytes, name: str, offset: int) -> TokenizerError:
 
 
 def _read_json(source: BinaryIO, name: str) -> Iterator[list[int]]:
-    """An array has its end last, so this form, unlike the others, is read whole."""
+    """Unlike the other formats, a JSON array must be read whole."""
     try:
         ids = json.load(source)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""`bytemill inspect`: what a vocabulary holds, or how a text is cut."""
+"""`bytemill inspect`: statistics of a vocabulary, or the tokens of a text."""
 
 from __future__ import annotations
 
@@ -103,6 +103,6 @@ def inspect(
 
 def _data(text: str | None, file: str | None) -> bytes:
     if text is not None and text != "-":
-        return os.fsencode(text)  # an argument may hold any bytes, and they come back so
+        return os.fsencode(text)  # an argument may contain any bytes; this restores them
     with streams.open_input(file or "-") as source:
         return source.read()

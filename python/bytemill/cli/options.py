@@ -50,7 +50,7 @@ def all_of(*decorators: Callable[[Function], Function]) -> Callable[[Function], 
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Keeps `--json` and `--quiet` where `streams` and `progress` find them."""
+    """Stores `--json` and `--quiet` for `streams` and `progress`."""
     ctx.meta[str(param.name)] = value
 
 
@@ -84,7 +84,7 @@ quiet_option = click.option(
     expose_value=False,
     help="Print no progress and no summary, only notes and errors.",
 )
-# How every command that makes something reports.
+# For every command that writes a result.
 report_options = all_of(quiet_option, json_option)
 overwrite_option = click.option(
     "--overwrite", is_flag=True, callback=_not_both, help="Replace existing output."
@@ -117,7 +117,7 @@ tokenizer_option = click.option(
     metavar="FILE",
     help="Tokenizer file of any known format, or a directory with one.",
 )
-# Of a run, which usually has its own.
+# For a run, which usually has its own.
 run_tokenizer_option = click.option(
     "-t",
     "--tokenizer",
@@ -141,7 +141,7 @@ special_option = click.option(
     help="How to encode special tokens in the text: as such, as plain text (for untrusted text), "
     "or stop with an error.",
 )
-# What is counted, and with what; the same for count and train-tokenizer.
+# For count and train-tokenizer.
 special_tokens_option = click.option(
     "--special-token",
     multiple=True,
@@ -181,7 +181,7 @@ dry_run_option = click.option(
 )
 
 
-# What a model is trained on, and where its settings come from: `train` and `sweep`.
+# For train and sweep: the data, and the source of settings.
 training_options = all_of(
     click.option(
         "-t",
@@ -215,18 +215,18 @@ def output_option(help: str) -> Callable[[Function], Function]:
 
 
 def progress() -> ProgressOption:
-    """What `--quiet` and `--json` mean for progress: by default it is shown, also in a log."""
+    """The progress option for `--quiet` and `--json`; the default shows progress, also in a log."""
     meta = click.get_current_context().meta
     return False if meta.get("quiet") else "json" if meta.get("json") else True
 
 
 def load_options(function: Function) -> Function:
-    """Adds what must be said of formats that do not carry it: `pattern`, `special_token`."""
+    """Adds `--pattern` and `--special-token`, for formats that do not store them."""
     pattern = click.option(
         "--pattern",
         multiple=True,
         metavar="NAME|REGEX",
-        help="Split pattern, for files that do not carry one (tiktoken, GPT-2): "
+        help="Split pattern, for files that do not store one (tiktoken, GPT-2): "
         f"{pattern_names()} (or an alias such as cl100k_base) or a regular "
         "expression; repeated for several stages.",
     )
@@ -234,7 +234,7 @@ def load_options(function: Function) -> Function:
         "--special-token",
         multiple=True,
         metavar="TEXT[=ID]",
-        help="Special token, for files that do not carry them; may be repeated.",
+        help="Special token, for files that do not store them; may be repeated.",
     )
     return pattern(special(function))
 
@@ -244,14 +244,15 @@ CHOICES = [
         "--include",
         multiple=True,
         metavar="GLOB",
-        help="Read only files of such names from directories, globs and archives, whatever they "
-        "are; may be repeated.  [default: files of known formats, or all text if there are none]",
+        help="Read only files with matching names from directories, globs and archives, whatever "
+        "their format; may be repeated.  [default: files of known formats, or all text "
+        "if there are none]",
     ),
     click.option(
         "--exclude",
         multiple=True,
         metavar="GLOB",
-        help="Skip files of such names; may be repeated.",
+        help="Skip files with matching names; may be repeated.",
     ),
 ]
 
@@ -259,7 +260,7 @@ CHOICES = [
 choice_options = all_of(*CHOICES)
 
 
-# How a corpus is read: what is given to `corpus_of`.
+# Options for reading a corpus; see `arguments.corpus_of`.
 corpus_options = all_of(
     click.option(
         "--text-field",
@@ -308,7 +309,7 @@ corpus_options = all_of(
 
 
 def engine_options(function: Function) -> Function:
-    """Adds who does the work: what is given to [`engine_of`][bytemill.cli.options.engine_of]."""
+    """Adds `--engine` and `--ray-address`; see `engine_of`."""
     engine = click.option(
         "--engine",
         type=click.Choice(["local", "ray"]),

@@ -15,11 +15,11 @@ from ..formats import target_paths
 
 
 def check_output(path: Path, format: Format, overwrite: bool) -> None:
-    """Raises now what writing the tokenizer would raise after all the work."""
+    """Raises the errors that writing the tokenizer would raise at the end."""
     if format != "gpt2":
         check_file(path, overwrite)
         return
-    # This format makes its directory, so what must be there is the nearest one above.
+    # This format creates its directory, so check the nearest existing parent.
     above = next(p for p in (path, *path.absolute().parents) if p.exists())
     if above != path:
         check_file(above / path.name, overwrite)
@@ -29,7 +29,7 @@ def check_output(path: Path, format: Format, overwrite: bool) -> None:
 
 
 def check_file(path: Path, overwrite: bool) -> None:
-    """Raises now what writing this file would raise later."""
+    """Raises the errors that writing this file would raise."""
     if path.is_dir():
         raise _os_error(errno.EISDIR, path)
     if path.exists() and not overwrite:
@@ -41,12 +41,12 @@ def check_file(path: Path, overwrite: bool) -> None:
 
 
 def _is_read_only(directory: Path) -> bool:
-    """Whether the file system is mounted without the right to write."""
+    """Whether the file system is mounted read-only."""
     return hasattr(os, "statvfs") and bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
 
 
 def check_not_read(outputs: Sequence[Path], names: Sequence[str]) -> None:
-    """Refuses to write over what is read: files, directories or globs."""
+    """Refuses outputs that are also inputs: files, directories or globs."""
     there = [output for output in outputs if output.exists()]
     local = [name for name in names if name != STDIN and not is_url(name)] if there else []
     read = [path for name in local for path in expand(name)]

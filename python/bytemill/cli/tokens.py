@@ -148,12 +148,12 @@ def _first(plan: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _noting_resume(ctx: click.Context, output: Path, corpus: Sequence[str]) -> Iterator[None]:
-    """Tells the user, if the work stops early, that it can be resumed."""
-    begun_before = (output / ".partial").exists()
+    """Notes that the work can be resumed, if it stops early."""
+    existed = (output / ".partial").exists()
     try:
         yield
     except (BytemillError, OSError, KeyboardInterrupt):
-        if "-" not in corpus and not begun_before and (output / ".partial").exists():
+        if "-" not in corpus and not existed and (output / ".partial").exists():
             streams.note(ctx, f"{output}: finished work is kept; --resume continues it")
         raise
 

@@ -146,7 +146,7 @@ def train_tokenizer(
         "progress": options.progress(),
     }
     if base is not None and not counts and not special_token:
-        # A tokenizer to extend brings its special tokens; more only if they are asked for.
+        # A tokenizer to extend has its special tokens; others are added only if given.
         limits["special_tokens"] = ()
     if dry_run:
         _dry_run(corpus, reading, limits)
@@ -167,7 +167,7 @@ def train_tokenizer(
     tokenizer.save(output, format=format, overwrite=overwrite)
     seconds = time.perf_counter() - began
     text = _numbers.text_size(learnt.text_bytes, file_bytes)
-    # The progress line has the size of the text; here it is only if the files have another.
+    # The progress line has the size of the text; print it only if the size of the files differs.
     origin = f"from {text} " if file_bytes not in (0, learnt.text_bytes) else ""
     n_special = len(tokenizer.special_tokens)
     streams.emit(
@@ -210,12 +210,12 @@ def _dry_run(corpus: tuple[str, ...], reading: dict[str, Any], limits: dict[str,
 
 
 def _beside(output: Path) -> Path | None:
-    """The directory that the output goes to; for a directory that is yet to be made, any."""
+    """The directory of the output; for a directory that does not exist yet, any."""
     return output.parent if output.parent.is_dir() else None
 
 
 def inspect_command(tokenizer: Tokenizer, path: Path, format: Format) -> list[str]:
-    """How to look at a file just written, with what its format does not carry."""
+    """The command that inspects the file, with options for what its format does not store."""
     words = ["inspect", str(path)]
     if "pattern" not in CARRIES[format]:
         stages = tokenizer.pattern

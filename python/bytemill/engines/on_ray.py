@@ -110,8 +110,8 @@ class Ray:
                 finished, _ = ray.wait(list(running), timeout=WAIT_SECONDS, fetch_local=False)
                 for reference in finished:
                     value = running.pop(reference)
-                    result, begun_before = _got(ray, reference)
-                    n_lost += begun_before
+                    result, lost = _got(ray, reference)
+                    n_lost += lost
                     further.extend(done((_InStore(value), result) if store else result) or ())
         except BaseException:
             # Ctrl-C, or a task failed: stop the others.
@@ -137,10 +137,10 @@ def _call(function: Callable[..., Any], store: bool, *arguments: Any) -> tuple[A
     driver fetches only the second."""
     result = function(*arguments)
     value, facts = result if store else (None, result)
-    return value, (facts, _begun_before())
+    return value, (facts, _lost_attempts())
 
 
-def _begun_before() -> int:
+def _lost_attempts() -> int:
     """Number of workers that were lost while they ran this task."""
     try:
         from ray._private.worker import global_worker
