@@ -45,11 +45,11 @@ demo: $(VENV)/.native $(VENV)/.lm ## a tokenizer and a small model from Python's
 
 test: check-format lint types test-rust test-python ## everything that must hold: run before each commit
 
-test-fast: $(VENV)/.native $(VENV)/.dev ## formatting, types and the quick tests, in some two and a half minutes
+test-fast: $(VENV)/.native $(VENV)/.dev ## formatting, types and the quick tests, in about two minutes on two cores
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy --no-error-summary
-	$(BIN)/pytest --quiet -m 'not slow and not ray'
+	$(BIN)/pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadscope -m 'not slow and not ray'
 
 check-format: $(VENV)/.dev ## formatting, without changing files
 	$(CARGO) fmt --all --check

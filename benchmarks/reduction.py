@@ -21,8 +21,7 @@ import jobs
 import zipf
 from bytemill import _native
 from bytemill._numbers import parse_size, size
-from bytemill.engines.tasks import Means, merge
-from bytemill.engines.tree import FAN_IN
+from bytemill.counting import FAN_IN, CountJob, Merge, count_or_merge
 
 PATTERN, SPECIALS = ["gpt2"], ["<|endoftext|>"]
 
@@ -43,7 +42,7 @@ def count(folder: str, seed: int, n_bytes: int, exponent: float) -> str:
 def merged(target: str, parts: list[str]) -> tuple[float, int]:
     """Seconds and peak memory of a merge."""
     began = time.perf_counter()
-    merge(Means(PATTERN, SPECIALS, None, 1, None), target, *parts)
+    count_or_merge(CountJob(PATTERN, SPECIALS), None, Merge((1, 0), target, parts))
     seconds = time.perf_counter() - began
     return seconds, jobs.peak_memory()
 

@@ -9,27 +9,10 @@ import subprocess
 import sys
 from typing import Any, NamedTuple
 
+from bytemill import cli
 from bytemill.cli import main
 
-COMMANDS = (
-    "train-tokenizer",
-    "count",
-    "encode",
-    "decode",
-    "verify",
-    "inspect",
-    "compare",
-    "convert",
-    "train",
-    "sweep",
-    "evaluate",
-    "generate",
-    "export",
-    "import",
-    "plot",
-    "account",
-    "demo",
-)
+COMMANDS = tuple(cli.COMMANDS)
 
 
 class Result(NamedTuple):

@@ -16,6 +16,7 @@ import bytemill
 import reference
 from bytemill import _native
 from bytemill.errors import require
+from bytemill.tokens.encode import encode_files
 
 TOP = Path(__file__).parents[1]
 CLASSES = [value for value in map(bytemill.__getattr__, bytemill.__all__) if inspect.isclass(value)]
@@ -50,6 +51,54 @@ def test_everything_public_is_documented() -> None:
     for name, value in vars(bytemill.Tokenizer).items():
         if not name.startswith("_"):
             assert inspect.getdoc(value), name
+
+
+# Their last parameter is an argument, not an option, or the course prescribes its place.
+POSITIONAL = {
+    "Corpus.inputs(entries)",
+    "Tokenizer(special_tokens)",
+    "Tokenizer.write(format)",
+    "Tokens(split)",
+    "Tokens.decode(tokenizer)",
+    "Tokens.verify(tokenizer)",
+    "train_tokenizer(corpus)",
+    "verify_tokens(tokenizer)",
+}
+
+
+def test_options_are_keyword_only() -> None:
+    functions = {}
+    for name in bytemill.__all__:
+        value = getattr(bytemill, name)
+        if inspect.isclass(value) and issubclass(value, Exception):
+            continue
+        if callable(value):
+            functions[name] = value
+        for method, function in vars(value).items() if inspect.isclass(value) else ():
+            if not method.startswith("_") and callable(getattr(value, method)):
+                functions[f"{name}.{method}"] = getattr(function, "__func__", function)
+    found = {
+        f"{name}({parameter.name})"
+        for name, function in functions.items()
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        and parameter.default is not parameter.empty
+    }
+    assert found == POSITIONAL
+
+
+def test_encode_files_has_one_signature() -> None:
+    assert bytemill.Tokenizer.encode_files is encode_files
+    function, method = (
+        inspect.signature(encode_files),
+        inspect.signature(
+            bytemill.Tokenizer(dict(enumerate(map(bytes, zip(range(256))))), []).encode_files
+        ),
+    )
+    assert [*function.parameters.values()][1:] == [*method.parameters.values()]
+    # Every option is documented, in order.
+    documented = re.findall(r"^    (\w+): ", inspect.getdoc(encode_files) or "", re.MULTILINE)
+    assert documented == [*function.parameters]
 
 
 def test_the_version_is_cargos() -> None:

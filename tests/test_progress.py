@@ -19,6 +19,8 @@ from bytemill.progress import (
     ProgressOption,
     StepOption,
     StepReport,
+    displays,
+    events,
     reporter,
 )
 
@@ -39,7 +41,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(progress, "time", clock)
+    for module in (progress, displays, events):
+        monkeypatch.setattr(module, "time", clock)
     return clock
 
 
@@ -53,7 +56,7 @@ class Terminal(io.StringIO):
 def replace_stderr(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO | None) -> None:
     # Not in sys itself: pytest puts its own there again when the test begins.
     fake = types.SimpleNamespace(stderr=stream, modules=sys.modules)
-    monkeypatch.setattr(progress, "sys", fake)
+    monkeypatch.setattr(displays, "sys", fake)
 
 
 @pytest.fixture
@@ -296,6 +299,41 @@ def test_a_notebook_has_one_output_a_phase(
     notebook.clear()
     work(True, clock)
     assert notebook == []
+
+
+NOTEBOOK = """
+import time
+import bytemill
+from bytemill.progress import reporter
+with reporter(None) as report:
+    report("count", 10**6, 4 * 10**6)
+    time.sleep(0.6)
+    report("count", 2 * 10**6, 4 * 10**6)
+    report.say("a <note>")
+    report("merge", 1, 2)
+tokenizer = bytemill.train_tokenizer(iter(["abab"]), vocab_size=257, special_tokens=())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_real_notebook() -> None:
+    """Jupyter's own kernel and display protocol: one output, updated in place."""
+    nbformat, nbclient = map(pytest.importorskip, ("nbformat", "nbclient"))
+    pytest.importorskip("ipykernel")
+    cells = [NOTEBOOK, "tokenizer.visualize('abc')"]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    # The phase of bytes is one output, in its last state; nothing is on stderr.
+    count, merge = notebook.cells[0].outputs
+    assert count["output_type"] == merge["output_type"] == "display_data"
+    assert count["data"]["text/html"].startswith("<pre>a &lt;note&gt;<br>count   2.00 MB in 0.")
+    assert count["data"]["text/plain"].splitlines()[0] == "a <note>"
+    assert merge["data"]["text/plain"].startswith("merge   1 merges in 0.")
+    # A tokenized text is HTML there, and text elsewhere.
+    [result] = notebook.cells[1].outputs
+    assert result["data"]["text/plain"].startswith("ab│c")
+    assert "&lt;span" in result["data"]["text/html"]
 
 
 def test_a_broken_stream_does_not_end_the_work(

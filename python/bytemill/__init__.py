@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._native import UNICODE_VERSION, __version__
     from .corpus.argument import Corpus
-    from .counts import Counts, count_corpus
+    from .counts import Counts, count_corpus, count_to_file
     from .errors import (
         BytemillError,
         CheckpointError,
@@ -40,6 +40,7 @@ __all__ = [  # noqa: RUF022
     "Decoder",
     "Corpus",
     "count_corpus",
+    "count_to_file",
     "Counts",
     "Tokens",
     "Documents",
@@ -62,7 +63,7 @@ __all__ = [  # noqa: RUF022
 _MODULES = {
     "_native": ("UNICODE_VERSION", "__version__"),
     "corpus.argument": ("Corpus",),
-    "counts": ("Counts", "count_corpus"),
+    "counts": ("Counts", "count_corpus", "count_to_file"),
     "errors": tuple(name for name in __all__ if name.endswith("Error")),
     "progress": ("ProgressEvent",),
     "tokenizer": ("Batch", "Decoder", "Offsets", "Tokenizer"),

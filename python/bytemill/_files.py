@@ -16,7 +16,6 @@ import errno
 import json
 import os
 import re
-import secrets
 import shutil
 import stat
 import sys
@@ -30,6 +29,7 @@ __all__ = [
     "is_temporary",
     "naming",
     "refuse_input",
+    "refuse_inside",
     "regular",
     "remove",
     "remove_if_empty",
@@ -72,6 +72,14 @@ def refuse_input(output: Path, inputs: Iterable[str | os.PathLike[str]]) -> None
                 raise ConfigError(
                     f"{output}: is an input and would be overwritten", "choose another output"
                 )
+
+
+def refuse_inside(directory: Path, what: str, inputs: Iterable[str]) -> None:
+    """Raises a ConfigError if an input is in `directory`, which the message calls `what`."""
+    inside = os.path.join(os.path.realpath(directory), "")
+    for path in inputs:
+        if os.path.realpath(path).startswith(inside):
+            raise ConfigError(f"{path}: this source is in {what}", "choose another output")
 
 
 # --- one writer at a time -----------------------------------------------------------------------
@@ -199,7 +207,7 @@ def _temporary(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 
 def _temporary_path(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{secrets.token_hex(4)}{SUFFIX}")
+    return target.with_name(f".{target.name}.{os.urandom(4).hex()}{SUFFIX}")
 
 
 @contextlib.contextmanager

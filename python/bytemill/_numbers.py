@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 
 from .errors import ConfigError
 
@@ -46,7 +45,7 @@ def text_size(text: int, files: int) -> str:
     return f"{size(text)} of text ({size(files)} {'compressed' if files < text else 'of files'})"
 
 
-def estimated_text(text: int, read: float, files: int) -> int | None:
+def estimated_text(text: int, read: float, files: float) -> int | None:
     """Estimates the bytes of text in `files` bytes of files after `read` bytes gave `text`; None if
     nothing was read.
 
@@ -94,6 +93,8 @@ def parse_count(text: str) -> int:
     >>> parse_count("10k"), parse_count("1.5M"), parse_count("32_000")
     (10000, 1500000, 32000)
     """
+    from decimal import Decimal
+
     found = re.fullmatch(r"\s*(-?\d+(?:_\d+)*)(\.\d+)?\s*([kmgbt]?)\s*", text, re.IGNORECASE)
     if found is not None:
         whole, part, letter = found.groups()

@@ -7,13 +7,17 @@ import re
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import _files, _native, formats
+from ._numbers import parse_size
+from ._records import read_record, write_record
 from ._system import memory_limit as resolve_limit
-from .corpus.argument import CorpusLike, has_stdin, refuse_no_text, resolve
-from .engines import Engine, EngineLike, Local, chosen
-from .errors import ConfigError
+from .corpus.argument import CorpusLike, batches, has_stdin, refuse_no_text, resolve
+from .counting import CountJob, count_units, take_array
+from .engines import Engine, EngineLike, chosen
+from .engines.units import units
+from .errors import ConfigError, CorpusError
 from .progress import ProgressCallback, ProgressOption, reporter
 
 if TYPE_CHECKING:
@@ -30,6 +34,9 @@ __all__ = [
 
 DEFAULT_PATTERN = "gpt2"
 DEFAULT_SPECIALS = ("<|endoftext|>",)
+# Texts of an iterator are passed to Rust in batches of this many characters: large enough to keep
+# every thread busy, small enough for memory.
+TEXT_BATCH = 8 << 20
 
 
 class Counts:
@@ -50,14 +57,11 @@ class Counts:
         raise TypeError("create counts with count_corpus or Counts.load")
 
     _inner: _native.Counts
-    _files: object
 
     @classmethod
-    def _of(cls, native: _native.Counts, files: object = None) -> Counts:
+    def _of(cls, native: _native.Counts) -> Counts:
         self = object.__new__(cls)
         self._inner = native
-        # Keeps the files alive that the counts read from.
-        self._files = files
         # Also deletes temporary files when the program exits.
         weakref.finalize(self, native.clear)
         return self
@@ -188,8 +192,8 @@ def count_corpus(
     native = _native.Counts(formats.stages(pattern), checked_specials(special_tokens), threads)
     set_limit(native, memory_limit, spill_dir)
     with reporter(progress) as report:
-        files = count_into(native, corpus, report, engine, memory_limit, spill_dir)
-    return Counts._of(native, files)
+        count_into(native, corpus, report, engine, memory_limit, spill_dir)
+    return Counts._of(native)
 
 
 def count_into(
@@ -199,18 +203,44 @@ def count_into(
     engine: EngineLike = "local",
     memory_limit: int | str | None = None,
     spill_dir: str | os.PathLike[str] | None = None,
-) -> object:
-    """Counts a corpus into native counts; on failure, removes their files.
-
-    The returned object must live as long as the counts.
-    """
+) -> None:
+    """Counts a corpus into native counts; on failure, removes their files."""
     try:
-        files = chosen(engine).count(native, resolve(corpus), memory_limit, spill_dir, report)
+        resolved, executor = resolve(corpus), chosen(engine)
+        if not executor.is_local:
+            work = units(resolved, resolved.entries(), executor.unit_size)
+            job = _job(executor, native, 1, memory_limit, spill_dir)
+            total = count_units(executor, job, work, None, report)
+            if not isinstance(total, str):
+                take_array(native, total.value(), spill_dir, report)
+        elif resolved.texts is None:
+            native.add_files(resolved.inputs(), report)
+        else:
+            # In the thread of the caller, which the iterator may be bound to.
+            for batch in batches(resolved.texts, TEXT_BATCH):
+                native.add_texts(batch)
+                report("count", native.bytes_read, None)
         refuse_no_text(native.bytes_read, corpus, native.skipped)
-        return files
     except BaseException:
         native.clear()
         raise
+
+
+def _job(
+    executor: Engine,
+    native: _native.Counts,
+    threads: int | None,
+    memory_limit: int | str | None,
+    spill_dir: str | os.PathLike[str] | None,
+) -> CountJob:
+    return CountJob(
+        pattern=native.pattern,
+        special_tokens=native.special_tokens,
+        memory_limit=parse_size(memory_limit) if isinstance(memory_limit, str) else memory_limit,
+        n_calls=executor.calls_per_machine,
+        threads=threads,
+        spill_dir=None if spill_dir is None else os.path.abspath(spill_dir),
+    )
 
 
 def set_limit(
@@ -241,13 +271,13 @@ def checked_specials(special_tokens: Iterable[str]) -> list[str]:
 
 # --- into a file ------------------------------------------------------------------------------
 #
-# In steps that survive an interruption: the counts of parts are written to a directory beside the
-# output, `NAME.partial`; at the end they are merged into the output and the directory is removed.
-# The engine decides how to divide the work and recognises its own parts; the output is identical
-# either way. `.NAME.lock` keeps other processes out.
+# Every unit of work is counted into a file in a directory beside the output, `NAME.partial`, so an
+# interrupted run can resume. At the end the sum becomes the output and the directory is removed.
+# `.NAME.lock` keeps other processes out.
 
-# Names that engines use in the directory of parts: journal, counts, temporaries.
-OURS = re.compile(r"journal\.jsonl|.+\.counts|\..+\.bytemill|bytemill-spill-[0-9-]+")
+# Names in the directory: the options, counts, temporaries.
+OPTIONS = "options.json"
+OURS = re.compile(r"options\.json|.+\.counts|\..+\.bytemill|bytemill-spill-[0-9-]+")
 HINT_RESTART = "count the same corpus with the same options, or start over: overwrite=True"
 
 
@@ -266,9 +296,8 @@ def count_to_file(
     memory_limit: int | str | None = None,
     overwrite: bool = False,
     resume: bool = False,
-    engine: str | Engine = "local",
+    engine: EngineLike = "local",
     progress: ProgressOption = None,
-    batch_size: int | None = None,
 ) -> Counts:
     """Counts the files of a corpus into a counts file, and opens it.
 
@@ -284,7 +313,6 @@ def count_to_file(
         engine: as in [`count_corpus`][bytemill.count_corpus]; on a cluster, all nodes must share
             the directory of the output.
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
-        batch_size: bytes after which the local engine saves counts; None for its default.
     """
     output = Path(output)
     resolved = resolve(corpus)
@@ -298,11 +326,12 @@ def count_to_file(
     sources = resolved.entries()
     known = all(source.size or source.reader is None for source in sources)
     refuse_no_text(sum(source.size for source in sources) if known else 1, corpus)
-    who = Local(batch_size) if engine == "local" and batch_size else chosen(engine)
+    executor = chosen(engine)
+    work = units(resolved, sources, executor.unit_size, here=executor.is_local)
     directory = partial_directory(output)
-    _refuse_inputs(
-        output, directory, [source.path for source in sources if source.path is not None]
-    )
+    paths = [source.path for source in sources if source.path is not None]
+    _files.refuse_input(output, paths)
+    _files.refuse_inside(directory, "the directory of unfinished counts", paths)
     with _files.writer_lock(output.with_name(f".{output.name}.lock"), output, ConfigError):
         _files.sweep(directory)
         if directory.exists():
@@ -314,26 +343,18 @@ def count_to_file(
         elif output.exists() and not overwrite:
             raise FileExistsError(f"{output} exists already (overwrite=True replaces it)")
         directory.mkdir(exist_ok=True)
+        _check_options(directory, {"fingerprint": empty.fingerprint, "reading": resolved.settings})
+        local = executor.is_local
+        spill_dir = directory if local else None
+        job = _job(executor, empty, threads if local else 1, memory_limit, spill_dir)
         with reporter(progress) as report:
-            place = directory.absolute()
-            total = who.count_to(empty, resolved, sources, place, threads, memory_limit, report)
-        os.replace(total, output)
+            total = count_units(executor, job, work, directory.absolute(), report, known=known)
+        os.replace(str(total), output)
         _files.sync(output.absolute().parent)
         _files.remove(directory)
     counts = Counts.load(output, memory_limit=memory_limit)
     refuse_no_text(counts.bytes_read, corpus, counts.skipped)
     return counts
-
-
-def _refuse_inputs(output: Path, directory: Path, paths: list[str]) -> None:
-    _files.refuse_input(output, paths)
-    inside = os.path.join(os.path.realpath(directory), "")
-    for path in paths:
-        if os.path.realpath(path).startswith(inside):
-            raise ConfigError(
-                f"{path}: this source is in the directory of unfinished counts",
-                "choose another output",
-            )
 
 
 def _check_parts(directory: Path, allowed: bool) -> None:
@@ -348,6 +369,19 @@ def _check_parts(directory: Path, allowed: bool) -> None:
         raise ConfigError(
             f"{directory}: contains the parts of an interrupted run",
             "resume=True continues it, overwrite=True starts over",
+        )
+
+
+def _check_options(directory: Path, options: dict[str, Any]) -> None:
+    """Records the options of a run; rejects a run with other options than the interrupted one."""
+    before = read_record(directory / OPTIONS, CorpusError)
+    if before is None:
+        write_record(directory / OPTIONS, options)
+    elif before != options:
+        raise ConfigError(
+            f"{directory}: the interrupted run had a different pattern, special tokens, "
+            "or options for reading the corpus",
+            "resume with the same options, or start over: overwrite=True",
         )
 
 

@@ -149,12 +149,10 @@ def learn(
         _check_counts(counts, pattern, specials)
         native = counts._inner
     set_limit(native, memory_limit, spill_dir)
-    files: object = None
     with reporter(progress) as report:
         try:
             if corpus is not None:
-                # Alive until the end.
-                files = count_into(native, corpus, report, engine, memory_limit, spill_dir)
+                count_into(native, corpus, report, engine, memory_limit, spill_dir)
                 _warn_of_skips(native.skipped)
             text_bytes, skipped = native.bytes_read, native.skipped
             native.gather(report)
@@ -172,7 +170,6 @@ def learn(
         finally:
             if counts is None:
                 native.clear()
-    del files
     _warn_if_short(len(core), vocab_size)
     return Learnt(Tokenizer._of(core), text_bytes, skipped)
 

@@ -18,21 +18,15 @@ from . import formats
 from ._native import Core
 from ._numbers import parse_size
 from .errors import ConfigError
-from .tokens import encode as encoding
-from .tokens.encode import SHARD_TOKENS
+from .tokens.encode import encode_files
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from ._native import Special
-    from .corpus.argument import CorpusLike
-    from .engines import EngineLike
     from .formats import TokenizerFormat
     from .look.tokenized import TokenizedText
-    from .progress import ProgressOption
-    from .tokens.encode import TokenFormat
-    from .tokens.view import Tokens
 
 __all__ = ["Batch", "Decoder", "Offsets", "Tokenizer"]
 
@@ -316,72 +310,8 @@ class Tokenizer:
             yield from stream.push(part)
         yield from stream.finish()
 
-    def encode_files(
-        self,
-        corpus: CorpusLike,
-        out: str | os.PathLike[str],
-        *,
-        shard_tokens: int = SHARD_TOKENS,
-        append_eot: bool = True,
-        eot: str | None = None,
-        dtype: Any = None,
-        format: TokenFormat = "shards",
-        val_fraction: float | None = None,
-        shuffle: bool = False,
-        seed: int = 0,
-        threads: int | None = None,
-        resume: bool = False,
-        overwrite: bool = False,
-        engine: EngineLike = "local",
-        progress: ProgressOption = None,
-    ) -> Tokens:
-        """Encodes files into a token directory, in constant memory, and opens it.
-
-        The ids of a text or record equal those of `encode` applied to all of it. A document ends
-        after every end-of-text token and at the end of its file or record. The output does not
-        depend on `threads` or on interruptions. [docs/formats.md] describes the files.
-
-        Args:
-            corpus: as in [`train_tokenizer`][bytemill.train_tokenizer].
-            out: the output directory; the result appears there only when it is complete.
-            shard_tokens: ids per file.
-            append_eot: append an end-of-text token to files and records that do not end in one.
-            eot: the special token that ends documents; None for `<|endoftext|>` or an equivalent.
-            dtype: `"uint16"` or `"uint32"`; None for the smallest that holds all ids.
-            format: `"shards"`; in one file: `"npy"`, `"bin"` (raw ids, as in nanoGPT) or
-                `"megatron"` (`.bin` and `.idx`).
-            val_fraction: share of documents, chosen by `seed`, to hold out for validation; None
-                for no split.
-            shuffle: shuffle the documents by `seed`.
-            seed: random seed of `shuffle` and `val_fraction`.
-            threads: number of threads; None for every core the process may use.
-            resume: resume an interrupted run; finished work is kept.
-            overwrite: replace existing tokens once the new ones are complete.
-            engine: where to run: `"local"`, `"ray"`, or one of
-                [`bytemill.engines`][bytemill.engines].
-            progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
-
-        Returns:
-            The tokens; with `val_fraction`, the training split.
-        """
-        return encoding.encode_files(
-            self,
-            corpus,
-            out,
-            shard_tokens=shard_tokens,
-            append_eot=append_eot,
-            eot=eot,
-            dtype=dtype,
-            format=format,
-            val_fraction=val_fraction,
-            shuffle=shuffle,
-            seed=seed,
-            threads=threads,
-            resume=resume,
-            overwrite=overwrite,
-            engine=engine,
-            progress=progress,
-        )
+    # The function is the method: one signature, one docstring.
+    encode_files = encode_files
 
     def encode_with_offsets(self, text: str | bytes, *, special: Special = "all") -> Offsets:
         """The ids of `text` and the span of each, in bytes and in characters.

@@ -122,7 +122,11 @@ pub fn sweep_directories(base: &Path, prefix: &str) {
         // Windows cannot open directories, so they stay there.
         if ours
             && entry.file_type().is_ok_and(|kind| kind.is_dir())
-            && File::open(entry.path()).is_ok_and(|directory| directory.try_lock().is_ok())
+            // The lock is held until the directory is removed: its creator may be about to claim it,
+            // or may have removed it and created another of the same name.
+            && let Ok(directory) = File::open(entry.path())
+            && directory.try_lock().is_ok()
+            && is_at(&directory, &entry.path())
         {
             let _ = fs::remove_dir_all(entry.path());
         }

@@ -123,6 +123,18 @@ impl PyCounts {
         })
     }
 
+    /// Adds a counts file, which is moved to the spill directory and deleted with the counts.
+    #[pyo3(signature = (path, progress=None))]
+    fn take_file(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let job = Job::new(Phase::Gather, 0);
+        run(py, &job, progress, |job| self.lock().take_file(&path, job))
+    }
+
     /// Writes a counts file.
     #[pyo3(signature = (path, progress=None))]
     fn save(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 import struct
+import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
 
 import bytemill
+from bytemill import cli
 from bytemill.lm.presets import MODEL_KEYS, TRAIN_KEYS
 from command_line import COMMANDS, ok, run
 
@@ -76,6 +79,21 @@ def test_help_lists_every_command() -> None:
     text = ok("--help").text
     assert all(f"\n  {name} " in text for name in COMMANDS)
     assert ok("-h").text == text
+
+
+def test_commands_are_imported_when_they_are_used() -> None:
+    assert set(OPTIONS) == set(COMMANDS)
+    modules = {module for module, _ in cli.COMMANDS.values()}
+    for line, imported in ((["--help"], set()), (["count", "--help"], {"count"})):
+        code = "import sys; from bytemill.cli import main; main(sys.argv[1:]); print(*sys.modules)"
+        done = subprocess.run(
+            [sys.executable, "-c", code, *line], capture_output=True, text=True, check=True
+        )
+        found = set(done.stdout.splitlines()[-1].split())
+        assert found & {f"bytemill.cli.{name}" for name in modules} == {
+            f"bytemill.cli.{name}" for name in imported
+        }
+        assert not found & {"numpy", "torch", "fsspec", "pyarrow"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -25,9 +25,8 @@ from hypothesis import strategies as st
 import bytemill
 import generated
 import reference
-from bytemill import Corpus, _native
+from bytemill import Corpus, _native, count_to_file
 from bytemill.corpus import columns as columns_module
-from bytemill.counts import count_to_file
 from bytemill.engines import Local
 from command_line import ok, run
 

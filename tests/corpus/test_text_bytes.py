@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import bytemill
-from bytemill import ProgressEvent
-from bytemill.counts import count_to_file
+from bytemill import ProgressEvent, count_to_file
+from bytemill.engines import Local
 from command_line import ok
 
 
@@ -118,7 +118,7 @@ def test_counting_in_steps_reports_text(tmp_path: Path, compressed: list[Path]) 
     corpus = bytemill.Corpus(compressed, on_error="skip")
     events: list[ProgressEvent] = []
     output = tmp_path / "a.counts"
-    counts = count_to_file(corpus, output, batch_size=1, progress=events.append)
+    counts = count_to_file(corpus, output, engine=Local(unit_size=1000), progress=events.append)
     own = [event for event in events if event.phase == "count"]
     assert (own[-1].done, own[-1].total) == (counts.bytes_read, counts.bytes_read)
     assert [event.done for event in own] == sorted(event.done for event in own)

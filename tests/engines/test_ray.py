@@ -23,11 +23,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bytemill
-from bytemill import Corpus, _native
+from bytemill import Corpus, _native, count_to_file
 from bytemill._system import resident_memory
-from bytemill.counts import count_to_file
-from bytemill.engines import recipes, units
-from bytemill.engines.tree import FAN_IN, Node, Tree
+from bytemill.counting import FAN_IN, CountJob, Node, Tree, count_units
+from bytemill.engines import units
+from bytemill.tokens import recipes
 from command_line import ok, run
 from ray_cluster import ray_cluster
 
@@ -404,9 +404,10 @@ def test_a_memory_limit_is_of_each_task(cluster: None, data: Path, tmp_path: Pat
         bytemill.count_corpus(corpus(data), engine=engine(), memory_limit="900TB")
     assert caught.value.hint
     # Refused by the task: it has looked at its own memory.
-    counts = _native.Counts(["gpt2"], ["<|endoftext|>"], 1)
+    job = CountJob(["gpt2"], ["<|endoftext|>"], 50_000_000)
+    work = units.units(corpus(data), corpus(data).entries(), UNIT)
     with pytest.raises(bytemill.ConfigError, match="too small"):
-        engine().count(counts, corpus(data), 50_000_000, None, lambda *_: None)
+        count_units(engine(), job, work, None, lambda *_: None)
     spill = tmp_path / "spill"
     spill.mkdir()
     # The driver looks at its own memory too, and the tests before this one have left some there.
@@ -479,15 +480,15 @@ def test_what_only_this_process_can_read(
 def test_trees(n: int, choice: st.DataObject) -> None:
     names = [f"unit {number}" for number in range(n)]
     tree, sums = Tree(names), dict.fromkeys(names, 1)
-    there: set[str] = set()
+    there: set[Node] = set()
     # Some of the tree is there, as an earlier run left it.
     for _ in range(choice.draw(st.integers(0, 3))):
         level = choice.draw(st.integers(0, tree.root[0]))
         place = choice.draw(st.integers(0, (n - 1) // FAN_IN**level))
-        there.add(tree.name((level, place)))
+        there.add((level, place))
     left = set(range(n))
     made: list[Node] = []
-    for node in tree.there(there.__contains__):
+    for node in tree.existing(there.__contains__):
         left -= set(tree.units(node))
         sums[tree.name(node)] = len(tree.units(node))
         made.append(node)

@@ -26,7 +26,7 @@ BESIDE = (
     ".tokenizer.json.0-1.tmp",
     ".run.12345678.bytemill.txt",
     "tokens.partial/keep",
-    "journal.jsonl",
+    "options.json",
 )
 WITHIN = ("notes.txt", "README.md", ".keep", "shard-1.npy", "vocab.json.orig", "sub/manifest.json")
 

@@ -71,10 +71,10 @@ PATIENCE, MOST_ASLEEP = 3.0, 4
 def import_everything(torch: bool = True) -> None:
     """Imports what commands import, before anything is forked."""
     import bytemill.cli  # noqa: F401
-    from bytemill.engines.local import Local
+    from bytemill.engines import Local
 
-    # Batches of counts, units of tokens, blocks of text.
-    Local.__init__.__defaults__ = (STEP, STEP, STEP)
+    # Units of work, blocks of text.
+    Local.__init__.__kwdefaults__.update(unit_size=STEP, block_size=STEP)
     if torch:
         with contextlib.suppress(ImportError):
             from bytemill.lm import training  # noqa: F401

@@ -168,7 +168,8 @@ def test_a_source_that_changes(
     tokenizer: bytemill.Tokenizer, documents: list[str], tmp_path: Path, size: int
 ) -> None:
     path = tmp_path / "large.txt"
-    path.write_bytes(EOT.join(documents).encode() * 4)
+    # Large enough that it is not read to its end before the first progress.
+    path.write_bytes(EOT.join(documents).encode() * 10)
     with pytest.raises(
         bytemill.CorpusError, match=r"changed since|unexpected end of file"
     ) as caught:
@@ -218,6 +219,13 @@ def test_the_old_stays_until_the_new_is_whole(
     assert (out / "manifest.json").stat().st_mtime_ns == stamp
 
 
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
 @POSIX
 def test_two_writers(
     tokenizer: bytemill.Tokenizer, sources: list[str], saved: Path, tmp_path: Path
@@ -226,7 +234,8 @@ def test_two_writers(
     process = start("encode", *sources * 40, "-t", saved, "-o", out, "--quiet", "--threads", 1)
     try:
         deadline = time.monotonic() + 20
-        while not (out / ".lock").exists() and time.monotonic() < deadline:
+        # Once it is locked, the file has the number of the process.
+        while not _read(out / ".lock") and time.monotonic() < deadline:
             time.sleep(0.005)
         process.send_signal(signal.SIGSTOP)
         for options in ({}, {"resume": True}, {"overwrite": True}):

@@ -12,7 +12,7 @@ import click
 
 from .. import _numbers
 from ..corpus.names import redacted
-from . import options, streams
+from . import arguments, options, outputs, streams
 
 if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
@@ -27,7 +27,7 @@ examples:
 """
 
 
-@click.command(short_help="Compare tokenizers on text.", epilog=EXAMPLES)
+@click.command(epilog=EXAMPLES)
 @click.argument("tokenizers", nargs=-1, required=True, metavar="TOKENIZER... [CORPUS]")
 @click.option(
     "--corpus",
@@ -114,13 +114,13 @@ def compare(
         raise click.UsageError("stdin (-) can be read only once")
     n_bytes, extrapolated = _numbers.parse_size(limit) or None, _numbers.parse_size(extrapolate)
     if page is not None:
-        options.check_file(page, overwrite)
-        options.check_not_read([page], [*paths, *(p for places in named.values() for p in places)])
+        outputs.check_file(page, overwrite)
+        outputs.check_not_read([page], [*paths, *(p for places in named.values() for p in places)])
     loaded: dict[str, Tokenizer] = {}
     for path in paths:
-        # The same file twice is allowed, if pointless; names must differ all the same.
+        # The same file may be given twice; names must differ.
         name = path if path not in loaded else f"{path} ({len(loaded) + 1})"
-        loaded[name] = options.load_mixed(path, pattern, special_token)
+        loaded[name] = arguments.load_mixed(path, pattern, special_token)
     if dry_run:
         _dry_run(loaded, named, reading, n_bytes)
         return
@@ -130,7 +130,7 @@ def compare(
         found = report(
             loaded,
             {
-                name: stack.enter_context(options.corpus_of(places, reading, passes=2))
+                name: stack.enter_context(arguments.corpus_of(places, reading, passes=2))
                 for name, places in named.items()
             },
             limit=n_bytes,
@@ -141,7 +141,7 @@ def compare(
             progress=options.progress(),
         )
     for one in found.corpora.values():
-        options.note_skips(ctx, one.skipped)
+        arguments.note_skips(ctx, one.skipped)
     if page is not None:
         from .._files import write_atomically
 
@@ -154,11 +154,11 @@ def compare(
 
 
 def _named(corpora: Sequence[str]) -> dict[str, list[str]]:
-    """Name → places; a corpus without a name is called as its place."""
+    """Name → places; a corpus without a name is named after its place."""
     named: dict[str, list[str]] = {}
     for corpus in corpora:
         name, equals, place = corpus.partition("=")
-        # A path may hold the sign too, as in "date=2024/part.parquet" or at a URL.
+        # A path or URL may contain "=", as in "date=2024/part.parquet".
         if not (equals and name and place) or "/" in name or os.path.exists(corpus):
             name, place = redacted(corpus), corpus
         named.setdefault(name, []).append(place)
@@ -176,7 +176,7 @@ def _dry_run(
 
     previews = []
     for places in corpora.values():
-        options.refuse_stdin("--dry-run", places)
-        with options.corpus_of(places, reading) as corpus:
+        arguments.refuse_stdin("--dry-run", places)
+        with arguments.corpus_of(places, reading) as corpus:
             previews.append(preview(corpus, Comparing(tokenizers), limit))
     dry_run.put(previews)

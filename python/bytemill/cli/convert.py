@@ -9,7 +9,7 @@ import click
 from ..convert import CARRIES, Format
 from ..convert import convert as convert_tokenizer
 from ..formats import target_paths
-from . import options, streams
+from . import arguments, options, outputs, streams
 from .train_tokenizer import inspect_command
 
 EXAMPLES = """\b
@@ -20,7 +20,7 @@ examples:
 """
 
 
-@click.command(short_help="Convert a tokenizer to another file format.", epilog=EXAMPLES)
+@click.command(epilog=EXAMPLES)
 @click.argument("tokenizer", metavar="TOKENIZER")
 @click.option("--to", "format", type=options.FORMATS, required=True, help="Target format.")
 @options.output_option(
@@ -38,11 +38,11 @@ def convert(
     overwrite: bool,
 ) -> None:
     """Convert TOKENIZER to another format and check that its ids stay the same."""
-    options.check_output(output, format, overwrite)
-    # What the new format does not carry would be lost with the old file.
+    outputs.check_output(output, format, overwrite)
+    # What the new format does not store would be lost with the old file.
     if len(CARRIES[format]) < 2:
-        options.check_not_read(target_paths(output, format), [tokenizer])
-    loaded = options.load(tokenizer, pattern, special_token)
+        outputs.check_not_read(target_paths(output, format), [tokenizer])
+    loaded = arguments.load(tokenizer, pattern, special_token)
     done = convert_tokenizer(loaded, output, format=format, overwrite=overwrite)
     summary = f"saved   {output} ({format}); {done.n_ids:,} ids compared, all equal"
     if done.to_give:

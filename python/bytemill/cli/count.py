@@ -12,8 +12,8 @@ from .. import _numbers
 from ..counts import DEFAULT_PATTERN, DEFAULT_SPECIALS, count_to_file
 from ..formats import stages
 from ..preview import Counting
+from . import arguments, options, outputs, streams
 from . import dry_run as dry
-from . import options, streams
 
 EXAMPLES = """\b
 examples:
@@ -24,9 +24,7 @@ examples:
 """
 
 
-@click.command(
-    "count", short_help="Count the pieces of a corpus, to learn a tokenizer later.", epilog=EXAMPLES
-)
+@click.command("count", epilog=EXAMPLES)
 @click.argument("corpus", nargs=-1, required=True, metavar="CORPUS...")
 @options.output_option(
     "File for the counts; unfinished work is in a directory of this name with .partial added."
@@ -64,34 +62,34 @@ def count(
     also compressed, and archives. `train-tokenizer --counts` learns from the counts of several
     parts of a corpus, made on one machine or many.
     """
-    specials = options.chosen_specials(special_token, no_special_tokens, DEFAULT_SPECIALS)
+    specials = arguments.chosen_specials(special_token, no_special_tokens, DEFAULT_SPECIALS)
     if resume:
-        options.refuse_stdin("--resume", corpus)
-    options.check_file(output, overwrite or resume)
+        arguments.refuse_stdin("--resume", corpus)
+    outputs.check_file(output, overwrite or resume)
     began = time.perf_counter()
     engine = options.engine_of(reading)
     how: dict[str, Any] = {
-        "pattern": options.stages(pattern) or DEFAULT_PATTERN,
+        "pattern": arguments.stages(pattern) or DEFAULT_PATTERN,
         "special_tokens": specials,
         "threads": threads,
         "memory_limit": memory_limit,
         "progress": options.progress(),
     }
     if dry_run:
-        options.refuse_stdin("--dry-run", corpus)
-    with options.corpus_of(corpus, reading) as named:
+        arguments.refuse_stdin("--dry-run", corpus)
+    with arguments.corpus_of(corpus, reading) as named:
         if dry_run:
             work = Counting(
                 stages(how["pattern"]), list(how["special_tokens"]), threads, memory_limit
             )
             dry.show(named, work)
             return
-        source, listing = options.found(named)
+        source, listing = arguments.found(named)
         counts = count_to_file(
             source, output, engine=engine, overwrite=overwrite, resume=resume, **how
         )
     seconds = time.perf_counter() - began
-    options.note_skips(ctx, counts.skipped)
+    arguments.note_skips(ctx, counts.skipped)
     text = _numbers.text_size(counts.bytes_read, listing.file_bytes)
     streams.emit(
         {
@@ -101,7 +99,7 @@ def count(
             "pieces": len(counts),
             "total": counts.total,
             "skipped": counts.skipped,
-            "skipped_files": options.skipped_files(listing),
+            "skipped_files": arguments.skipped_files(listing),
             "pattern": counts.pattern,
             "special_tokens": counts.special_tokens,
             "fingerprint": counts.fingerprint,

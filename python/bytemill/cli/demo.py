@@ -1,4 +1,4 @@
-"""`bytemill demo`: the whole path on text that every machine has."""
+"""`bytemill demo`: the whole pipeline on text that every machine has."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ examples:
 """
 
 
-@click.command(short_help="Run every step on Python's own source.", epilog=EXAMPLES)
+@click.command(epilog=EXAMPLES)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -98,7 +98,7 @@ def demo(out: Path, vocab_size: int, seconds: float) -> None:
 
 
 def _model(out: Path, tokenizer: Tokenizer, seconds: float) -> Path | None:
-    """Trains the model and shows what it writes; None if there is nothing to do that with."""
+    """Trains the model and prints a sample; None without torch."""
     try:
         from ..demo import run_model
     except ModuleNotFoundError as error:

@@ -8,16 +8,16 @@ from typing import Any
 from .. import _numbers, _tables
 from ..corpus.argument import Corpus
 from ..preview import Preview, Work, preview
-from . import options, streams
+from . import arguments, streams
 
 
 def show(corpus: Corpus, work: Work) -> None:
-    """Writes what work on a corpus would be like to stdout."""
+    """Prints the preview of work on a corpus."""
     put([preview(corpus, work)])
 
 
 def put(previews: Sequence[Preview]) -> None:
-    """Writes previews to stdout, one after the other."""
+    """Prints previews."""
     facts = [_facts(one) for one in previews]
     streams.emit(
         facts if len(facts) > 1 else facts[0],
@@ -32,7 +32,7 @@ def _facts(one: Preview) -> dict[str, Any]:
             {"file": entry.name, "format": entry.format, "file_bytes": entry.size}
             for entry in one.listing.entries
         ],
-        "skipped_files": options.skipped_files(one.listing),
+        "skipped_files": arguments.skipped_files(one.listing),
         "bytes": one.text_bytes,
         "file_bytes": one.listing.file_bytes,
         "estimate": {

@@ -1,6 +1,6 @@
 """`bytemill encode` and `bytemill decode`: text ↔ ids, in constant memory.
 
-Between streams here; with a directory of tokens at one end, `tokens` does the work.
+This module handles streams; `tokens` handles directories of tokens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .._files import refuse_input, replacing
 from ..errors import ConfigError, TokenizerError
 from ..tokenizer import Tokenizer
 from ..tokens.view import Tokens
-from . import options, streams, tokens
+from . import arguments, options, outputs, streams, tokens
 
 ENCODE_EXAMPLES = """\b
 examples:
@@ -41,13 +41,13 @@ examples:
 
 # struct's letter for a little-endian id, and its size.
 BINARY = {"u16": ("H", 2), "u32": ("I", 4)}
-# No id is longer; a longer word is garbage, and must not fill the memory.
+# Longer than any id: a longer word is an error, and must not fill the memory.
 LONGEST_WORD = 100
 
 STREAMS = ("ids", "json", "u16", "u32")
 
 
-@click.command(short_help="Encode text into ids, on stdout or on disk.", epilog=ENCODE_EXAMPLES)
+@click.command(epilog=ENCODE_EXAMPLES)
 @click.argument("corpus", nargs=-1, metavar="[CORPUS]...")
 @options.tokenizer_option
 @click.option(
@@ -79,7 +79,7 @@ def encode(
     For -o, CORPUS is files, directories, globs, URLs, or - for stdin: text, JSONL, CSV, Parquet,
     Arrow, also compressed, and archives.
     """
-    loaded = options.load(tokenizer, pattern, special_token)
+    loaded = arguments.load(tokenizer, pattern, special_token)
     to_stdout = format in STREAMS if format else output is None
     if to_stdout != (output is None):
         raise click.UsageError(
@@ -126,7 +126,7 @@ def _encoded(tokenizer: Tokenizer, source: BinaryIO, special: str) -> Iterator[l
 
 
 def _written(groups: Iterator[list[int]], format: str) -> Iterator[bytes]:
-    """Ids in the form that `format` asks for."""
+    """Ids in the given format."""
     if format in BINARY:
         letter, _ = BINARY[format]
         for ids in groups:
@@ -142,7 +142,7 @@ def _written(groups: Iterator[list[int]], format: str) -> Iterator[bytes]:
     yield after.encode()
 
 
-@click.command(short_help="Decode ids into text.", epilog=DECODE_EXAMPLES)
+@click.command(epilog=DECODE_EXAMPLES)
 @click.argument("file", default="-", metavar="[FILE|TOKENS]")
 @click.option(
     "-t",
@@ -174,9 +174,9 @@ def decode(
     """Decode the ids in FILE (default: stdin), or in the directory TOKENS; write their exact bytes
     to stdout or to a file."""
     is_directory = os.path.isdir(file)
-    loaded = None if tokenizer is None else options.load(tokenizer, pattern, special_token)
+    loaded = None if tokenizer is None else arguments.load(tokenizer, pattern, special_token)
     if output is not None:
-        options.check_file(output, overwrite)
+        outputs.check_file(output, overwrite)
         refuse_input(output, Path(file).iterdir() if is_directory else [file])
     if is_directory:
         parts = Tokens(file, split).decode(loaded)
@@ -204,7 +204,7 @@ def _decoded(tokenizer: Tokenizer, file: str, format: str) -> Iterator[bytes]:
 
 
 def _unknown_id(tokenizer: Tokenizer, ids: list[int], name: str, n_before: int) -> TokenizerError:
-    """Which id it was, and its number in the whole input."""
+    """The invalid id, and its index in the input."""
     known = tokenizer.vocab.keys() | set(tokenizer.special_tokens.values())
     number, id = next((n, id) for n, id in enumerate(ids) if id not in known)
     return TokenizerError(
@@ -235,7 +235,7 @@ def _read_words(source: BinaryIO, name: str) -> Iterator[list[int]]:
 
 
 def _numbers(data: bytes, name: str, offset: int) -> list[int]:
-    # int() alone would take "-1", "+1" and "1_000" too.
+    # int() also accepts "-1", "+1" and "1_000".
     if data.translate(None, b"0123456789 \n\t\r\v\f"):
         place = 0
         for word in data.split():
@@ -259,7 +259,7 @@ def _not_an_id(word: bytes, name: str, offset: int) -> TokenizerError:
 
 
 def _read_json(source: BinaryIO, name: str) -> Iterator[list[int]]:
-    """An array has its end last, so this form, unlike the others, is read whole."""
+    """Unlike the other formats, a JSON array must be read whole."""
     try:
         ids = json.load(source)
     except ValueError as error:

@@ -1,9 +1,9 @@
-"""The library's messages in the words of the command line.
+"""Messages of the library, with command-line options instead of Python keywords.
 
-The library writes its messages for Python: a hint names options as keywords, always with the sign,
-`overwrite=True`, `on_error="skip"`, `text_field=`. Here those become options: `--overwrite`,
-`--on-error skip`, `--text-field`. A hint may be about another command; the options of the running
-one go first. Names without the sign may be anything, such as the keys of a file.
+In the library's messages, a hint names options as keywords, always with `=`: `overwrite=True`,
+`on_error="skip"`, `text_field=`. Here they become `--overwrite`, `--on-error skip`, `--text-field`.
+A hint may refer to another command; options of the running command take precedence. Names without
+`=` are left alone: they may be anything, such as the keys of a file.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import click
 
-# A keyword, with a value where there is one: a word or number, a quoted text, or a list. What is
-# part of a path or between quotes is none.
+# A keyword, with a value where there is one: a word or number, a quoted text, or a list. Not in
+# a path or between quotes.
 KEYWORD = re.compile(
     r"""(?<![\w/.,'"`<-])(?P<name>[a-z][a-z0-9]*(?:_[a-z0-9]+)*)"""
     r"""(?P<value>=(?:"[^"]*"|'[^']*'|\[[^\]]*\]|[\w.+-]*\w)?)?(?![\w/='"`])"""
@@ -26,18 +26,18 @@ ALIASES = {"special_tokens": "special_token", "n_longest": "longest", "out": "ou
 
 
 def in_hint(text: str, ctx: click.Context | None) -> str:
-    """A hint with its keywords as options; before a command has started (None), as it is."""
-    if ctx is None:
+    """A hint with its keywords as options; unchanged if no command has started (None)."""
+    if ctx is None or "=" not in text:
         return text
-    running, others = _commands(ctx)
-    return _translated(text, [running, *others], lambda found: found["value"] is not None)
+    commands = [_running(ctx), *_others(ctx)]
+    return _translated(text, commands, lambda found: found["value"] is not None)
 
 
 def in_message(text: str, ctx: click.Context | None) -> str:
-    """A message with its keywords as options, where they surely are those of the running command.
+    """A message with its keywords as options, if they are certainly those of the running command.
 
-    That is at the start (`vocab_size=100 is too small`); after the name of a file they may be what
-    is in the file.
+    That is at the start (`vocab_size=100 is too small`); after a file name they may be keys of the
+    file.
     """
 
     if ctx is None:
@@ -50,15 +50,24 @@ def in_message(text: str, ctx: click.Context | None) -> str:
         says = after.startswith((" ", ",")) if found["value"] else after.startswith(" must be")
         return found.start() == 0 and says
 
-    return _translated(text, [_commands(ctx)[0]], is_option)
+    return _translated(text, [_running(ctx)], is_option)
 
 
-def _commands(ctx: click.Context) -> tuple[click.Command, list[click.Command]]:
-    """The running command and the others."""
+def _running(ctx: click.Context) -> click.Command:
     root = ctx.find_root()
-    commands = dict(getattr(root.command, "commands", {}))
-    running = commands.pop(root.invoked_subcommand, root.command)
-    return running, list(commands.values())
+    name, group = root.invoked_subcommand, root.command
+    found = group.get_command(root, name) if name and isinstance(group, click.Group) else None
+    return found or group
+
+
+def _others(ctx: click.Context) -> list[click.Command]:
+    """All commands. Importing them takes a moment."""
+    root = ctx.find_root()
+    group = root.command
+    if not isinstance(group, click.Group):
+        return []
+    found = (group.get_command(root, name) for name in group.list_commands(root))
+    return [command for command in found if command is not None]
 
 
 def _translated(

@@ -1,4 +1,4 @@
-"""`bytemill inspect`: what a vocabulary holds, or how a text is cut."""
+"""`bytemill inspect`: statistics of a vocabulary, or the tokens of a text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import options, streams
+from . import arguments, options, outputs, streams
 
 if TYPE_CHECKING:
     from ..look import Result
@@ -25,7 +25,7 @@ examples:
 """
 
 
-@click.command(short_help="Show a vocabulary, or the tokens of a text.", epilog=EXAMPLES)
+@click.command(epilog=EXAMPLES)
 @click.argument("tokenizer", metavar="TOKENIZER")
 @click.argument("text", required=False)
 @click.option("--file", metavar="FILE", help="Show this file instead of TEXT.")
@@ -76,11 +76,11 @@ def inspect(
     if text is not None and file is not None:
         raise click.UsageError("give TEXT or --file, not both")
     if page is not None:
-        options.check_file(page, overwrite)
-        options.check_not_read([page], [tokenizer, *([] if file is None else [str(file)])])
+        outputs.check_file(page, overwrite)
+        outputs.check_not_read([page], [tokenizer, *([] if file is None else [str(file)])])
     from ..look import statistics, tokenized
 
-    loaded = options.load(tokenizer, pattern, special_token)
+    loaded = arguments.load(tokenizer, pattern, special_token)
     shown = color == "always" or (color == "auto" and streams.use_color(sys.stdout))
     if text is None and file is None:
         found: Result = statistics(loaded, n_longest=longest)
@@ -103,6 +103,6 @@ def inspect(
 
 def _data(text: str | None, file: str | None) -> bytes:
     if text is not None and text != "-":
-        return os.fsencode(text)  # an argument may hold any bytes, and they come back so
+        return os.fsencode(text)  # an argument may contain any bytes; this restores them
     with streams.open_input(file or "-") as source:
         return source.read()

@@ -1,35 +1,20 @@
-"""Options that several commands share, and what they mean to the library."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
-import shutil
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from .. import _files, _native
 from .._numbers import parse_count
-from ..convert import Format
-from ..corpus.argument import Corpus, skips
-from ..corpus.choosing import warn_of_skipped_files
-from ..corpus.places import FROM_THE_END, Listing, expand, is_url
-from ..corpus.stdin import HEAD, STDIN, packing
-from ..counts import Counts
-from ..engines import Engine
+from ..engines import EngineLike
 from ..errors import ConfigError
-from ..formats import pattern_names, target_paths
+from ..formats import pattern_names
 from ..lm.presets import DEFAULT_PRESET, PRESETS
 from ..progress import ProgressOption
-from ..tokenizer import Tokenizer
-from . import streams
+from .outputs import check_file as check_file
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -65,7 +50,7 @@ def all_of(*decorators: Callable[[Function], Function]) -> Callable[[Function], 
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Keeps `--json` and `--quiet` where `streams` and `progress` find them."""
+    """Stores `--json` and `--quiet` for `streams` and `progress`."""
     ctx.meta[str(param.name)] = value
 
 
@@ -99,7 +84,7 @@ quiet_option = click.option(
     expose_value=False,
     help="Print no progress and no summary, only notes and errors.",
 )
-# How every command that makes something reports.
+# For every command that writes a result.
 report_options = all_of(quiet_option, json_option)
 overwrite_option = click.option(
     "--overwrite", is_flag=True, callback=_not_both, help="Replace existing output."
@@ -132,7 +117,7 @@ tokenizer_option = click.option(
     metavar="FILE",
     help="Tokenizer file of any known format, or a directory with one.",
 )
-# Of a run, which usually has its own.
+# For a run, which usually has its own.
 run_tokenizer_option = click.option(
     "-t",
     "--tokenizer",
@@ -156,7 +141,7 @@ special_option = click.option(
     help="How to encode special tokens in the text: as such, as plain text (for untrusted text), "
     "or stop with an error.",
 )
-# What is counted, and with what; the same for count and train-tokenizer.
+# For count and train-tokenizer.
 special_tokens_option = click.option(
     "--special-token",
     multiple=True,
@@ -196,7 +181,7 @@ dry_run_option = click.option(
 )
 
 
-# What a model is trained on, and where its settings come from: `train` and `sweep`.
+# For train and sweep: the data, and the source of settings.
 training_options = all_of(
     click.option(
         "-t",
@@ -230,33 +215,18 @@ def output_option(help: str) -> Callable[[Function], Function]:
 
 
 def progress() -> ProgressOption:
-    """What `--quiet` and `--json` mean for progress: by default it is shown, also in a log."""
+    """The progress option for `--quiet` and `--json`; the default shows progress, also in a log."""
     meta = click.get_current_context().meta
     return False if meta.get("quiet") else "json" if meta.get("json") else True
 
 
-def refuse_stdin(flag: str, corpus: Sequence[str]) -> None:
-    """For options that need to read the corpus again."""
-    if STDIN in corpus:
-        raise click.UsageError(f"{flag} needs files; stdin can be read only once")
-
-
-def chosen_specials(
-    texts: Sequence[str], none: bool, default: Sequence[str] | None = None
-) -> Sequence[str] | None:
-    """What `--special-token` and `--no-special-tokens` mean together."""
-    if none and texts:
-        raise click.UsageError("--no-special-tokens contradicts --special-token")
-    return texts or (() if none else default)
-
-
 def load_options(function: Function) -> Function:
-    """Adds what must be said of formats that do not carry it: `pattern`, `special_token`."""
+    """Adds `--pattern` and `--special-token`, for formats that do not store them."""
     pattern = click.option(
         "--pattern",
         multiple=True,
         metavar="NAME|REGEX",
-        help="Split pattern, for files that do not carry one (tiktoken, GPT-2): "
+        help="Split pattern, for files that do not store one (tiktoken, GPT-2): "
         f"{pattern_names()} (or an alias such as cl100k_base) or a regular "
         "expression; repeated for several stages.",
     )
@@ -264,100 +234,9 @@ def load_options(function: Function) -> Function:
         "--special-token",
         multiple=True,
         metavar="TEXT[=ID]",
-        help="Special token, for files that do not carry them; may be repeated.",
+        help="Special token, for files that do not store them; may be repeated.",
     )
     return pattern(special(function))
-
-
-def stages(pattern: Sequence[str]) -> str | list[str] | None:
-    """The library's form of a repeatable `--pattern`."""
-    return None if not pattern else pattern[0] if len(pattern) == 1 else list(pattern)
-
-
-def special_tokens(texts: Sequence[str]) -> list[str] | dict[str, int] | None:
-    """The library's form of a repeatable `--special-token`."""
-    if not texts:
-        return None
-    # The last "=" counts, and only before a number: "<a=b>" is a token without an id.
-    parted = [text.rpartition("=") for text in texts]
-    with_id = [bool(text) and id.isascii() and id.isdigit() for text, _, id in parted]
-    if not any(with_id):
-        return list(texts)
-    if not all(with_id):
-        raise click.UsageError("--special-token must have an id every time, or never")
-    return {text: int(id) for text, _, id in parted}
-
-
-def load(path: str, pattern: Sequence[str] = (), special_token: Sequence[str] = ()) -> Tokenizer:
-    """Loads a tokenizer as the options say."""
-    return Tokenizer.load(
-        path, pattern=stages(pattern), special_tokens=special_tokens(special_token)
-    )
-
-
-def load_mixed(path: str, pattern: Sequence[str], special_token: Sequence[str]) -> Tokenizer:
-    """Loads one of several tokenizers: the options are for those that need them."""
-    try:
-        return load(path, pattern, special_token)
-    except ConfigError as error:
-        try:
-            return load(path)
-        except ConfigError:
-            raise error from None
-
-
-def check_output(path: Path, format: Format, overwrite: bool) -> None:
-    """Raises now what writing the tokenizer would raise after all the work."""
-    if format != "gpt2":
-        check_file(path, overwrite)
-        return
-    # This format makes its directory, so what must be there is the nearest one above.
-    above = next(p for p in (path, *path.absolute().parents) if p.exists())
-    if above != path:
-        check_file(above / path.name, overwrite)
-        return
-    for target in target_paths(path, format):
-        check_file(target, overwrite)
-
-
-def check_file(path: Path, overwrite: bool) -> None:
-    """Raises now what writing this file would raise later."""
-    if path.is_dir():
-        raise _os_error(errno.EISDIR, path)
-    if path.exists() and not overwrite:
-        raise _os_error(errno.EEXIST, path)
-    if not path.parent.is_dir():
-        raise _os_error(errno.ENOTDIR if path.parent.exists() else errno.ENOENT, path.parent)
-    if not os.access(path.parent, os.W_OK):
-        raise _os_error(errno.EROFS if _is_read_only(path.parent) else errno.EACCES, path.parent)
-
-
-def _is_read_only(directory: Path) -> bool:
-    """Whether the file system is mounted without the right to write."""
-    return hasattr(os, "statvfs") and bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
-
-
-def check_not_read(outputs: Sequence[Path], names: Sequence[str]) -> None:
-    """Refuses to write over what is read: files, directories or globs."""
-    there = [output for output in outputs if output.exists()]
-    local = [name for name in names if name != STDIN and not is_url(name)] if there else []
-    read = [path for name in local for path in expand(name)]
-    for output in there:
-        _files.refuse_input(output, read)
-
-
-def _os_error(code: int, path: Path) -> OSError:
-    # OSError picks its own subclass by the code: FileExistsError and so on.
-    return OSError(code, os.strerror(code), str(path))
-
-
-def load_counts(names: Sequence[str], memory_limit: str | None, spill_dir: Path | None) -> Counts:
-    """The sum of counts files."""
-    paths = [path for name in names for path in expand(name)]
-    counts = Counts.load(paths[0], memory_limit=memory_limit, spill_dir=spill_dir)
-    for other in paths[1:]:
-        counts.merge(Counts.load(other))
-    return counts
 
 
 CHOICES = [
@@ -365,14 +244,15 @@ CHOICES = [
         "--include",
         multiple=True,
         metavar="GLOB",
-        help="Read only files of such names from directories, globs and archives, whatever they "
-        "are; may be repeated.  [default: files of known formats, or all text if there are none]",
+        help="Read only files with matching names from directories, globs and archives, whatever "
+        "their format; may be repeated.  [default: files of known formats, or all text "
+        "if there are none]",
     ),
     click.option(
         "--exclude",
         multiple=True,
         metavar="GLOB",
-        help="Skip files of such names; may be repeated.",
+        help="Skip files with matching names; may be repeated.",
     ),
 ]
 
@@ -380,7 +260,7 @@ CHOICES = [
 choice_options = all_of(*CHOICES)
 
 
-# How a corpus is read: what is given to `corpus_of`.
+# Options for reading a corpus; see `arguments.corpus_of`.
 corpus_options = all_of(
     click.option(
         "--text-field",
@@ -429,7 +309,7 @@ corpus_options = all_of(
 
 
 def engine_options(function: Function) -> Function:
-    """Adds who does the work: what is given to [`engine_of`][bytemill.cli.options.engine_of]."""
+    """Adds `--engine` and `--ray-address`; see `engine_of`."""
     engine = click.option(
         "--engine",
         type=click.Choice(["local", "ray"]),
@@ -445,70 +325,13 @@ def engine_options(function: Function) -> Function:
     return engine(address(function))
 
 
-def engine_of(options: dict[str, Any]) -> str | Engine:
-    """The engine that the options mean, which are taken from `options`."""
+def engine_of(options: dict[str, Any]) -> EngineLike:
+    """Takes the engine from `options`."""
     engine, address = options.pop("engine"), options.pop("ray_address")
     if address is None:
-        return str(engine)
+        return "ray" if engine == "ray" else "local"
     if engine != "ray":
         raise click.UsageError("--ray-address needs --engine ray")
     from ..engines import Ray
 
     return Ray(address)
-
-
-READING = (
-    "text_field", "input_format", "on_error", "max_document", "max_ratio", "max_window", "include",
-    "exclude",
-)  # fmt: skip
-
-
-def taken(options: dict[str, Any]) -> dict[str, Any]:
-    """Takes from `options` what [`corpus_options`][bytemill.cli.options.corpus_options] added."""
-    return {name: options.pop(name) for name in READING}
-
-
-@contextlib.contextmanager
-def corpus_of(
-    names: Sequence[str], reading: dict[str, Any], *, passes: int = 1
-) -> Iterator[Corpus]:
-    """The corpus arguments as a corpus.
-
-    What comes by stdin (`-`) is read as it comes; but what is read from its end, or more than once
-    (`passes`), has to lie in a file for that, a temporary one.
-    """
-    if STDIN not in names:
-        yield Corpus(tuple(names), **reading)
-        return
-    streams.tell_of_terminal()
-    format = _native.input_format("stdin", reading["input_format"])
-    if passes == 1 and format not in FROM_THE_END:
-        yield Corpus(tuple(names), **reading)
-        return
-    with tempfile.TemporaryDirectory(prefix="bytemill-") as directory:
-        source = sys.stdin.buffer
-        head = source.read(HEAD)
-        copy = os.path.join(directory, "stdin" + packing(head))
-        with open(copy, "wb") as target:
-            target.write(head)
-            shutil.copyfileobj(source, target, streams.BLOCK_SIZE)
-        yield Corpus(tuple(copy if name == STDIN else name for name in names), **reading)
-
-
-def found(corpus: Corpus) -> tuple[Corpus, Listing]:
-    """The corpus with its files found, so that they are looked for once, and what they are; a note
-    names those that are skipped."""
-    listing = corpus.listing()
-    warn_of_skipped_files(listing.skipped)
-    return replace(corpus, places=tuple(listing.entries)), listing
-
-
-def skipped_files(listing: Listing) -> list[dict[str, str]]:
-    """The files that are skipped, for JSON."""
-    return [{"file": file.name, "reason": file.reason} for file in listing.skipped]
-
-
-def note_skips(ctx: click.Context, skipped: dict[str, int]) -> None:
-    """Prints a note about skipped records."""
-    if skipped:
-        streams.note(ctx, skips(skipped))

@@ -1,6 +1,6 @@
-"""What is written to the two streams: data to stdout, everything else to stderr.
+"""Output of commands: data to stdout, everything else to stderr.
 
-With `--json`, whatever a command writes to stderr is JSON lines too: objects with `"event"`.
+With `--json`, everything on stderr is JSON lines: objects with the key `"event"`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from .._files import naming
 from .._system import address_space
 from ..corpus.names import redacted
 from ..errors import BytemillError
-from ..lm.config_checks import ABSENT, SYNONYMS
 from . import hints
 
 HINTS = {
@@ -31,19 +30,19 @@ HINTS = {
     errno.EROFS: "the file system is mounted read-only: write elsewhere",
 }
 
-# Large enough that a call into the core costs nothing, small enough not to matter for memory.
+# Bytes per block: large enough for few calls into the core, small enough for memory.
 BLOCK_SIZE = 1 << 20
 
 
 def prepare() -> None:
-    """Makes the streams able to carry any text, and gives back those that were closed.
+    """Makes the standard streams accept any text, and replaces closed ones.
 
     A stream in a narrow encoding (a redirected one on Windows, or LC_ALL=C) would raise on the
-    first character it lacks; a question mark in its place does no harm.
+    first character it lacks; a question mark is written instead.
 
-    The number of a closed stream (`>&-`) would go to the next file that is opened, and what other
-    libraries print would go into that file. So each gets a descriptor of its own: one that refuses
-    to be read or written, as a closed one does, and for stderr one that swallows everything.
+    The descriptor of a closed stream (`>&-`) would be reused for the next file that is opened, and
+    libraries that print would write into that file. So a closed stream gets a descriptor that
+    cannot be read or written; for stderr, one that discards everything.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -91,7 +90,7 @@ def _reopen(number: int, flags: int) -> None:
 def say(text: str) -> None:
     """Prints a line for the person at the terminal, above a progress bar if one is drawn.
 
-    Credentials of URLs are removed, whatever the line says.
+    Credentials in URLs are removed.
     """
     # A stderr that cannot be written (closed, on a full disk) must not hide the exit code.
     with contextlib.suppress(OSError):
@@ -100,12 +99,12 @@ def say(text: str) -> None:
 
 
 def note(ctx: click.Context | None, message: str) -> None:
-    """Something the user should know that is not a failure."""
+    """Prints something the user should know that is not a failure."""
     _event(ctx, "note", hints.in_hint(message, ctx), None, "yellow")
 
 
 def fail(ctx: click.Context | None, error: BaseException) -> None:
-    """What went wrong and, where there is one, the remedy."""
+    """Prints an error and, if there is one, its hint."""
     message, hint = explain(error)
     hint = None if hint is None else hints.in_hint(hint, ctx)
     _event(ctx, "error", hints.in_message(message, ctx), hint, "red")
@@ -116,15 +115,15 @@ def fail(ctx: click.Context | None, error: BaseException) -> None:
 
 
 def interrupted(ctx: click.Context | None) -> None:
-    """Ctrl-C."""
+    """Reports Ctrl-C."""
     say(json.dumps({"event": "interrupted"}) if _is_json(ctx) else "interrupted")
 
 
 def usage(error: click.ClickException) -> None:
-    """A usage error."""
+    """Reports a usage error."""
     ctx = getattr(error, "ctx", None)
     command = ctx.command_path if ctx is not None else "bytemill"
-    # click speaks in sentences, of several lines where it lists choices; ours are clauses of one.
+    # click writes sentences, on several lines if it lists choices; our messages are one clause.
     message = " ".join(error.format_message().split()).removesuffix(".")
     hint = f"see {command} --help"
     if isinstance(error, click.NoSuchOption) and ctx is not None:
@@ -136,6 +135,8 @@ def usage(error: click.ClickException) -> None:
 
 def _meant(option: str, command: click.Command) -> str | None:
     """A hint for an option that other programs have: `--lr` for `--learning-rate`."""
+    from ..lm.config_checks import ABSENT, SYNONYMS
+
     flags = {param.name: param.opts[-1] for param in command.params}
     name = option.lstrip("-").replace("-", "_")
     if name in ABSENT and "lr" in flags:
@@ -162,7 +163,7 @@ def _print(kind: str, message: str, hint: str | None, color: str) -> None:
 
 
 def explain(error: BaseException) -> tuple[str, str | None]:
-    """Message and remedy of a failure that was foreseen."""
+    """Message and hint of an expected failure."""
     if isinstance(error, BytemillError):
         return error.message, error.hint
     if isinstance(error, MemoryError):
@@ -183,9 +184,9 @@ def explain(error: BaseException) -> tuple[str, str | None]:
     elif isinstance(error, OSError):
         hint = HINTS.get(error.errno or 0)
     if not isinstance(error, OSError) or error.strerror is None:
-        # For Python, the library has the hint in the message.
+        # In Python, the hint is part of the message.
         return str(error).removesuffix(f" ({hint})"), hint
-    # The system's words come with a capital, and the name in quotes after them.
+    # The system's message starts with a capital and ends with the quoted name.
     words = error.strerror[:1].lower() + error.strerror[1:]
     return words if error.filename is None else f"{_name(error)}: {words}", hint
 
@@ -224,8 +225,8 @@ def emit(
     """Prints the result of a command.
 
     Args:
-        facts: what `--json` writes to stdout, in place of everything else here.
-        text: what goes to stdout otherwise.
+        facts: printed to stdout as JSON with `--json`, instead of the following.
+        text: printed to stdout otherwise.
         color: whether `text` keeps its colours; None: on a terminal.
         summary: a line for stderr, unless `--quiet`.
         next: arguments of the command that usually follows; shown after the summary.
@@ -241,14 +242,14 @@ def emit(
 
 
 def use_color(stream: TextIO) -> bool:
-    """Whether colours are welcome there: a terminal, and not declined (https://no-color.org)."""
+    """Whether to use colour: a terminal, without NO_COLOR (https://no-color.org)."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty()
 
 
 def forget_stdout() -> None:
-    """Discards what is still in the buffer, which would fail again when the program ends."""
+    """Discards buffered output, which would fail again when the program ends."""
     _reopen(sys.stdout.fileno(), os.O_WRONLY)
 
 
@@ -279,14 +280,14 @@ def open_input(name: str) -> Iterator[BinaryIO]:
 
 
 def tell_of_terminal() -> None:
-    """Says what the program waits for, if that is the person at the terminal."""
+    """Prints that the program waits for input, if stdin is a terminal."""
     if sys.stdin.isatty():
         say("reading from the terminal; end with Ctrl-D (Windows: Ctrl-Z, Enter)")
 
 
 def blocks(file: BinaryIO) -> Iterator[bytes]:
-    """What is left of a file, in blocks."""
-    # read1 hands over what is there already, so that a slow writer's text is not held up.
+    """The rest of a file, in blocks."""
+    # read1 returns what has arrived, so a slow writer's text is processed at once.
     read = getattr(file, "read1", file.read)
     while block := read(BLOCK_SIZE):
         yield block

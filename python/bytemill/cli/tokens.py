@@ -17,8 +17,8 @@ from ..preview import Encoding
 from ..tokenizer import Tokenizer
 from ..tokens.encode import SHARD_TOKENS
 from ..tokens.view import Tokens, verify_tokens
+from . import arguments, options, streams
 from . import dry_run as dry
-from . import options, streams
 
 FORMATS = ("shards", "npy", "bin", "megatron")
 
@@ -110,18 +110,18 @@ def encode_to_directory(
     if not corpus:
         raise click.UsageError("-o needs a corpus: files, directories, globs, or - for stdin")
     if resume:
-        options.refuse_stdin("--resume", corpus)
+        arguments.refuse_stdin("--resume", corpus)
     began = time.perf_counter()
-    reading = options.taken(plan)
+    reading = arguments.taken(plan)
     plan["engine"] = options.engine_of(plan)
     if dry_run:
-        options.refuse_stdin("--dry-run", corpus)
-        with options.corpus_of(corpus, reading) as named:
+        arguments.refuse_stdin("--dry-run", corpus)
+        with arguments.corpus_of(corpus, reading) as named:
             dry.show(named, Encoding(tokenizer, plan["threads"]))
         return
-    opened = options.corpus_of(corpus, reading)
+    opened = arguments.corpus_of(corpus, reading)
     with opened as named, _noting_resume(ctx, output, corpus):
-        source, listing = options.found(named)
+        source, listing = arguments.found(named)
         tokenizer.encode_files(
             source,
             output,
@@ -134,9 +134,9 @@ def encode_to_directory(
     seconds = time.perf_counter() - began
     names = [entry["name"] for entry in Tokens(output, _first(plan)).manifest["splits"]]
     splits = [Tokens(output, name) for name in names]
-    options.note_skips(ctx, splits[0].skipped)
+    arguments.note_skips(ctx, splits[0].skipped)
     streams.emit(
-        _facts(splits, seconds) | {"skipped_files": options.skipped_files(listing)},
+        _facts(splits, seconds) | {"skipped_files": arguments.skipped_files(listing)},
         summary=_summary(splits, seconds),
         next=["verify", output],
     )
@@ -148,12 +148,12 @@ def _first(plan: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _noting_resume(ctx: click.Context, output: Path, corpus: Sequence[str]) -> Iterator[None]:
-    """Tells the user, if the work stops early, that it can be resumed."""
-    begun_before = (output / ".partial").exists()
+    """Notes that the work can be resumed, if it stops early."""
+    existed = (output / ".partial").exists()
     try:
         yield
     except (BytemillError, OSError, KeyboardInterrupt):
-        if "-" not in corpus and not begun_before and (output / ".partial").exists():
+        if "-" not in corpus and not existed and (output / ".partial").exists():
             streams.note(ctx, f"{output}: finished work is kept; --resume continues it")
         raise
 
@@ -195,7 +195,7 @@ def _number(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
-@click.command(short_help="Check tokens on disk.", epilog=VERIFY_EXAMPLES)
+@click.command(epilog=VERIFY_EXAMPLES)
 @click.argument("directory", metavar="TOKENS")
 @click.option(
     "-t",
@@ -230,7 +230,7 @@ def verify(
 
     Problems are printed to stdout, one per line, and the exit code is 1.
     """
-    loaded = options.load(tokenizer, pattern, special_token) if tokenizer else None
+    loaded = arguments.load(tokenizer, pattern, special_token) if tokenizer else None
     problems = verify_tokens(
         directory,
         loaded,

@@ -15,8 +15,8 @@ from ..formats import stages, target_paths
 from ..learn import learn
 from ..preview import Counting
 from ..tokenizer import Tokenizer
+from . import arguments, options, outputs, streams
 from . import dry_run as dry
-from . import options, streams
 
 EXAMPLES = """\b
 examples:
@@ -28,7 +28,7 @@ examples:
 """
 
 
-@click.command("train-tokenizer", short_help="Learn a tokenizer from text.", epilog=EXAMPLES)
+@click.command("train-tokenizer", epilog=EXAMPLES)
 @click.argument("corpus", nargs=-1, metavar="[CORPUS...]")
 @click.option(
     "--counts",
@@ -128,25 +128,25 @@ def train_tokenizer(
         raise click.UsageError("give CORPUS or --counts")
     if corpus and counts:
         raise click.UsageError("give CORPUS or --counts, not both")
-    specials = options.chosen_specials(special_token, no_special_tokens)
+    specials = arguments.chosen_specials(special_token, no_special_tokens)
     if extend_from is not None and pattern:
         raise click.UsageError("--extend-from keeps its own pattern: omit --pattern")
-    reading = options.taken(limits)
+    reading = arguments.taken(limits)
     limits["engine"] = options.engine_of(limits)
-    options.check_output(output, format, overwrite)
-    options.check_not_read(target_paths(output, format), corpus or counts)
-    base = None if extend_from is None else options.load(extend_from)
+    outputs.check_output(output, format, overwrite)
+    outputs.check_not_read(target_paths(output, format), corpus or counts)
+    base = None if extend_from is None else arguments.load(extend_from)
     limits |= {
         "vocab_size": vocab_size,
         "special_tokens": specials,
-        "pattern": options.stages(pattern),
+        "pattern": arguments.stages(pattern),
         "extend_from": base,
         "memory_limit": memory_limit,
         "spill_dir": spill_dir or _beside(output),
         "progress": options.progress(),
     }
     if base is not None and not counts and not special_token:
-        # A tokenizer to extend brings its special tokens; more only if they are asked for.
+        # A tokenizer to extend has its special tokens; others are added only if given.
         limits["special_tokens"] = ()
     if dry_run:
         _dry_run(corpus, reading, limits)
@@ -155,19 +155,19 @@ def train_tokenizer(
     files: dict[str, Any] = {}
     file_bytes = 0
     if counts:
-        sum = options.load_counts(counts, memory_limit, limits["spill_dir"])
+        sum = arguments.load_counts(counts, memory_limit, limits["spill_dir"])
         learnt = learn(None, counts=sum, **limits)
     else:
-        with options.corpus_of(corpus, reading) as named:
-            source, listing = options.found(named)
+        with arguments.corpus_of(corpus, reading) as named:
+            source, listing = arguments.found(named)
             learnt = learn(source, counts=None, **limits)
         file_bytes = listing.file_bytes
-        files = {"file_bytes": file_bytes, "skipped_files": options.skipped_files(listing)}
+        files = {"file_bytes": file_bytes, "skipped_files": arguments.skipped_files(listing)}
     tokenizer = learnt.tokenizer
     tokenizer.save(output, format=format, overwrite=overwrite)
     seconds = time.perf_counter() - began
     text = _numbers.text_size(learnt.text_bytes, file_bytes)
-    # The progress line has the size of the text; here it is only if the files have another.
+    # The progress line has the size of the text; print it only if the size of the files differs.
     origin = f"from {text} " if file_bytes not in (0, learnt.text_bytes) else ""
     n_special = len(tokenizer.special_tokens)
     streams.emit(
@@ -194,7 +194,7 @@ def train_tokenizer(
 def _dry_run(corpus: tuple[str, ...], reading: dict[str, Any], limits: dict[str, Any]) -> None:
     if not corpus:
         raise click.UsageError("--dry-run needs a CORPUS")
-    options.refuse_stdin("--dry-run", corpus)
+    arguments.refuse_stdin("--dry-run", corpus)
     base, special_tokens = limits["extend_from"], limits["special_tokens"]
     work = Counting(
         stages(DEFAULT_PATTERN if base is None else base.pattern)
@@ -205,17 +205,17 @@ def _dry_run(corpus: tuple[str, ...], reading: dict[str, Any], limits: dict[str,
         limits["memory_limit"],
         limits["vocab_size"],
     )
-    with options.corpus_of(corpus, reading) as named:
+    with arguments.corpus_of(corpus, reading) as named:
         dry.show(named, work)
 
 
 def _beside(output: Path) -> Path | None:
-    """The directory that the output goes to; for a directory that is yet to be made, any."""
+    """The directory of the output; for a directory that does not exist yet, any."""
     return output.parent if output.parent.is_dir() else None
 
 
 def inspect_command(tokenizer: Tokenizer, path: Path, format: Format) -> list[str]:
-    """How to look at a file just written, with what its format does not carry."""
+    """The command that inspects the file, with options for what its format does not store."""
     words = ["inspect", str(path)]
     if "pattern" not in CARRIES[format]:
         stages = tokenizer.pattern

@@ -9,7 +9,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from .. import _native
 from ..errors import CorpusError
@@ -79,6 +79,19 @@ class Entry:
     def stamp(self) -> list[str | int]:
         """Values that change if the source changes."""
         return [self.anywhere().name, self.size, self.mtime_ns, self.version]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The source as stored in a manifest, to detect changes."""
+        of: Any = self if self.reader is None else self.reader
+        further = {
+            "version": of.version,
+            "format": self.format if self.format != "text" else "",
+            "range": self.range and list(self.range),
+        }
+        return {"path": self.name, "size": of.size, "mtime_ns": of.mtime_ns} | {
+            name: value for name, value in further.items() if value
+        }
 
     def anywhere(self) -> Entry:
         """The same source with an absolute path."""

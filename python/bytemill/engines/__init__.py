@@ -1,59 +1,41 @@
-"""Engines run the work: on the threads of this process, or on a cluster.
+"""Engines: executors that call functions, in this process or on a cluster.
 
-Counts add up and tokens are those of sources in order, so a cluster needs no algorithm of its own:
-workers get (path, byte range or row groups), never text, and give counts or write shards. Both
-engines give the same bytes.
+Counts add up and tokens follow the order of their sources, so a cluster needs no algorithm of its
+own. Workers get a path and a byte range or row groups, never text; they return counts or write
+files. Both engines give the same bytes.
 
-    engine="local"               this process (the default)
-    engine="ray"                 Ray: the cluster that is there, or one on this machine
+    engine="local"                     this process (the default)
+    engine="ray"                       the running Ray cluster, or a new one on this machine
     engine=Ray("ray://head:10001")
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from ..errors import ConfigError
-from .local import Local
 
 if TYPE_CHECKING:
-    from .. import _native
-    from ..corpus.argument import Corpus
-    from ..corpus.places import Entry
-    from ..progress import ProgressCallback
     from .on_ray import Ray
 
-__all__ = ["Engine", "EngineLike", "Local", "Ray", "chosen"]
+__all__ = ["Engine", "EngineLike", "Local", "Ray", "Stored", "chosen"]
+
+# Bytes of the corpus per unit of work. Large units cost less per byte; small ones lose less work
+# when a process is killed, and spread more evenly over a cluster.
+UNIT_SIZE = 256_000_000
+
+
+class Stored(Protocol):
+    """A result that stays where it was computed until it is needed."""
+
+    def value(self) -> Any:
+        """The result, in the process that calls this."""
 
 
 class Engine(Protocol):
-    """Counts a corpus, and calls functions."""
-
-    def count(
-        self,
-        counts: _native.Counts,
-        corpus: Corpus,
-        memory_limit: int | str | None,
-        spill_dir: str | os.PathLike[str] | None,
-        report: ProgressCallback,
-    ) -> object:
-        """Adds the counts of a corpus to `counts`, which keep to the limit themselves; what is
-        given back must live as long as they."""
-
-    def count_to(
-        self,
-        counts: _native.Counts,
-        corpus: Corpus,
-        entries: list[Entry],
-        directory: Path,
-        threads: int | None,
-        memory_limit: int | str | None,
-        report: ProgressCallback,
-    ) -> Path:
-        """Counts a corpus into a file in a directory, resuming work there; returns its path."""
+    """Calls functions."""
 
     @property
     def is_local(self) -> bool:
@@ -61,35 +43,100 @@ class Engine(Protocol):
 
     @property
     def unit_size(self) -> int:
-        """Approximate bytes of the corpus encoded per call."""
+        """Approximate bytes of the corpus per unit of work."""
 
     @property
     def block_size(self) -> int | None:
         """Bytes of text that a thread encodes at a time; None for the default."""
 
+    @property
+    def calls_per_machine(self) -> int:
+        """Calls with one processor each that run on a machine at the same time."""
+
     def each(
         self,
         function: Callable[..., Any],
-        items: list[Any],
-        done: Callable[[Any], None],
+        items: Iterable[Any],
+        done: Callable[[Any], Iterable[Any] | None],
         *,
         shared: tuple[Any, ...] = (),
         cpus: int = 1,
         gpus: int = 0,
+        memory: int | None = None,
+        store: bool = False,
     ) -> None:
         """Calls a function for each item, in any order, and passes the results to `done`.
+
+        A call may run more than once, if a worker is lost.
 
         Args:
             function: called with the values of `shared` and an item.
             items: one for each call.
-            done: called in this process.
+            done: called in this process; may return further items.
             shared: sent to every machine once.
-            cpus: processors of a call.
-            gpus: likewise.
+            cpus: processors per call.
+            gpus: GPUs per call.
+            memory: bytes of memory to reserve per call; None for no reservation.
+            store: the function returns a pair whose first value stays where it was computed:
+                `done` gets a `Stored` in its place, which may be part of further items.
         """
 
 
-EngineLike: TypeAlias = "Literal['local', 'ray'] | Engine"
+EngineLike: TypeAlias = Engine | Literal["local", "ray"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local:
+    """Does the work in this process.
+
+    Args:
+        unit_size: bytes of the corpus after which finished work is saved.
+        block_size: bytes of text that a thread encodes at a time; None for the default.
+
+    Attributes:
+        is_local: calls run in this process, in order.
+        calls_per_machine: one at a time.
+    """
+
+    unit_size: int = UNIT_SIZE
+    block_size: int | None = None
+    is_local = True
+    calls_per_machine = 1
+
+    def __post_init__(self) -> None:
+        check_unit_size(self.unit_size)
+
+    def each(
+        self,
+        function: Callable[..., Any],
+        items: Iterable[Any],
+        done: Callable[[Any], Iterable[Any] | None],
+        *,
+        shared: tuple[Any, ...] = (),
+        cpus: int = 1,
+        gpus: int = 0,
+        memory: int | None = None,
+        store: bool = False,
+    ) -> None:
+        for item in items:
+            result = function(*shared, item)
+            further = done((_Here(result[0]), result[1]) if store else result)
+            if further:
+                self.each(function, further, done, shared=shared, store=store)
+
+
+@dataclass(frozen=True)
+class _Here:
+    held: Any
+
+    def value(self) -> Any:
+        return self.held
+
+
+def check_unit_size(unit_size: int) -> None:
+    """Raises a ConfigError unless `unit_size` is at least 1."""
+    if unit_size < 1:
+        raise ConfigError(f"unit_size must be ≥ 1, got {unit_size}")
 
 
 def chosen(engine: str | Engine) -> Engine:

@@ -1,9 +1,8 @@
 """A corpus → units of work of about the same size, in order.
 
-A unit is sources, or ranges of them: what can be cut is (text and JSONL as they lie on disk, row
-groups of Parquet), what cannot (compressed files, archives, CSV) is a unit by itself or with
-others.
-Units for other processes are plain data, and small: a worker opens the sources itself.
+A unit is one or more sources, or ranges of them. Uncompressed text and JSONL are cut into byte
+ranges, Parquet into row groups; compressed files, archives and CSV files are not cut. Units for
+other processes are small plain data: a worker opens the sources itself.
 """
 
 from __future__ import annotations
@@ -20,28 +19,27 @@ from ..corpus.iterables import Dataset, Items
 from ..corpus.places import Entry, of_files
 from ..corpus.stdin import Piped
 from ..errors import ConfigError
-from ..tokens.plan import source
+from . import UNIT_SIZE
 
 if TYPE_CHECKING:
     from .. import _native
 
-__all__ = ["UNIT_SIZE", "Unit", "units"]
+__all__ = ["Unit", "units"]
 
-UNIT_SIZE = 256_000_000
-# Opening a file has a cost too.
+# Opening a file has a cost too, in bytes.
 COST_OF_FILE = 50_000
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Some of a corpus.
+    """A unit of work.
 
     Attributes:
-        number: its place in the corpus.
+        number: its index in the corpus.
         size: its bytes.
         settings: how the corpus is read.
-        entries: sources, or ranges of them; readers of columns are created again by the worker.
-        row_groups: of each, which row groups are meant, if it has any.
+        entries: sources, or ranges of them; the worker creates readers of columns again.
+        row_groups: for each entry, its range of row groups, if it has any.
     """
 
     number: int
@@ -53,11 +51,11 @@ class Unit:
     def name(self, *also: str) -> str:
         """An identifier that changes if a source changes."""
         sources = [[entry.stamp, entry.format, entry.range] for entry in self.entries]
-        told = json.dumps([sources, self.row_groups, self.settings, also])
-        return hashlib.sha256(told.encode()).hexdigest()[:32]
+        content = json.dumps([sources, self.row_groups, self.settings, also])
+        return hashlib.sha256(content.encode()).hexdigest()[:32]
 
     def inputs(self) -> _native.Inputs:
-        """The sources for Rust, wherever this is."""
+        """The sources for Rust, in any process."""
         corpus = Corpus((), **self.settings)
         opened = []
         for entry, groups in zip(self.entries, self.row_groups):
@@ -70,8 +68,8 @@ class Unit:
 
     @property
     def sources(self) -> list[dict[str, Any]]:
-        """What the sources are expected to be when they are read."""
-        return [source(entry) for entry in self.entries]
+        """The sources as they must be when they are read."""
+        return [entry.facts for entry in self.entries]
 
 
 def units(
@@ -86,8 +84,8 @@ def units(
     Args:
         corpus: how it is read.
         entries: its sources.
-        unit_size: bytes of a unit, about.
-        here: only this process reads them, so they may be anything that can be read.
+        unit_size: approximate bytes per unit.
+        here: whether only this process reads them; then any source is allowed.
     """
     made: list[Unit] = []
     held: list[tuple[Entry, tuple[int, int] | None]] = []
@@ -114,7 +112,7 @@ def _unit(
 def _pieces(
     corpus: Corpus, entries: Sequence[Entry], unit_size: int, here: bool
 ) -> Iterator[tuple[Entry, tuple[int, int] | None, int]]:
-    # Workers have other working directories.
+    # Workers have other working directories, so paths must be absolute.
     for entry in entries if here else (entry.anywhere() for entry in entries):
         small = entry.size <= unit_size or isinstance(entry.reader, (Dataset, Items, Piped))
         if here and small:
@@ -130,7 +128,7 @@ def _pieces(
         elif isinstance(entry.reader, Columns):
             yield from _row_groups(entry, entry.reader, unit_size)
         elif entry.format in ("text", "jsonl") and entry.size > unit_size:
-            # The last is not much smaller than the others.
+            # Equal ranges: the last is not much smaller than the others.
             n = max(round(entry.size / unit_size), 1)
             bounds = [entry.size * i // n for i in range(n + 1)]
             for start, end in zip(bounds, bounds[1:]):

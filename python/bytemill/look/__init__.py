@@ -1,7 +1,7 @@
-"""Tokenizers looked at and compared.
+"""Inspection and comparison of tokenizers.
 
-`statistics` describes a vocabulary, `tokenized` shows how a text is cut, `compare` sets tokenizers
-beside each other on one corpus, `report` on several. Each returns a `Result`, which has `to_text`,
+`statistics` describes a vocabulary, `tokenized` shows the tokens of a text, `compare` compares
+tokenizers on one corpus, `report` on several. Each returns a `Result`, which has `to_text`,
 `to_json` and `to_html`.
 """
 

@@ -1,11 +1,11 @@
 """Charts as inline SVG: nothing but text, coloured by the style sheet of the page around them.
 
-Pages must open anywhere, also without a network and years later, so a charting library that loads
-or embeds scripts is out; and one that draws SVG itself would be a dependency of the base package
-for bars and curves alone. Charts in files (`bytemill plot`) are drawn by matplotlib, an extra.
+Pages must open without a network, so a charting library that loads scripts cannot be used, and one
+that draws SVG would be a dependency of the base package for bars and curves alone. Charts in files
+(`bytemill plot`) are drawn by matplotlib, an extra.
 
 The nth series has the class `s<n>`, so that light and dark pages can give it different colours;
-from the ninth on they repeat, with broken lines.
+from the ninth on they repeat, with dashed lines.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Series(NamedTuple):
 
 
 def legend(names: Sequence[str]) -> str:
-    """Which colour is whose."""
+    """The legend."""
     items = (
         f'<li class="{_color(i)}"><i></i>{html.escape(name)}</li>' for i, name in enumerate(names)
     )
@@ -82,7 +82,7 @@ def lines(series: Sequence[Series], *, title: str, x_label: str, y_label: str) -
     def parts() -> Iterator[str]:
         yield from _frame(ticks, x_label, y_label)
         powers = range(math.ceil(low), math.floor(high) + 1)
-        # About ten labels have room.
+        # Room for about ten labels.
         for power in powers[:: max(1, math.ceil(len(powers) / 10))]:
             x = across(2**power)
             yield _text(x, HEIGHT - BOTTOM + 16, f"{2**power:,}", "middle")
@@ -148,7 +148,7 @@ def _svg(title: str, parts: Iterator[str]) -> str:
 
 
 def _frame(ticks: Sequence[float], x_label: str, y_label: str) -> Iterator[str]:
-    """Axes, labels, and a line at each tick of the upright one."""
+    """Axes, labels, and a line at each tick of the vertical axis."""
     for tick in ticks:
         y = _up(tick, ticks)
         yield f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>'
@@ -180,7 +180,7 @@ def _ticks(most: float) -> list[float]:
     power = math.floor(math.log10(most / 5))
     step = next(n for n in (1, 2, 5, 10) if most / (n * 10.0**power) <= 5.0001)
     count = math.ceil(most / (step * 10.0**power) - 1e-9)
-    # Multiplied in whole numbers, so that a tick is 0.15 and not 0.15000000000000002.
+    # Integer multiples, so that a tick is 0.15 and not 0.15000000000000002.
     return [i * step * 10**power if power >= 0 else i * step / 10**-power for i in range(count + 1)]
 
 

@@ -1,10 +1,10 @@
 """Tokenizers on one corpus (`compare`), or on several together with their vocabularies (`report`).
 
-A corpus is read in parts of about a megabyte, each encoded by every tokenizer. How a part is cut
-is an array that holds, at each byte where a token ends, the length of that token, and 0 elsewhere;
-then every comparison is linear in the part. Between two neighbouring ends that all tokenizers
-share, either all have one and the same token, or they cut that stretch differently. What is held
-does not grow with the corpus, but for its different pieces, which go to disk if they are too many.
+A corpus is read in parts of about a megabyte, each encoded by every tokenizer. The tokens of
+a part are an array: the length of a token at the byte where it ends, 0 elsewhere. So every
+comparison is linear in the part. Between two consecutive ends that all tokenizers share, either all
+have the same single token, or they cut the text differently. Memory does not grow with the corpus,
+except for its distinct pieces, which are spilled to disk if they do not fit.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ PILE = 825_000_000_000
 
 @dataclass(frozen=True)
 class Comparison(Result):
-    """What `compare` found.
+    """The result of `compare`.
 
     Attributes:
-        n_bytes: how much text was compared.
-        rows: one per tokenizer, as given.
-        agreement: share of all token boundaries that every tokenizer has.
-        n_examined: how much of the text was searched for differences, spread over all of it.
-        differences: the most frequent of these, the most frequent first.
+        n_bytes: bytes of text compared.
+        rows: one per tokenizer, in the order given.
+        agreement: share of all token boundaries that all tokenizers have in common.
+        n_examined: bytes of text searched for differences, spread over the corpus.
+        differences: the most frequent differences, in descending order.
         worst: for each tokenizer, the passages with the fewest bytes per token.
         skipped: number of skipped records by reason.
     """
@@ -87,11 +87,11 @@ def compare(
     Args:
         tokenizers: name → tokenizer; at least one.
         corpus: as in `train_tokenizer`.
-        limit: how many bytes to read at most; of several files, each gets an equal share.
-        examine: how many of these to search for differences, which takes longer than encoding.
-        n_differences: how many differences to give.
-        n_worst: how many badly compressed passages to give for each tokenizer.
-        special: what special tokens in the text are.
+        limit: maximum bytes to read; several files get equal shares.
+        examine: bytes to search for differences, which takes longer than encoding.
+        n_differences: maximum number of differences.
+        n_worst: number of badly compressed passages per tokenizer.
+        special: how special tokens in the text are encoded, as in `Tokenizer.encode`.
         progress: as in `train_tokenizer`.
     """
     if not tokenizers:
@@ -112,7 +112,7 @@ def compare(
             common, every = np.logical_and.reduce(ends), np.logical_or.reduce(ends)
             n_common += int(np.count_nonzero(common))
             n_all += int(np.count_nonzero(every))
-            # Evenly over the whole where its size is known, else from the beginning.
+            # Spread evenly if the size of the corpus is known, else from its beginning.
             if n_examined <= (examine if total is None else examine * n_bytes / total):
                 differences.add(data, ends, common, every)
                 n_examined += len(data)
@@ -142,11 +142,11 @@ class Vocabulary:
     """The vocabulary of one tokenizer.
 
     Attributes:
-        statistics: what it holds: lengths, the longest tokens and more.
+        statistics: lengths, the longest tokens and more.
         n_tokens: number of tokens without special tokens.
-        n_learnt: how many of these are longer than a byte.
-        unused: (id, token) of those longer than a byte that came in no corpus, in the order of
-            ids: of a tokenizer that was learnt, the earliest merges first.
+        n_learnt: number of these that are longer than a byte.
+        unused: (id, token) of tokens longer than a byte that occur in no corpus, in the order of
+            ids.
     """
 
     statistics: Statistics
@@ -156,18 +156,18 @@ class Vocabulary:
 
     @property
     def unused_share(self) -> float:
-        """The share of those longer than a byte that came in no corpus."""
+        """Share of the tokens longer than a byte that occur in no corpus."""
         return len(self.unused) / max(self.n_learnt, 1)
 
 
 @dataclass(frozen=True)
 class Report(Result):
-    """What `report` found.
+    """The result of `report`.
 
     Attributes:
         corpora: name → tokenizers on that corpus.
         vocabularies: name of a tokenizer → its vocabulary.
-        extrapolated: for how many bytes time and tokens are predicted.
+        extrapolated: bytes of text for which time and tokens are predicted.
     """
 
     corpora: dict[str, Comparison]
@@ -208,13 +208,13 @@ def report(
     Args:
         tokenizers: name → tokenizer; at least one.
         corpora: name → corpus, as in `train_tokenizer`; at least one.
-        extrapolate: for how many bytes of such text time and tokens are predicted.
-        n_longest: how many of the longest tokens to give.
-        limit: how many bytes to read at most of each corpus.
-        examine: as in `compare`, like all that follow.
-        n_differences: how many differences to give on each corpus.
-        n_worst: how many badly compressed passages to give.
-        special: what special tokens in the text are.
+        extrapolate: bytes of such text for which time and tokens are predicted.
+        n_longest: number of longest tokens.
+        limit: maximum bytes to read of each corpus.
+        examine: as in `compare`.
+        n_differences: maximum number of differences per corpus.
+        n_worst: number of badly compressed passages per tokenizer and corpus.
+        special: how special tokens in the text are encoded, as in `Tokenizer.encode`.
         progress: as in `train_tokenizer`.
 
     >>> import bytemill
@@ -263,7 +263,7 @@ def _vocabulary(
 
 
 def sizes_to_show(comparison: Comparison) -> list[int]:
-    """Vocabulary sizes that say enough in a table: powers of two, and those of the tokenizers."""
+    """Vocabulary sizes for a table: powers of two, and those of the tokenizers."""
     largest = max(row.vocab_size for row in comparison.rows)
     sizes = {2**power for power in range(9, largest.bit_length())}
     return sorted(sizes | {row.vocab_size for row in comparison.rows})

@@ -1,8 +1,8 @@
-"""What is summed up while tokenizers read a corpus.
+"""Sums over a corpus that tokenizers encode.
 
-`Measure` holds the sums of one tokenizer: tokens, time, which tokens came, and how many tokens a
-smaller vocabulary would have made of the same text. `Differences` counts the stretches that the
-tokenizers cut differently, `passages` finds those that they compress badly.
+`Measure` holds the sums of one tokenizer: tokens, time, uses of each token, and the number of
+tokens with every smaller vocabulary. `Differences` counts the spans that the tokenizers cut
+differently, `passages` finds text that they compress badly.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ __all__ = [
     "worst_of",
 ]
 
-# At the end of each token (the index is the byte after it) its length; 0 elsewhere.
+# The length of each token at its end (the index of the byte after it); 0 elsewhere.
 Cut = npt.NDArray[np.int32]
-# For each tokenizer, whether a token of it ends here.
+# Whether a token ends here, for each tokenizer.
 Ends = npt.NDArray[np.bool_]
 
-# Distinct differences held at once; when there are more, the rarer half is forgotten.
+# Maximum distinct differences in memory; beyond it, the rarer half is dropped.
 HELD = 50_000
-# A passage is lines, together about this long: single lines say too little.
+# Approximate bytes of a passage, in whole lines; single lines are too short to compare.
 PASSAGE = 400
 
 
@@ -52,19 +52,16 @@ class Row:
     """One tokenizer on the corpus.
 
     Attributes:
-        name: what the caller calls it.
+        name: its name, from the caller.
         vocab_size: ids, special tokens included.
         max_id: the largest of them.
-        n_bytes: how much text it encoded.
-        tokens: how many tokens that has.
-        mb_per_second: speed on one thread, as measured here; millions of bytes.
-        shared: share of its tokens that the first tokenizer has at the same place.
-        unused: how many of its tokens never came; special tokens and single bytes, which any
-            vocabulary must have, do not count.
-        uses: how often each token came, in the order of ids.
-        tokens_by_size: how many tokens the text has with a smaller vocabulary, which holds the
-            bytes, the first merges and the special tokens: the last is for `vocab_size`, the one
-            before for one merge less, and so on to the first, which is for no merge at all.
+        n_bytes: bytes of text encoded.
+        tokens: number of tokens.
+        mb_per_second: measured speed on one thread, in millions of bytes per second.
+        shared: share of its tokens that the first tokenizer has at the same position.
+        unused: number of its tokens that do not occur, without special tokens and single bytes.
+        uses: occurrences of each token, in the order of ids.
+        tokens_by_size: number of tokens with 0, 1, 2, … merges; the last is for `vocab_size`.
     """
 
     name: str
@@ -80,7 +77,7 @@ class Row:
 
     @property
     def bytes_per_token(self) -> float:
-        """Compression: the greater, the fewer tokens."""
+        """Compression; higher means fewer tokens."""
         return self.n_bytes / self.tokens
 
     @property
@@ -97,11 +94,11 @@ class Row:
         return self.n_bytes / int(self.tokens_by_size[at])
 
     def seconds_for(self, n_bytes: int) -> float:
-        """How long that much text of this kind would take at the measured speed."""
+        """Predicted seconds for that many bytes of similar text, at the measured speed."""
         return n_bytes / 1e6 / self.mb_per_second
 
     def tokens_for(self, n_bytes: int) -> int:
-        """How many tokens that much text of this kind would have."""
+        """Predicted tokens of that many bytes of similar text."""
         return round(n_bytes / self.bytes_per_token)
 
 
@@ -113,13 +110,13 @@ class Measure:
         self.tokens, self.shared, self.seconds = 0, 0, 0.0
         vocab = tokenizer.vocab
         self._ids = np.fromiter(vocab, dtype=np.int64, count=len(vocab))
-        # Nearly always an id is its own place in the list of ids.
+        # Nearly always, ids equal their index in the list of ids.
         self._dense = len(vocab) == tokenizer.max_id + 1
         self._lengths = np.fromiter(map(len, vocab.values()), dtype=np.int32, count=len(vocab))
         self._uses = np.zeros(len(vocab), dtype=np.int64)
 
     def encode(self, data: bytes, special: Special) -> Cut:
-        """How the tokenizer cuts this text, which is added to the sums."""
+        """Encodes a text and adds it to the sums; returns its token ends."""
         began = time.perf_counter()
         ids = self.tokenizer.encode_array(data, special=special, threads=1)
         self.seconds += time.perf_counter() - began
@@ -146,13 +143,13 @@ class Measure:
             shared=self.shared / self.tokens,
             unused=int(np.count_nonzero((self._uses == 0) & learnt)),
             uses=self._uses,
-            # Special tokens, which are not among the pieces, stay what they are.
+            # Special tokens are not pieces; their number does not depend on the merges.
             tokens_by_size=by_size + (self.tokens - by_size[-1]),
         )
 
 
 class Pieces:
-    """The pieces of a corpus, counted once for all tokenizers that cut it alike."""
+    """The pieces of a corpus, counted once for all tokenizers with the same pattern."""
 
     def __init__(self, tokenizers: Iterable[Tokenizer], special: Special) -> None:
         self._special = special
@@ -166,19 +163,19 @@ class Pieces:
     def _key(self, tokenizer: Tokenizer) -> tuple[tuple[str, ...], frozenset[str]]:
         special = self._special
         if isinstance(special, str):
-            # Where they are an error, there are none.
+            # With "error", the text has none.
             recognised = frozenset(tokenizer.special_tokens if special == "all" else ())
         else:
             recognised = frozenset(special)
         return tuple(formats.stages(tokenizer.pattern)), recognised
 
     def add(self, data: bytes) -> None:
-        """Counts more text, which must begin and end where pieces do."""
+        """Counts more text, which must begin and end at piece boundaries."""
         for counts in self._counts.values():
             counts.add_texts([data])
 
     def of(self, tokenizer: Tokenizer) -> _native.Counts:
-        """Those of a tokenizer."""
+        """The counts for a tokenizer."""
         return self._counts[self._key(tokenizer)]
 
     def __enter__(self) -> Pieces:
@@ -195,12 +192,12 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Difference:
-    """A stretch of text that the tokenizers cut differently.
+    """A span of text that the tokenizers cut differently.
 
     Attributes:
-        text: the stretch, from one common boundary to the next, in whole characters.
-        count: how often it came in what was examined (at least, where very many differ).
-        cuts: the tokens of each tokenizer where it came first.
+        text: the span, from one common boundary to the next, in whole characters.
+        count: occurrences in the examined text; a lower bound if there are very many differences.
+        cuts: the tokens of each tokenizer, at the first occurrence.
     """
 
     text: bytes
@@ -210,12 +207,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class Passage:
-    """Some lines of the corpus on which a tokenizer does badly.
+    """Lines of the corpus that a tokenizer compresses badly.
 
     Attributes:
         source: the file, or the number of the text.
-        offset: where in it, in bytes.
-        n_bytes: how long it is.
+        offset: its position in the source, in bytes.
+        n_bytes: its length.
         tokens: tokens of each tokenizer.
         text: its beginning.
     """
@@ -228,7 +225,7 @@ class Passage:
 
 
 class Differences:
-    """Counts the stretches that are cut differently."""
+    """Counts the spans that are cut differently."""
 
     def __init__(self) -> None:
         self._found: dict[bytes, tuple[int, tuple[tuple[bytes, ...], ...]]] = {}
@@ -237,7 +234,7 @@ class Differences:
         # A common end inside a character is ignored: partial characters are not readable.
         whole = np.append(np.frombuffer(data, np.uint8) & 0xC0 != 0x80, True)
         bounds = np.concatenate(([0], np.flatnonzero(common & whole)))
-        # An end that not all have lies inside exactly one stretch.
+        # An end that not all have lies inside exactly one span.
         inside = np.unique(np.searchsorted(bounds, np.flatnonzero(every & ~common)))
         for start, end in zip(bounds[inside - 1].tolist(), bounds[inside].tolist()):
             text = data[start:end]
@@ -248,7 +245,7 @@ class Differences:
             self._found = dict(by_count[: HELD // 2])
 
     def most(self, n: int) -> list[Difference]:
-        # Of equal counts the lesser text, so that the order does not depend on chance.
+        # Ties are broken by text, so that the order is deterministic.
         items = heapq.nsmallest(n, self._found.items(), key=lambda item: (-item[1][0], item[0]))
         return [Difference(text, count, cuts) for text, (count, cuts) in items]
 
@@ -268,14 +265,14 @@ def passages(source: str, offset: int, data: bytes, ends: Ends) -> list[Passage]
     wanted = np.searchsorted(newlines, np.arange(PASSAGE, len(data), PASSAGE))
     bounds = np.unique(newlines[wanted[wanted < len(newlines)]])
     bounds = np.concatenate(([0], bounds)) if len(bounds) else np.array([0, len(data)])
-    # A token that straddles two passages counts where it ends.
+    # A token that spans two passages counts for the one in which it ends.
     sums = np.cumsum(ends, axis=1)
     counts = np.diff(sums[:, bounds], axis=1).T.tolist()
     places = bounds.tolist()
     return [
         Passage(source, offset + a, b - a, tuple(n), data[a : min(b, a + PASSAGE)])
         for a, b, n in zip(places, places[1:], counts)
-        # Beside a very long line there may be a very short passage, which says nothing.
+        # Next to a very long line, a passage may be too short to compare.
         if b - a >= PASSAGE // 2 or len(places) == 2
     ]
 

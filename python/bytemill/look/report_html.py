@@ -16,13 +16,13 @@ from .result import page, table, visible
 
 __all__ = ["comparison_page", "report_page"]
 
-# Points of a curve; more would not be seen.
+# Maximum points of a curve; more would not be visible.
 POINTS = 120
-# Lengths in the histogram, of which the last stands for all that are longer.
+# Lengths in the histogram; the last includes all longer ones.
 LENGTHS = 20
 # Unused tokens to show.
 EXAMPLES = 12
-# Of a token, or the beginning of a passage.
+# Maximum characters of a token or passage.
 TEXT_WIDTH = 64
 
 
@@ -138,7 +138,7 @@ def _speed(report: Report, names: Sequence[str]) -> Iterator[str]:
 
 
 def _ids_size(row: Row, n_bytes: int) -> str:
-    """How much room the ids take that so much text becomes."""
+    """Predicted size of the ids of that much text."""
     width = 2 if row.max_id < 1 << 16 else 4
     return f"{size(row.tokens_for(n_bytes) * width)} (uint{8 * width})"
 
@@ -172,7 +172,7 @@ def _vocabularies(report: Report, names: Sequence[str]) -> Iterator[str]:
 
 
 def _shares(lengths: dict[int, int], n_tokens: int) -> list[float]:
-    """In percent, by length; the last is for all that are longer too."""
+    """Percent by length; the last includes all longer ones."""
     shares = [0.0] * LENGTHS
     for length, n in lengths.items():
         shares[min(length, LENGTHS) - 1] += 100 * n / n_tokens

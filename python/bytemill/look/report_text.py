@@ -13,7 +13,7 @@ from .vocabulary import longest_tokens
 
 __all__ = ["comparison_json", "comparison_text", "report_json", "report_text"]
 
-# Of a stretch of text, and of the tokens in it.
+# Maximum characters of a span of text, and of its tokens.
 TEXT_WIDTH = 36
 # Unused tokens to show.
 EXAMPLES = 12
@@ -210,7 +210,7 @@ def _by_size(found: Comparison, names: Sequence[str]) -> Iterator[str]:
 
 
 def _lengths(vocabularies: Mapping[str, Vocabulary]) -> Iterator[str]:
-    """How many tokens have which length, in percent."""
+    """Percent of tokens by length."""
     yield "\nlengths of tokens in bytes\n"
     bounds = [(1, 1), (2, 2), (3, 3), (4, 4), (5, 6), (7, 8), (9, 12), (13, 16), (17, None)]
     labels = [f"{a}" if a == b else f"{a}–{b}" if b else f"{a}+" for a, b in bounds]

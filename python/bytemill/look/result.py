@@ -1,8 +1,8 @@
-"""What every result of this room has in common: text, JSON and HTML of it.
+"""The base class of results: text, JSON and HTML.
 
 `inspect`, `compare` and `report` each return a `Result`. The command line and notebooks only call
-`to_text`, `to_json` and `to_html`. Pages share one skeleton and one style; they are complete in
-themselves: no scripts, nothing loaded from elsewhere.
+`to_text`, `to_json` and `to_html`. Pages share one layout and one style. They are
+self-contained: no scripts, nothing loaded from elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Result", "page", "table", "token_json", "visible"]
 
 
 class Result(ABC):
-    """Something found out about tokenizers, to print, to store or to show in a browser."""
+    """A result about tokenizers, to print, store or show in a browser."""
 
     @abstractmethod
     def to_text(self) -> str:
@@ -32,13 +32,13 @@ class Result(ABC):
 
     @abstractmethod
     def to_html(self, *, title: str = "bytemill") -> str:
-        """A whole page."""
+        """A complete page."""
 
     def __str__(self) -> str:
         return self.to_text().removesuffix("\n")
 
     def _repr_html_(self) -> str:
-        # A frame keeps the style of the page and that of the notebook apart.
+        # A frame isolates the style of the page from that of the notebook.
         return (
             '<iframe style="width: 100%; height: 24rem; border: 0" '
             f'srcdoc="{html.escape(self.to_html())}"></iframe>'
@@ -46,7 +46,7 @@ class Result(ABC):
 
 
 def use_color() -> bool:
-    """Whether stdout is a terminal on which colours are welcome (https://no-color.org)."""
+    """Whether to use colour on stdout: a terminal, without NO_COLOR (https://no-color.org)."""
     declined = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return not declined and sys.stdout.isatty()
 
@@ -108,9 +108,9 @@ _SIDES = {"l": ' class="left"', "c": ' class="code"', "r": ""}
 
 
 def table(align: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Rows, whose cells are HTML already, under a head of plain text, which may be empty.
+    """A table of HTML cells below a head of plain text, which may be empty.
 
-    A letter of `align` for each column: `l` flush left, `r` flush right, `c` code.
+    `align` has a letter per column: `l` left, `r` right, `c` code.
     """
 
     def line(cells: Iterable[str], tag: str) -> str:
@@ -129,18 +129,18 @@ def token_json(id: int, token: bytes) -> dict[str, object]:
     return {"id": id, "hex": token.hex(), "text": token.decode("utf-8", "replace")}
 
 
-# White space, and what else would not be seen, by a sign that is one column wide.
+# White space and control characters → a sign one column wide.
 SIGNS = {" ": "·", "\t": "→", "\n": "↵", "\r": "␍"}
-# Control, format, surrogate, private and unassigned characters, separators: invisible, or worse,
-# able to move the cursor or turn the direction of writing.
+# Control, format, surrogate, private and unassigned characters, separators: invisible, or
+# able to move the cursor or change the writing direction.
 HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"))
 
 
 def visible(token: bytes) -> str:
-    """`token` as text in which nothing is hidden: safe to print on any terminal.
+    """`token` as text without invisible characters: safe to print on any terminal.
 
     Spaces are `·`, tabs `→`, newlines `↵`, bytes that are not UTF-8 `‹e2›`, other invisible
-    characters `‹U+200B›`; a mark that would sit on what stands before it sits on `◌`.
+    characters `‹U+200B›`; a leading combining mark is put on `◌`.
 
     >>> visible(b" caf\\xc3\\xa9\\n"), visible(b"\\xe2\\x80"), visible(b"\\x1b[2J")
     ('·café↵', '‹e2›‹80›', '‹U+001B›[2J')
@@ -152,7 +152,7 @@ def visible(token: bytes) -> str:
 
 
 def _signs(token: bytes) -> Iterator[str]:
-    # Undecodable bytes come as lone surrogates U+DC80–U+DCFF; no valid UTF-8 gives those.
+    # Invalid bytes decode to lone surrogates U+DC80–U+DCFF, which valid UTF-8 never gives.
     for char in token.decode("utf-8", "surrogateescape"):
         if char in SIGNS:
             yield SIGNS[char]

@@ -1,7 +1,7 @@
-"""How a tokenizer cuts a text: `tokenized`, shown as coloured tokens.
+"""The tokens of a text, in colour: `tokenized`.
 
 Backgrounds alternate by position, so that neighbours always differ and the same text looks the
-same every time. Without colour a thin line stands between tokens.
+same every time. Without colour, a thin line separates tokens.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ BACKGROUNDS = (153, 157, 229, 217, 183)
 SPECIAL = "\x1b[1;97;41m"
 DIM = "\x1b[2m"
 RESET = "\x1b[0m"
-# Between tokens where there is no colour; not a character that text often holds.
+# Separates tokens without colour; rare in text.
 BAR = "│"
 
 
 class Span(NamedTuple):
-    """One token of a text: its id, its place in bytes (half-open) and its bytes."""
+    """One token of a text: its id, its byte range (half-open) and its bytes."""
 
     id: int
     start: int
@@ -40,12 +40,12 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class TokenizedText(Result):
-    """A text as tokens: what `Tokenizer.visualize` gives.
+    """A text as tokens: the result of `Tokenizer.visualize`.
 
     Its `repr` is the text in colour on a terminal, and with lines between tokens elsewhere.
 
     Attributes:
-        spans: the tokens with their places; their bytes, end to end, are the text.
+        spans: the tokens with their positions; their bytes, concatenated, are the text.
         vocab_size: that of the tokenizer.
         fingerprint: that of the tokenizer.
     """
@@ -61,7 +61,7 @@ class TokenizedText(Result):
 
     @property
     def summary(self) -> str:
-        """How many tokens and bytes, and how many bytes a token holds."""
+        """Number of tokens and bytes, and bytes per token."""
         n = len(self.spans)
         mean = f"{self.n_bytes / n:.2f}" if n else "–"
         return f"{n:,} tokens, {self.n_bytes:,} bytes, {mean} bytes per token"
@@ -86,9 +86,9 @@ class TokenizedText(Result):
         }
 
     def to_html(self, *, title: str = "text", ids: bool = False) -> str:
-        """A page with the tokens; `ids` shows the id of each at first.
+        """A page with the tokens; `ids` shows their ids initially.
 
-        Pointing at a token shows its id and its bytes; a box switches the ids on for all.
+        Hovering over a token shows its id and bytes; a checkbox shows all ids.
         """
         return page(title, self._html(ids))
 
@@ -143,12 +143,12 @@ Span(id=105, start=1, end=2, token=b'i', special=False)]
 def to_terminal(spans: Iterable[Span], *, color: bool = True, ids: bool = False) -> Iterator[str]:
     """The tokens as pieces of text to print one after another.
 
-    A newline is shown and also made, so that the text keeps its lines.
+    A newline is shown as a sign and also printed, so that the text keeps its lines.
     """
-    at_start = True  # of a row, where no bar belongs
+    at_start = True  # the start of a row needs no separator
     for number, span in enumerate(spans):
         rows = _lines(span.token)
-        # Nothing after the last newline: the id stands before that, with its token.
+        # Nothing follows the last newline: the id is printed before it, with its token.
         ends_row = len(rows) > 1 and not rows[-1]
         if ends_row:
             rows.pop()

@@ -1,4 +1,4 @@
-"""What the vocabulary of a tokenizer holds: `statistics` and the three views of them."""
+"""Statistics of a vocabulary: `statistics`, as text, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -18,34 +18,35 @@ if TYPE_CHECKING:
 
 __all__ = ["Statistics", "glance", "statistics"]
 
-# Ids in one part of the list of tokens. Parts are closed at first: a browser lays out 200,000 rows
-# only as they are opened.
+# Ids per section of the list of tokens. Sections are initially closed, so that a browser does not
+# have to lay out 200,000 rows.
 PART = 1000
 BAR_WIDTH = 40
-# Columns of the terminal for a token.
+# Terminal columns for a token.
 TOKEN_WIDTH = 80
 
 
 @dataclass(frozen=True)
 class Statistics(Result):
-    """What a vocabulary holds. All but the first four lines is about ordinary tokens only.
+    """Statistics of a vocabulary. From `lengths` on, all but `tokens` exclude special tokens.
 
     Attributes:
         vocab_size: ids, special tokens included.
         n_merges: merges; 0 for a tokenizer that merges by rank.
         special_tokens: text → id.
         pattern: name or regular expression of each stage.
-        ignore_merges: whether a piece that is a token is that token, whatever the merges.
+        ignore_merges: whether a piece that is a token becomes that token regardless of merges.
         fingerprint: SHA-256 over pattern, merges and special tokens.
-        lengths: length in bytes → how many tokens have it.
+        lengths: length in bytes → number of tokens.
         mean_length: mean length in bytes.
         longest: (id, token) of the longest tokens, the longest first.
         unreachable: ids that no text encodes to.
-        not_utf8: tokens that are not text by themselves: parts of characters.
+        not_utf8: tokens that are not valid UTF-8: parts of characters.
         leading_space: tokens that begin with a space.
-        white_space: tokens of nothing but white space.
-        digits: tokens of nothing but digits, apart from a leading space.
-        scripts: script of a token's first letter → how many tokens; those without are skipped.
+        white_space: tokens of white space only.
+        digits: tokens of digits only, after an optional space.
+        scripts: script of a token's first letter → number of tokens; tokens without letters are
+            skipped.
         tokens: id → bytes of every token, special tokens included.
     """
 
@@ -201,10 +202,10 @@ def statistics(tokenizer: Tokenizer, *, n_longest: int = 20) -> Statistics:
 
 
 def _script(text: str) -> str | None:
-    """The script of the first letter, as the first word of its Unicode name says it.
+    """The script of the first letter: the first word of its Unicode name.
 
-    Python carries no table of scripts; for all larger ones the name is as good ("CJK", "HANGUL",
-    "LATIN"), which is enough for an overview.
+    Python has no table of scripts; the first word of the name ("CJK", "HANGUL", "LATIN") is enough
+    for an overview.
     """
     for char in text:
         if char.isalpha():
@@ -227,7 +228,7 @@ def _shown(token: bytes) -> str:
 
 def glance(tokenizer: Tokenizer, *, n_tokens: int = 12) -> str:
     """A tokenizer in a few lines of HTML, for a notebook: size, pattern, special tokens, and
-    tokens from all over the vocabulary.
+    a sample of tokens.
     """
     stages = tokenizer.pattern
     specials = tokenizer.special_tokens

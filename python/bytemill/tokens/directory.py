@@ -13,37 +13,31 @@ old manifest is put aside, the new files are moved over the old, the other files
 manifest names are deleted, and the new manifest comes last. Each step can be repeated, so a process
 that is killed on the way leaves a directory without a manifest, in which the next one continues. A
 file that no manifest of ours names is never replaced or deleted.
-
-A *record* is a JSON value with its CRC-32, written whole or not at all; a damaged or edited one is
-refused.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
-import re
 import time
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from .. import _files
+from .._records import read_record, write_record
 from ..errors import ConfigError, TokensError
 from . import manifest as manifests
 from .plan import Plan, check_same
 
-__all__ = ["Existing", "TokenDirectory", "read_record", "write_record", "writing"]
+__all__ = ["Existing", "TokenDirectory", "writing"]
 
 Existing: TypeAlias = Literal["refuse", "resume", "overwrite"]
 
 LOCK = ".lock"
 PLAN = "plan.json"
 REPLACED = "replaced.json"
-HINT_RESTART = "start over: overwrite=True"
 # A cluster task may still write for a moment after it was cancelled.
 REMOVE_ATTEMPTS = 40
 REMOVE_WAIT = 0.05
@@ -69,31 +63,6 @@ def writing(out: Path) -> Iterator[None]:
                 out.rmdir()
 
 
-# --- records ------------------------------------------------------------------------------------
-
-
-def write_record(path: Path, value: Any) -> None:
-    text = json.dumps(value).encode()
-    _files.write_atomically(path, b'["%08x", %s]\n' % (_checksum(path, text), text))
-
-
-def _checksum(path: Path, text: bytes) -> int:
-    """Includes the file name, so that a record under another name is detected as damage."""
-    return zlib.crc32(path.name.encode() + text)
-
-
-def read_record(path: Path) -> Any:
-    """The value of a record; None if there is none."""
-    try:
-        data = _files.regular(path, TokensError).read_bytes()
-    except FileNotFoundError:
-        return None
-    found = re.fullmatch(rb'\["([0-9a-f]{8})", (.*)\]\n', data)
-    if found is None or _checksum(path, found[2]) != int(found[1], 16):
-        raise TokensError(f"{path}: damaged: the checksum does not match", HINT_RESTART)
-    return json.loads(found[2])
-
-
 # --- the directory ------------------------------------------------------------------------------
 
 
@@ -111,7 +80,7 @@ class TokenDirectory:
     def begin(self, plan: Plan, existing: Existing) -> bool:
         """Starts, resumes or refuses the job; False if its result exists already."""
         complete = (self.partial / manifests.NAME).exists()
-        begun = None if complete else read_record(self.partial / PLAN)
+        begun = None if complete else read_record(self.partial / PLAN, TokensError)
         if not complete and begun is None:
             # Left by a process that was killed before it began, or after it had finished.
             self._remove_partial()

@@ -1,12 +1,12 @@
 """A corpus → tokens on disk: plan → parts → shards → manifest.
 
 One machine is a cluster of one: the corpus is divided into units, each unit is encoded, and its
-record in `.partial` says so. An interrupted job resumes after the last recorded unit.
+record in `.partial` marks it as finished. An interrupted job resumes after the last recorded unit.
 
-    neither shuffled nor on a cluster   units in order, straight into shards: a record says how far
-                                        the open shards are, and the next unit continues them
-    otherwise                           every unit into parts; once the sizes of all are known,
-                                        parts into shards, in any order
+    neither shuffled nor on a cluster   units in order, directly into shards: a record has the
+                                        state of the open shards, which the next unit continues
+    otherwise                           units into parts; when all sizes are known, parts into
+                                        shards, in any order
 
 Both ways give the same bytes. The loops over text and ids are in Rust; the engine decides which
 processes run them.
@@ -26,29 +26,32 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from .. import _native
+from .. import _files, _native
 from .._numbers import estimated_text
 from .._options import EncodeRange
+from .._records import read_record, write_record
 from ..corpus.argument import CorpusLike, has_stdin, refuse_no_text, resolve
 from ..engines import Engine, EngineLike, chosen
-from ..engines.recipes import Recipe, bucket_bits, recipes
 from ..engines.units import Unit, units
 from ..errors import ConfigError, TokenizerError, TokensError
 from ..progress import ProgressCallback, ProgressOption, reporter
 from . import manifest as manifests
 from . import parts
-from .directory import Existing, TokenDirectory, read_record, write_record, writing
+from .directory import Existing, TokenDirectory, writing
 from .parts import PartKey, Workshop
 from .plan import Plan, make_plan
+from .recipes import Recipe, bucket_bits, recipes
 from .view import Tokens
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from ..tokenizer import Tokenizer
 
 __all__ = ["SHARD_TOKENS", "TokenFormat", "encode_files", "end_of_text"]
 
 SHARD_TOKENS = 100_000_000
-# What the vocabularies of others call it.
+# Names of the end-of-text token in common vocabularies.
 END_OF_TEXTS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>")
 TokenFormat = Literal["shards", "npy", "bin", "megatron"]
 
@@ -61,7 +64,7 @@ def encode_files(
     shard_tokens: int = SHARD_TOKENS,
     append_eot: bool = True,
     eot: str | None = None,
-    dtype: Any = None,
+    dtype: npt.DTypeLike | None = None,
     format: TokenFormat = "shards",
     val_fraction: float | None = None,
     shuffle: bool = False,
@@ -72,7 +75,35 @@ def encode_files(
     engine: EngineLike = "local",
     progress: ProgressOption = None,
 ) -> Tokens:
-    """See `Tokenizer.encode_files`."""
+    """Encodes files into a token directory, in constant memory, and opens it.
+
+    The ids of a text or record equal those of `encode` applied to all of it. A document ends
+    after every end-of-text token and at the end of its file or record. The output does not
+    depend on `threads` or on interruptions. [docs/formats.md] describes the files.
+
+    Args:
+        tokenizer: the tokenizer; for the method `Tokenizer.encode_files`, its object.
+        corpus: as in [`train_tokenizer`][bytemill.train_tokenizer].
+        out: the output directory; the result appears there only when it is complete.
+        shard_tokens: ids per file.
+        append_eot: append an end-of-text token to files and records that do not end in one.
+        eot: the special token that ends documents; None for `<|endoftext|>` or an equivalent.
+        dtype: `"uint16"` or `"uint32"`; None for the smallest that holds all ids.
+        format: `"shards"`; in one file: `"npy"`, `"bin"` (raw ids, as in nanoGPT) or
+            `"megatron"` (`.bin` and `.idx`).
+        val_fraction: share of documents, chosen by `seed`, to hold out for validation; None
+            for no split.
+        shuffle: shuffle the documents by `seed`.
+        seed: random seed of `shuffle` and `val_fraction`.
+        threads: number of threads; None for every core the process may use.
+        resume: resume an interrupted run; finished work is kept.
+        overwrite: replace existing tokens once the new ones are complete.
+        engine: where to run: `"local"`, `"ray"`, or one of [`bytemill.engines`][bytemill.engines].
+        progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
+
+    Returns:
+        The tokens; with `val_fraction`, the training split.
+    """
     resolved = resolve(corpus)
     if resume and overwrite:
         raise ConfigError("resume=True contradicts overwrite=True", "give one of them")
@@ -84,7 +115,7 @@ def encode_files(
         raise ConfigError(f"threads must be ≥ 1, got {threads}")
     entries = resolved.entries()
     _check_place(Path(out), [entry.path for entry in entries if entry.path is not None])
-    # The size of records that Python objects give is not known yet.
+    # Python objects that yield records have no known size.
     known = all(entry.size or entry.reader is None for entry in entries)
     refuse_no_text(sum(entry.size for entry in entries) if known else 1, corpus)
     plan = make_plan(
@@ -123,7 +154,7 @@ class _Job:
     """Encodes units into the shards of a directory.
 
     Args:
-        known: whether the sizes of all sources are.
+        known: whether the sizes of all sources are known.
     """
 
     def __init__(
@@ -152,25 +183,25 @@ class _Job:
             {"shards": [], "appended": array("Q")} for _ in plan.splits
         ]
         self._skipped: Counter[str] = Counter()
-        # Units that are encoded, their bytes of text, and bytes of files; bytes of all files.
+        # Encoded units, their bytes of text and of files; bytes of all files.
         self._done = self._text = self._read = 0
         self._total = sum(unit.size for unit in work) if known else 0
 
     def run(self) -> tuple[list[dict[str, Any]], int, Counter[str]]:
-        """Gives the shards of each split, the bytes of text, and skipped records."""
+        """Returns the shards of each split, the bytes of text, and skipped records."""
         if self._directly:
             self._write_shards()
         else:
             self._assemble(self._encode_parts())
         return self._splits, self._text, self._skipped
 
-    # --- straight into shards -------------------------------------------------------------------
+    # --- directly into shards -------------------------------------------------------------------
 
     def _write_shards(self) -> None:
         open_shards: list[Any] = []
         done = 0
         for unit in self._units:
-            record = read_record(self._unit_record(unit))
+            record = read_record(self._unit_record(unit), TokensError)
             if record is None:
                 break
             parts.check_unit(record, unit, self._unit_record(unit))
@@ -211,12 +242,12 @@ class _Job:
 
     def _record(self, unit: Unit, written: dict[str, Any]) -> None:
         parts.sync_shards(self._workshop, written)
-        # The manifest follows the last unit at once.
+        # After the last unit the manifest is written, so no record is needed.
         if unit is not self._units[-1]:
             write_record(self._unit_record(unit), written | {"unit": unit.name()})
 
     def _check_files(self, record: Mapping[str, Any]) -> None:
-        """Shards that are complete must still be so."""
+        """Checks that complete shards still have their size."""
         for name, size in manifests.shard_files(record):
             path = self._directory.partial / name
             found = path.stat().st_size
@@ -231,10 +262,10 @@ class _Job:
             split["appended"].extend(made["appended"])
         self._advance(written, unit)
 
-    # --- by way of parts ------------------------------------------------------------------------
+    # --- through parts --------------------------------------------------------------------------
 
     def _encode_parts(self) -> list[list[tuple[int, int]]]:
-        """Encodes every unit; gives ids and documents of its parts."""
+        """Encodes every unit; returns the numbers of ids and documents of its parts."""
         shares: list[list[tuple[int, int]]] = [[] for _ in self._units]
 
         def finish(result: tuple[int, dict[str, Any]]) -> None:
@@ -248,7 +279,7 @@ class _Job:
         return shares
 
     def _assemble(self, of_units: list[list[tuple[int, int]]]) -> None:
-        """Makes the shards; `of_units` has the ids and documents of each part."""
+        """Makes the shards; `of_units` has the numbers of ids and documents of each part."""
         shares = [share for parts in of_units for share in parts]
         before = accumulate((documents for _, documents in shares), initial=0)
         places = [(unit, i) for unit, parts in enumerate(of_units) for i in range(len(parts))]
@@ -257,7 +288,7 @@ class _Job:
         of_splits = self._deal(keys, shares, bits)
         room = self._plan.shard_tokens
         work = [r for n, split in enumerate(of_splits) for r in recipes(n, split, room)]
-        # In the order of the parts, so that one after the other is not needed any more.
+        # In the order of the parts, so that parts can be deleted early.
         work.sort(key=lambda recipe: recipe.last)
         made = self._make_shards(work, keys, bits)
         for recipe in sorted(made, key=lambda recipe: (recipe.split, recipe.number)):
@@ -267,7 +298,7 @@ class _Job:
     def _deal(
         self, keys: list[PartKey], shares: list[tuple[int, int]], bits: int | None
     ) -> list[list[tuple[int, int]]]:
-        """Ids and documents of each split in every part or, if shuffled, bucket."""
+        """Numbers of ids and documents of each split in every part or, if shuffled, bucket."""
         if bits is None and len(self._splits) == 1:
             return [shares]
         n_places = len(keys) if bits is None else 1 << bits
@@ -292,7 +323,7 @@ class _Job:
         self, work: list[Recipe], keys: list[PartKey], bits: int | None
     ) -> dict[Recipe, dict[str, Any]]:
         made: dict[Recipe, dict[str, Any]] = {}
-        # How many shards each part is still needed for; shuffled, all are needed to the end.
+        # Number of unfinished shards that need each part; if shuffled, all are needed to the end.
         needed: Counter[PartKey] = Counter()
         for recipe in work if bits is None else ():
             needed.update(recipe.parts(keys))
@@ -314,7 +345,7 @@ class _Job:
     # --- progress -------------------------------------------------------------------------------
 
     def _advance(self, facts: Mapping[str, Any], unit: Unit) -> None:
-        """Notes that a unit is encoded."""
+        """Records that a unit is encoded."""
         self._text += facts["text_bytes"]
         self._read += unit.size
         self._done += 1
@@ -348,7 +379,7 @@ class _ByteCount:
         self.watch = self._within if here else None
 
     def finish(self, tokens: int) -> None:
-        """Notes that `tokens` more ids are done."""
+        """Records that `tokens` more ids are done."""
         self._done += tokens * self._width
         self._report(self._phase, self._done, self._total)
 
@@ -357,7 +388,7 @@ class _ByteCount:
 
 
 def _tokenizer_file(tokenizer: Tokenizer) -> bytes | None:
-    """The tokenizer as it goes into the directory; None if its format cannot hold it."""
+    """The tokenizer file of the directory; None if the format cannot represent the tokenizer."""
     try:
         return tokenizer.write("huggingface")[0]
     except TokenizerError as error:
@@ -402,16 +433,10 @@ def _check_place(out: Path, paths: list[str]) -> None:
             f"{out}: the output must be a directory, and this looks like a file",
             "give a directory; the files in it are named automatically",
         )
-    inside = os.path.join(os.path.realpath(out), "")
-    for path in paths:
-        if os.path.realpath(path).startswith(inside):
-            raise ConfigError(
-                f"{path}: this source is in the output directory",
-                "choose another output directory",
-            )
+    _files.refuse_inside(out, "the output directory", paths)
 
 
-def _dtype_name(dtype: Any) -> str | None:
+def _dtype_name(dtype: npt.DTypeLike | None) -> str | None:
     if dtype is None:
         return None
     if isinstance(dtype, str):

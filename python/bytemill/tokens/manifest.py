@@ -1,8 +1,8 @@
-"""`manifest.json`: what a directory of tokens holds and what it was made from.
+"""`manifest.json`: the content of a token directory, and what it was made from.
 
-Nothing in it depends on when, where, by how many threads or in how many attempts it was made. A
-manifest that was read has been checked: names are those that the writer gives, so none leads out of
-the directory, and sizes and sums agree with each other.
+It does not depend on the time, the machine, the number of threads or interruptions. Reading checks
+it: file names are those that the writer uses, so none points outside the directory, and sizes and
+sums are consistent.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ TOKENIZER = "tokenizer.json"
 PARTIAL = ".partial"
 KIND = "bytemill tokens"
 VERSION = 1
-# Far more than any manifest has; protects memory from other files.
+# Larger than any manifest; protects memory from other files.
 MAX_BYTES = 2 << 30
-# Bytes of the header of an .npy file of ours.
+# Bytes of the header of our .npy files.
 NPY_HEADER = 128
 HINT_ENCODE = "bytemill encode -o creates token directories"
 HINT_VERIFY = "run bytemill verify to list all problems"
@@ -61,7 +61,7 @@ def new_manifest(
     tokenizer_file: Mapping[str, Any] | None,
     splits: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """The manifest of finished work; of each split, `shards` and `appended` are given."""
+    """The manifest of finished work; `splits` has `shards` and `appended` of each."""
     manifest = {"kind": KIND, "version": VERSION, **plan.fields(), "text_bytes": text_bytes}
     if tokenizer_file is not None:
         manifest["tokenizer_file"] = tokenizer_file
@@ -81,7 +81,7 @@ def new_manifest(
 
 
 def to_json(manifest: Mapping[str, Any]) -> bytes:
-    """The file. Lists of millions of numbers are put in as text, which is much faster."""
+    """The file. Lists of millions of numbers are inserted as text, which is faster."""
     mark = secrets.token_hex(16)
     splits = [split | {"appended": mark} for split in manifest["splits"]]
     text = json.dumps({**manifest, "splits": splits}, indent=2, ensure_ascii=False)
@@ -97,7 +97,7 @@ def to_json(manifest: Mapping[str, Any]) -> bytes:
 
 
 def open_manifest(directory: Path) -> dict[str, Any]:
-    """The manifest of finished tokens, all of whose files of ids have their size."""
+    """The manifest of finished tokens; checks the sizes of the id files."""
     manifest = whole_manifest(directory)
     for name, size in shard_files(manifest):
         path = directory / name
@@ -205,7 +205,7 @@ def files(manifest: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def is_possible(name: str) -> bool:
-    """Whether a manifest could give this name to a file."""
+    """Whether a manifest could contain this file name."""
     stem = r"(tokens|train|val|(shard|train|val)-[0-9]{5,})"
     return name == TOKENIZER or re.fullmatch(rf"{stem}\.(docs\.npy|npy|bin|idx)", name) is not None
 
@@ -376,7 +376,7 @@ def _check_split(plan: Plan, split: int, entry: Mapping[str, Any]) -> None:
         f"the totals of {name} are not the sums of its shards",
     )
     appended = _list_at(entry.get("appended"), "appended")
-    # In C, for lists of millions.
+    # Runs in C, for lists of millions.
     _require(
         set(map(type, appended)) <= {int}
         and all(map(operator.lt, appended, appended[1:]))

@@ -1,15 +1,15 @@
-"""Parts of tokens, and the shards that are made of them: what an engine runs, here or elsewhere.
+"""Parts of tokens, and the shards that are made of them: the functions that an engine calls.
 
-    .partial/parts-ID/000012.json           the record of unit 12: it is encoded
-    .partial/parts-ID/000012-00000.npy      a part of it: ids; with .docs.npy, as in a shard
-    .partial/parts-ID/000012-00000.dealt-0  the same for shuffling, a file for each split
-    .partial/parts-ID/000012-00000.json     the record of that
-    .partial/shard-00000.npy                as it will be
-    .partial/shard-00000.json               the record of that
+    .partial/parts-ID/000012.json           marks unit 12 as encoded
+    .partial/parts-ID/000012-00000.npy      ids of a part of it; with .docs.npy, as in a shard
+    .partial/parts-ID/000012-00000.dealt-0  the part sorted for shuffling, a file for each split
+    .partial/parts-ID/000012-00000.json     marks that as finished
+    .partial/shard-00000.npy                a finished shard
+    .partial/shard-00000.json               marks that as finished
 
-Each of these functions may be called again, by any process, at any time: work with a record is not
-repeated, and files appear whole or not at all. ID is that of the plan: a task that does not stop at
-once when asked must not interfere with other work that begins in the same place.
+A function may be called again, by any process, at any time: work with a record is not repeated, and
+files appear whole or not at all. ID is that of the plan, so a cancelled task that is still running
+does not interfere with another job in the same directory.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _files, _native
 from .._options import EncodeRange
+from .._records import read_record, write_record
 from ..errors import ConfigError, TokensError
-from .directory import read_record, write_record
 from .plan import Plan
 
 if TYPE_CHECKING:
-    from ..engines.recipes import Recipe
     from ..engines.units import Unit
     from ..progress import ProgressCallback
     from ..tokenizer import Tokenizer
+    from .recipes import Recipe
 
 __all__ = [
     "Part",
@@ -50,19 +50,19 @@ __all__ = [
     "sync_shards",
 ]
 
-# Ids of a part at most: dealing a part holds 48 bytes for each of its documents in memory.
+# Maximum ids of a part: dealing it needs 48 bytes of memory per document.
 PART_TOKENS = 1 << 27
 
 
 @dataclass(frozen=True)
 class Workshop:
-    """Where and how parts and shards are made; the same for all tasks of a job.
+    """Where and how parts and shards are made; the same for all calls of a job.
 
     Attributes:
         partial: the directory of unfinished files, as an absolute path.
         folder: the directory of parts in it.
-        threads: of a task; None for all processors.
-        block_size: bytes of text that are encoded at a time; None for the usual.
+        threads: of a call; None for every core the process may use.
+        block_size: bytes of text that a thread encodes at a time; None for the default.
     """
 
     partial: Path
@@ -72,13 +72,13 @@ class Workshop:
     block_size: int | None = None
 
     def check(self) -> None:
-        """Raises an error if the work was given up: then other work may be done there."""
+        """Raises an error if the job was cancelled: another may use the directory now."""
         if not self.folder.is_dir():
             raise TokensError(f"{self.partial}: this job was cancelled")
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A directory for files until they are whole; a lost worker may have one of its own."""
+        """A directory for unfinished files; each attempt has its own."""
         folder = self.folder / f"{uuid.uuid4().hex}.tmp"
         folder.mkdir()
         try:
@@ -130,8 +130,8 @@ class ShardSource:
 
 
 def _once(workshop: Workshop, record: Path, make: Callable[[], Any]) -> Any:
-    """The value of a record; if there is none, it is made."""
-    found = read_record(record)
+    """The value of a record; if there is none, makes and records it."""
+    found = read_record(record, TokensError)
     if found is not None:
         return found
     workshop.check()
@@ -140,9 +140,9 @@ def _once(workshop: Workshop, record: Path, make: Callable[[], Any]) -> Any:
         write_record(record, made)
         return made
     except Exception:
-        # Another worker, thought lost, may have been faster.
+        # Another worker, considered lost, may have finished first.
         with contextlib.suppress(TokensError):
-            found = read_record(record)
+            found = read_record(record, TokensError)
         if found is None:
             raise
         return found
@@ -151,8 +151,8 @@ def _once(workshop: Workshop, record: Path, make: Callable[[], Any]) -> Any:
 def encode_part(
     workshop: Workshop, tokenizer: Tokenizer, progress: ProgressCallback | None, unit: Unit
 ) -> tuple[int, dict[str, Any]]:
-    """Encodes a unit into parts; gives its number, and ids and documents of each part, bytes of
-    text, and skipped records."""
+    """Encodes a unit into parts; returns its number and, of its parts, the numbers of ids and
+    documents, the bytes of text and the skipped records."""
     record = workshop.folder / f"{unit.number:06}.json"
 
     def make() -> dict[str, Any]:
@@ -202,7 +202,7 @@ def check_unit(record: dict[str, Any], unit: Unit, path: Path) -> None:
 
 
 def _move(scratch: Path, folder: Path) -> None:
-    """Puts whole files into their place."""
+    """Moves finished files to their names."""
     for path in scratch.iterdir():
         _files.sync(path)
         os.replace(path, folder / path.name)
@@ -210,9 +210,9 @@ def _move(scratch: Path, folder: Path) -> None:
 
 
 def _part(workshop: Workshop, key: PartKey) -> Part:
-    [split] = read_record(workshop.folder / f"{key.unit:06}.json")["splits"]
+    [split] = read_record(workshop.folder / f"{key.unit:06}.json", TokensError)["splits"]
     shard = split["shards"][key.index]
-    # Its documents among those of the unit.
+    # The range of its documents among those of the unit.
     first = sum(other["documents"] for other in split["shards"][: key.index])
     last = first + shard["documents"]
     numbers = split["appended"]
@@ -228,7 +228,7 @@ def _part(workshop: Workshop, key: PartKey) -> Part:
 
 
 def remove_part(workshop: Workshop, key: PartKey) -> None:
-    """Removes the ids of a part; its record stays, for work that is resumed."""
+    """Removes the ids of a part; its record stays, for a resumed job."""
     for name in (".npy", ".docs.npy"):
         (workshop.folder / (key.stem + name)).unlink(missing_ok=True)
 
@@ -236,8 +236,8 @@ def remove_part(workshop: Workshop, key: PartKey) -> None:
 def deal_part(
     workshop: Workshop, bits: int, progress: ProgressCallback | None, key: PartKey
 ) -> tuple[PartKey, list[list[tuple[int, int]]]]:
-    """Ids and documents of each split in each bucket of a part, which is dealt if documents are
-    shuffled."""
+    """Numbers of ids and documents of each split in each bucket of a part; deals the part into
+    buckets if documents are shuffled."""
     record = workshop.folder / f"{key.stem}.json"
     asked = {"before": key.before, "bits": bits}
 
@@ -268,7 +268,7 @@ def assemble_shard(
     progress: ProgressCallback | None,
     recipe: Recipe,
 ) -> tuple[Recipe, dict[str, Any]]:
-    """Makes a shard of parts; gives the record of its files."""
+    """Makes a shard from parts; returns the record of its files."""
     plan = workshop.plan
     names = plan.files(recipe.split, recipe.number)
     record = workshop.partial / names["docs"].replace(".docs.npy", ".json")

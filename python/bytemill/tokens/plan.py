@@ -1,4 +1,4 @@
-"""The plan of a directory of tokens: all that decides which bytes are written.
+"""The plan of a directory of tokens: everything that determines the bytes written.
 
 The manifest starts with it, so existing tokens can be compared with a request.
 """
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from ..corpus.places import Entry
     from ..tokenizer import Tokenizer
 
-__all__ = ["DTYPES", "FORMATS", "Plan", "check_fingerprint", "check_same", "make_plan", "source"]
+__all__ = ["DTYPES", "FORMATS", "Plan", "check_fingerprint", "check_same", "make_plan"]
 
 FORMATS = ("shards", "npy", "bin", "megatron")
-# The largest id that each type of ids holds.
+# The largest id of each type.
 DTYPES = {"uint16": 2**16 - 1, "uint32": 2**32 - 1, "int32": 2**31 - 1}
 # Megatron-LM takes uint16 for vocabularies below this size, and has no uint32.
 SMALL_VOCAB = 65_500
@@ -36,9 +36,9 @@ class Plan:
     Attributes:
         tokenizer: its `fingerprint`, `vocab_size` and `max_id`.
         end_of_text: the id that ends documents.
-        shard_tokens: ids of a shard; None in formats of one file.
+        shard_tokens: ids per shard; None in single-file formats.
         reading: how records are read; None if the sources are plain text.
-        sources: path, size and time of change of each source.
+        sources: path, size and modification time of each source.
     """
 
     format: str
@@ -55,7 +55,7 @@ class Plan:
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> Plan:
-        """The plan in a manifest that was checked."""
+        """The plan in a checked manifest."""
         fields: dict[str, Any] = {
             field.name: manifest.get(field.name) for field in dataclasses.fields(cls)
         }
@@ -88,12 +88,12 @@ class Plan:
 
     @property
     def stems(self) -> list[str]:
-        """Of each split, what the names of its files begin with."""
+        """The file name prefix of each split."""
         only = "shard" if self.format == "shards" else "tokens"
         return [only] if self.val_fraction is None else self.splits
 
     def files(self, split: int, number: int) -> dict[str, str]:
-        """The names of the files of a shard by what they hold."""
+        """The names of the files of a shard, by content."""
         stem = self.stems[split]
         if self.shard_tokens is not None:
             stem = f"{stem}-{number:05}"
@@ -119,14 +119,14 @@ def make_plan(
     shuffle: bool,
     seed: int,
 ) -> Plan:
-    """The plan for these options, which are checked."""
+    """Checks the options and returns their plan."""
     if format not in FORMATS:
         raise ConfigError(f"format must be shards, npy, bin or megatron, got {format!r}")
     if val_fraction is not None and not 0 <= val_fraction <= 1:
         raise ConfigError(f"val_fraction must be between 0 and 1, got {val_fraction}")
     if shard_tokens == 0:
         raise ConfigError("shard_tokens must be ≥ 1, got 0")
-    sources = [source(entry) for entry in entries]
+    sources = [entry.facts for entry in entries]
     plain = all("format" not in found for found in sources)
     return Plan(
         format=format,
@@ -145,18 +145,6 @@ def make_plan(
         reading=None if plain and corpus.on_error == "stop" else _reading(corpus.settings),
         sources=sources,
     )
-
-
-def source(entry: Entry) -> dict[str, Any]:
-    """A source as stored in the manifest, to detect changes."""
-    told: Any = entry if entry.reader is None else entry.reader
-    found: dict[str, Any] = {"path": entry.name, "size": told.size, "mtime_ns": told.mtime_ns}
-    further = {
-        "version": told.version,
-        "format": entry.format if entry.format != "text" else "",
-        "range": entry.range and list(entry.range),
-    }
-    return found | {name: value for name, value in further.items() if value}
 
 
 def _reading(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Tokens on disk: a directory of ids as one sequence, over memory maps.
 
-What is here are views. A file is mapped when it is first looked at, so opening costs the same
-whether there are ten tokens or a trillion.
+A file is mapped when it is first used, so the cost of opening does not depend on the number of
+tokens.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Documents", "Tokens", "verify_tokens"]
 
-# Ids that are decoded, or turned into Python integers, at a time.
+# Ids decoded, or converted to Python integers, at a time.
 BLOCK = 1 << 20
 
 Ids: TypeAlias = "npt.NDArray[np.unsignedinteger[Any]]"
@@ -46,8 +46,8 @@ class Tokens:
     """The tokens in a directory written by [`Tokenizer.encode_files`][bytemill.Tokenizer].
 
     A sequence of ids: `len`, indexing, slicing (arrays; a slice within one file is a view of its
-    memory map), iteration. `documents` is the same by document. May be pickled, and used from many
-    threads and processes at once.
+    memory map), iteration. `documents` is the same by document. Can be pickled, and used by
+    many threads and processes at once.
 
     Args:
         path: the directory.
@@ -113,7 +113,7 @@ class Tokens:
     def tokenizer(self) -> Tokenizer | None:
         """The tokenizer in the directory; None if there is none.
 
-        It is loaded whenever it is asked for.
+        It is loaded on every access.
         """
         from ..tokenizer import Tokenizer
 
@@ -152,7 +152,7 @@ class Tokens:
         return ids[::-1] if step < 0 else ids
 
     def _take(self, places: range) -> Ids:
-        """The ids at these places, which ascend."""
+        """The ids at these positions, which must ascend."""
         import numpy as np
 
         parts = []
@@ -192,7 +192,7 @@ class Tokens:
     def _map(self, name: str, dtype: np.dtype[Any], size: int) -> npt.NDArray[Any]:
         if self._maps is None:
             raise ValueError(f"{self.path}: the tokens are closed")
-        # Two threads that come first both map the file, and either map will do.
+        # Two threads may both map the file; either map will do.
         if name not in self._maps:
             self._maps[name] = _mapped(self.path / name, dtype, size)
         return self._maps[name]
@@ -223,17 +223,17 @@ class Tokens:
             f"{len(self.documents):,} documents, {self.dtype.name})"
         )
 
-    # --- what they mean -----------------------------------------------------------------------
+    # --- text ---------------------------------------------------------------------------------
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Raises a `TokensError` unless the tokens were encoded with this tokenizer."""
         check_fingerprint(self.path, self.fingerprint, tokenizer.fingerprint)
 
     def decode(self, tokenizer: Tokenizer | None = None) -> Iterator[bytes]:
-        """The text in parts: without the end-of-texts that were appended, byte for byte.
+        """The text in chunks, byte for byte, without appended end-of-text tokens.
 
         Args:
-            tokenizer: that of the tokens; None for the one in their directory.
+            tokenizer: the tokenizer of the tokens; None for the one in their directory.
         """
         import numpy as np
 
@@ -259,7 +259,7 @@ class Tokens:
                 ) from None
 
     def _appended_places(self) -> npt.NDArray[np.int64]:
-        """The places of the end-of-texts that were appended."""
+        """The positions of appended end-of-text tokens."""
         import numpy as np
 
         numbers = np.asarray(self._appended, dtype=np.int64)
@@ -328,7 +328,7 @@ class Documents(Sequence["Ids"]):
 
     @property
     def ends(self) -> npt.NDArray[np.uint64]:
-        """Where each document ends, in ids from the first; 8 bytes of memory a document."""
+        """Where each document ends, in ids from the first; 8 bytes of memory per document."""
         import numpy as np
 
         tokens = self._tokens
@@ -353,10 +353,10 @@ def _mapped(path: Path, dtype: np.dtype[Any], size: int) -> npt.NDArray[Any]:
     import numpy as np
 
     if size == 0:
-        return np.empty(0, dtype)  # nothing that could be mapped
+        return np.empty(0, dtype)  # an empty file cannot be mapped
     header = b"" if path.suffix == ".bin" else _header(dtype, size)
     with open(_files.regular(path, TokensError), "rb") as file:
-        # Not left to numpy.load: on a damaged header it may raise anything.
+        # Not numpy.load: on a damaged header it may raise anything.
         if file.read(len(header)) != header:
             raise TokensError(
                 f"{path}: the header does not match the manifest",
@@ -384,12 +384,11 @@ def verify_tokens(
 ) -> list[str]:
     """Lists all problems of a token directory; empty if there are none.
 
-    Checked are sizes, headers and checksums of all files, the range of ids, the ends of documents
-    and the totals.
+    Checks sizes, headers and checksums of all files, the range of ids, document ends and totals.
 
     Args:
         path: the directory.
-        tokenizer: ids must be in its vocabulary; it must be the one that they are of. None for the
+        tokenizer: the tokenizer of the tokens, whose vocabulary must contain all ids; None for the
             one in the directory.
         source: the text, in the order in which it was encoded: the tokens must decode to it, byte
             for byte. Needs the tokenizer.
@@ -408,7 +407,7 @@ class _Verification:
         self._manifest = whole_manifest(path)
         self._plan = Plan.of(self._manifest)
         self._problems: list[str] = []
-        # Bytes of files, and of text that is compared.
+        # Bytes of files, and of text to compare.
         self._done = self._total = 0
         if tokenizer is not None:
             check_fingerprint(path, self._plan.tokenizer["fingerprint"], tokenizer.fingerprint)
@@ -430,13 +429,13 @@ class _Verification:
             self._check_tokenizer_file(carried)
         for split in manifest["splits"]:
             self._check_split(split)
-        # Ids that are damaged would only be found again.
+        # Damaged ids have been reported already.
         if self._tokenizer is not None and source is not None and not self._problems:
             self._compare(self._tokenizer, *source)
         return self._problems
 
     def _check_tokenizer_file(self, file: dict[str, Any]) -> None:
-        """Checks the tokenizer in the directory, which then serves if none was given."""
+        """Checks the tokenizer in the directory, and uses it if none was given."""
         name, path = file["file"], self._path / file["file"]
         try:
             found = _files.regular(path, TokensError).stat().st_size
@@ -479,7 +478,7 @@ class _Verification:
             unended += n
             parts = (shard, shard["docs"], shard.get("index") or {"bytes": 0})
             self._done += sum(part["bytes"] for part in parts)
-        # A text may do without an end-of-text; so may each record.
+        # A text file or a record may lack an end-of-text token.
         texts = all("format" not in source for source in plan.sources)
         allowed = 0 if plan.append_eot else len(plan.sources) if texts else unended
         if plan.end_of_text is not None and unended > allowed and len(self._problems) == before:

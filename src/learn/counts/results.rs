@@ -72,14 +72,7 @@ impl Counts {
 
     /// Adds other counts, of the same pattern and special tokens, without changing them.
     pub fn merge(&mut self, other: &mut Counts, job: &Job) -> Result<()> {
-        if self.fingerprint() != other.fingerprint() {
-            return Err(Error::config(format!(
-                "counts of {} cannot be merged with counts of {}",
-                other.described(),
-                self.described()
-            ))
-            .with_hint("count both with the same pattern and special tokens"));
-        }
+        self.refuse_other(other)?;
         other.consolidate(job)?;
         if other.runs.is_empty() {
             let table = &other.tables[0];
@@ -108,6 +101,28 @@ impl Counts {
         self.skipped.take(&mut other.skipped.clone());
         self.stats = None;
         Ok(())
+    }
+
+    /// Adds a counts file, which moves to the spill directory and is deleted with these counts. Both
+    /// must be on one file system.
+    pub fn take_file(&mut self, path: &Path, job: &Job) -> Result<()> {
+        let mut other = Counts::open(path, 1, job)?;
+        self.refuse_other(&other)?;
+        let runs = std::mem::take(&mut other.runs).into_iter();
+        other.runs = runs.map(|run| run.take(&self.dir)).collect::<Result<_>>()?;
+        self.merge(&mut other, job)
+    }
+
+    fn refuse_other(&self, other: &Counts) -> Result<()> {
+        if self.fingerprint() == other.fingerprint() {
+            return Ok(());
+        }
+        Err(Error::config(format!(
+            "counts of {} cannot be merged with counts of {}",
+            other.described(),
+            self.described()
+        ))
+        .with_hint("count both with the same pattern and special tokens"))
     }
 
     /// Pattern and special tokens, for a message.

@@ -53,7 +53,12 @@ impl SpillDir {
             let path = self.base.join(format!("{PREFIX}{}-{number}", std::process::id()));
             match make_private(&path) {
                 Ok(()) => {
-                    let lock = File::open(&path).ok();
+                    let lock = match File::open(&path) {
+                        // Swept by another process before it was locked.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                        // Windows cannot open directories.
+                        opened => opened.ok(),
+                    };
                     if lock.as_ref().is_none_or(|lock| files::claim(lock, &path)) {
                         *made = Some((path.clone(), lock));
                         return Ok(path);
@@ -65,6 +70,11 @@ impl SpillDir {
             }
         }
         Err(Error::io(&self.base, io::ErrorKind::AlreadyExists.into()))
+    }
+
+    /// The path of the next run.
+    fn next_path(&self) -> Result<PathBuf> {
+        Ok(self.path()?.join(format!("run-{}", self.next.fetch_add(1, Relaxed))))
     }
 
     /// Deletes the directory if it contains no run; the next run creates it again.
@@ -128,6 +138,8 @@ enum RunFile {
     Spilled(Arc<Spilled>),
     /// A counts file of the user.
     Counts(PathBuf),
+    /// A counts file in a spill directory.
+    Taken(Arc<Spilled>),
 }
 
 impl DiskRun {
@@ -136,13 +148,22 @@ impl DiskRun {
         DiskRun { file: RunFile::Counts(path), n_records, size }
     }
 
+    /// Moves the file of a counts file's run into a spill directory, to be deleted with the run.
+    pub fn take(self, dir: &Arc<SpillDir>) -> Result<Self> {
+        let RunFile::Counts(from) = &self.file else { return Ok(self) };
+        let path = dir.next_path()?;
+        fs::rename(from, &path).map_err(|error| Error::io(from, error))?;
+        let file = RunFile::Taken(Arc::new(Spilled { path, dir: Arc::clone(dir) }));
+        Ok(DiskRun { file, ..self })
+    }
+
     /// Writes a run and returns its totals.
     pub fn write(
         source: &mut impl SortedCounts,
         dir: &Arc<SpillDir>,
         job: &Job,
     ) -> Result<(DiskRun, Stats)> {
-        let path = dir.path()?.join(format!("run-{}", dir.next.fetch_add(1, Relaxed)));
+        let path = dir.next_path()?;
         // Created before the file, so that a failure deletes it.
         let spilled = Arc::new(Spilled { path, dir: Arc::clone(dir) });
         // The error names the directory, which is what the user can change.
@@ -173,6 +194,10 @@ impl DiskRun {
     ) -> Result<Box<dyn SortedCounts + Send + Sync + 'a>> {
         match &self.file {
             RunFile::Counts(path) => Ok(Box::new(FileSource::open(path, job)?)),
+            RunFile::Taken(spilled) => {
+                let decoder = FileSource::open(&spilled.path, job)?;
+                Ok(Box::new(OpenRun { decoder, _spilled: Arc::clone(spilled) }))
+            }
             RunFile::Spilled(spilled) => {
                 let file = File::open(&spilled.path).map_err(|e| Error::io(&spilled.path, e))?;
                 let input = BufReader::with_capacity(BUFFER, Metered { input: file, job });

@@ -179,6 +179,60 @@ fn sums_of_files_are_the_whole() {
 }
 
 #[test]
+fn a_taken_file_lives_as_long_as_the_counts() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("part.counts");
+    let (one, two) = (many_words(3000, 1), many_words(3000, 2));
+    let mut whole = Counts::new(cutter(), 2);
+    whole.add_texts(&[&one, &two], &job()).unwrap();
+    let mut part = Counts::new(cutter(), 1);
+    part.add_texts(&[&one], &job()).unwrap();
+    part.save(&path, &job()).unwrap();
+
+    let mut other = Counts::new(Cutter::new::<_, &str>(&["gpt2"], &[]).unwrap(), 1);
+    other.take_file(&path, &job()).unwrap_err();
+    let mut counts = limited(cutter(), 1, 20_000_000, directory.path());
+    counts.take_file(&path, &job()).unwrap();
+    assert!(!path.exists());
+    let mut cursor = counts.cursor(&job()).unwrap();
+    assert_eq!(counted(&mut counts), counted(&mut part));
+    counts.add_texts(&[&two], &job()).unwrap();
+    assert_eq!(counted(&mut counts), counted(&mut whole));
+    counts.clear();
+    // A cursor keeps its file.
+    let mut n_pieces = 0;
+    sorted::for_each(&mut cursor, &job(), |_, _| {
+        n_pieces += 1;
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(n_pieces, counted(&mut part).len());
+    drop((cursor, counts));
+    assert_eq!(names(directory.path()), [""; 0]);
+}
+
+#[test]
+fn sweeping_spares_directories_of_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                spill::sweep(directory.path());
+            }
+        });
+        for _ in 0..500 {
+            let mut counts = limited(cutter(), 1, 0, directory.path());
+            let result = counts.add_texts(&[b"a b", b"c"], &job());
+            done.store(result.is_err(), Relaxed);
+            result.unwrap();
+            assert_eq!(counted(&mut counts).len(), 3);
+        }
+        done.store(true, Relaxed);
+    });
+}
+
+#[test]
 fn order_of_special_tokens_does_not_matter() {
     let one = Counts::new(Cutter::new(&["gpt2"], &["b", "a"]).unwrap(), 1);
     let two = Counts::new(Cutter::new(&["gpt2"], &["a", "b"]).unwrap(), 1);

@@ -1,14 +1,4 @@
-"""Progress of long work: one event, one meter, and a display for each place where it is shown.
-
-Work reports `(phase, done, total)` about ten times a second, or after each training step. The meter
-adds rate, time left, memory and CPU use. The display is a line that is redrawn (terminal), an
-output that is updated (notebook), an occasional line (log), JSON lines, or the caller's function.
-A phase ends with a line of totals. Notes are printed above the line that is redrawn.
-
-Why not tqdm or rich: both need ipywidgets for a bar in a notebook, where HTML and IPython's
-`display_id` are enough; neither has JSON lines or log lines, so most of this module would remain;
-and the base package would have one more dependency.
-"""
+"""How progress is shown: on a terminal, in a notebook, in a log, as JSON lines."""
 
 from __future__ import annotations
 
@@ -20,19 +10,14 @@ import os
 import shutil
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TextIO, TypeAlias
+from typing import Any, TextIO
 
-from ._numbers import duration, size
-from ._system import resident_memory
+from .._numbers import duration, size
+from .events import ProgressEvent, StepReport
 
-__all__ = ["Progress", "ProgressEvent", "ProgressOption", "StepOption", "StepReport", "reporter"]
+__all__ = ["Display", "choose_display", "clear_line"]
 
-# Rate and CPU use are measured over the last seconds: an average over the whole phase would be
-# misleading for merging, where the first merges are by far the slowest.
-WINDOW = 5.0
 # Seconds before the first line if progress was not requested, and between lines.
 PATIENCE = 0.5
 REDRAW_EVERY = 0.08  # fast enough for the eye, and bearable on a slow connection
@@ -49,193 +34,10 @@ UNITS = {
 }  # fmt: skip
 
 
-# --- events -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ProgressEvent:
-    """Progress of a phase.
-
-    Attributes:
-        phase: `"count"` and then `"merge"` when a tokenizer is trained, `"gather"` in between when
-            counts are merged from disk; `"compare"`; `"encode"`, `"shuffle"` if documents are
-            shuffled, `"write"` if they are shuffled or on a cluster, and `"verify"` for tokens on
-            disk; `"train"`, `"evaluate"`, `"overlap"`, `"sweep"`, `"export"` and `"import"` for
-            language models.
-        done: bytes of text in the phases `count`, `encode` and `compare`, merges in `merge`, tokens
-            in `evaluate`, steps in `train` and `sweep`, bytes of files in the others.
-        total: the same for the whole phase; None if unknown. The amount of text in compressed files
-            and records is an estimate until the end of the phase.
-        seconds: since the phase began.
-        rate: `done` per second, over the last few seconds.
-        eta: seconds left at this rate; None if the total is unknown or the rate is 0.
-        memory: resident bytes of this process; 0 if the system does not report it. In training, the
-            peak so far, of this process or of the GPU.
-        cpu: CPU use in percent of one core: 195.0 is nearly two cores.
-    """
-
-    phase: str
-    done: int
-    total: int | None
-    seconds: float
-    rate: float
-    eta: float | None
-    memory: int
-    cpu: float
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields, with floats rounded to 6 digits after the point."""
-        return {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(self).items()}
-
-
-@dataclass(frozen=True)
-class StepReport(ProgressEvent):
-    """A training step, as the event of the phase `"train"`.
-
-    Attributes:
-        loss: of this step, on its own batch.
-        lr: learning rate.
-        grad_norm: of all gradients, before clipping.
-        tokens_per_s: over the last steps, without evaluation and checkpoints.
-        mfu: model FLOPs utilization: share of this machine's matmul rate.
-    """
-
-    loss: float
-    lr: float
-    grad_norm: float
-    tokens_per_s: float
-    mfu: float
-
-    @property
-    def step(self) -> int:
-        """Updates done."""
-        return self.done
-
-    @property
-    def steps(self) -> int:
-        """Updates in total."""
-        return self.total or 0
-
-    def to_json(self) -> dict[str, Any]:
-        # Learning rates are small: rounding would lose digits.
-        return super().to_json() | {"step": self.step, "steps": self.steps, "lr": self.lr}
-
-
-# --- reporting --------------------------------------------------------------------------------
-
-
-ProgressCallback: TypeAlias = "Callable[[str, int, int | None], None]"
-ProgressOption: TypeAlias = (
-    "bool | Literal['terminal', 'plain', 'json'] | Callable[[ProgressEvent], None] | None"
-)
-# The progress option of training, whose function receives steps.
-StepOption: TypeAlias = "ProgressOption | Callable[[StepReport], None]"
-
-
-class Progress:
-    """Receives reports of long work, measures rates and passes events to a display.
-
-    Leaving the `with` block ends the last phase; an exception removes an unfinished line.
-
-    Args:
-        option: None shows progress of work that takes more than a moment: on a terminal or in a
-            notebook after half a second, elsewhere as a line every two seconds (ten, after a
-            minute). True shows it from the start. False shows nothing. `"terminal"`, `"plain"` and
-            `"json"` choose the display (all on stderr). A function receives every event, nothing
-            is printed, and an exception it raises stops the work.
-    """
-
-    def __init__(self, option: StepOption) -> None:
-        self._display = _choose(option)
-        self._meter = _Meter()
-        self._last: ProgressEvent | None = None
-
-    def __call__(self, phase: str, done: int, total: int | None) -> None:
-        """Reports the progress of a phase."""
-        if self._display is not None:
-            self._show(self._meter.measure(phase, done, total))
-
-    def begin(self, phase: str, done: int = 0) -> None:
-        """Starts the clock of a phase that does not directly follow the previous one."""
-        self._meter.begin(phase, time.perf_counter(), time.process_time(), done)
-
-    def step(self, step: int, steps: int, *, eta: float, memory: int, **measures: float) -> None:
-        """Reports a training step; `measures` are the fields that `StepReport` adds."""
-        if self._display is not None:
-            fields = asdict(self._meter.measure("train", step, steps))
-            self._show(StepReport(**fields | {"eta": eta, "memory": memory} | measures))
-
-    def say(self, text: str) -> None:
-        """Prints a note on a line of its own."""
-        self.event("note", text, message=text)
-
-    def event(self, kind: str, text: str, **fields: Any) -> None:
-        """Reports something that happened: `text` for people, `fields` as JSON."""
-        if self._display is not None:
-            self._display.note(text, {"event": kind} | fields)
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._display is None:
-            return
-        if kind is not None:
-            self._display.drop()
-        elif self._last is not None:
-            self._display.end(self._last)
-
-    def _show(self, event: ProgressEvent) -> None:
-        assert self._display is not None
-        if self._last is not None and self._last.phase != event.phase:
-            self._display.end(self._last)
-        self._last = event
-        self._display.show(event)
-
-
-reporter = Progress
-
-
-class _Meter:
-    """Turns counts into events."""
-
-    def __init__(self) -> None:
-        self._phase: str | None = None
-        self._last = time.perf_counter(), time.process_time()
-        # (clock, processor time, done), the oldest at the left
-        self._samples: deque[tuple[float, float, int]] = deque()
-
-    def begin(self, phase: str, clock: float, cpu: float, done: int) -> None:
-        self._phase, self._began = phase, clock
-        self._samples.clear()
-        self._samples.append((clock, cpu, done))
-
-    def measure(self, phase: str, done: int, total: int | None) -> ProgressEvent:
-        clock, cpu = time.perf_counter(), time.process_time()
-        samples = self._samples
-        if phase != self._phase:
-            # A phase starts at the last report of the previous one, not at its own first report.
-            self.begin(phase, *self._last, 0)
-        self._last = clock, cpu
-        while len(samples) > 1 and samples[1][0] <= clock - WINDOW:
-            samples.popleft()
-        passed = max(clock - samples[0][0], 1e-9)
-        rate = (done - samples[0][2]) / passed
-        busy = 100 * (cpu - samples[0][1]) / passed
-        samples.append((clock, cpu, done))
-        eta = (total - done) / rate if total is not None and rate > 0 else None
-        return ProgressEvent(
-            phase, done, total, clock - self._began, rate, eta, resident_memory(), busy
-        )
-
-
-# --- displays ---------------------------------------------------------------------------------
-
-
-def _choose(option: StepOption) -> _Display | None:
+def choose_display(option: object) -> Display | None:
     """The display for `option`; None if nothing is shown."""
     if callable(option):
-        return _Display(option)
+        return Display(option)
     if option not in (None, True, False, "terminal", "plain", "json"):
         raise TypeError(
             "progress must be None, True, False, 'terminal', 'plain', 'json' or a function, "
@@ -291,7 +93,7 @@ def _write(stream: TextIO, text: str) -> None:
         stream.flush()
 
 
-class _Display:
+class Display:
     """Receives events; this base class passes them to the caller's function."""
 
     def __init__(self, call: Callable[[Any], None]) -> None:
@@ -310,7 +112,7 @@ class _Display:
         """A line between events; `fields` is the same as JSON."""
 
 
-class _Written(_Display):
+class _Written(Display):
     """A display that writes to a stream, first after `wait` seconds, then every `pause`."""
 
     def __init__(self, stream: TextIO, wait: float, pause: float) -> None:

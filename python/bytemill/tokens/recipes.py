@@ -1,4 +1,4 @@
-"""Sizes of parts → which of them each shard is made of."""
+"""Sizes of parts → the parts that make up each shard."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ __all__ = ["Recipe", "bucket_bits", "recipes"]
 
 Part = TypeVar("Part")
 
-# Ids of a bucket of shuffled documents, about: making a shard holds one bucket in memory.
+# Approximate ids per bucket of shuffled documents; making a shard needs one bucket in memory.
 BUCKET_TOKENS = 1 << 24
 MOST_BITS = 16
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a shard is made of.
+    """The parts or buckets of a shard.
 
     Attributes:
-        split: the split that it is of.
-        number: its number in that.
-        first: the first part or bucket that has some of it.
-        last: the last one.
-        before: ids and documents of the split before the first.
-        tokens: its ids.
+        split: the number of its split.
+        number: its number in the split.
+        first: its first part or bucket.
+        last: its last part or bucket.
+        before: ids and documents of the split before `first`.
+        tokens: number of ids.
     """
 
     split: int
@@ -38,7 +38,7 @@ class Recipe:
     tokens: int
 
     def parts(self, all_parts: Sequence[Part]) -> Sequence[Part]:
-        """The parts that have some of it, if documents are not shuffled."""
+        """Its parts, if documents are not shuffled."""
         return all_parts[self.first : self.last + 1]
 
 
@@ -47,8 +47,8 @@ def recipes(split: int, shares: Sequence[tuple[int, int]], room: int | None) -> 
 
     Args:
         split: its number.
-        shares: ids and documents of it in every part or bucket, in order.
-        room: ids of a shard; None if all go into one.
+        shares: numbers of its ids and documents in every part or bucket, in order.
+        room: ids per shard; None for a single shard.
     """
     tokens = [0, *accumulate(share[0] for share in shares)]
     documents = [0, *accumulate(share[1] for share in shares)]
@@ -57,8 +57,8 @@ def recipes(split: int, shares: Sequence[tuple[int, int]], room: int | None) -> 
     made = []
     for number in range(max(-(-total // room), 1)):
         start, end = number * room, (number + 1) * room
-        # The end of a document belongs to the shard of the id before it: what ends exactly where
-        # the shard begins is of the one before, what ends where it ends is its own.
+        # The end of a document belongs to the shard of the id before it: an end exactly at the
+        # start of a shard belongs to the previous one, an end at its end to itself.
         first = 0 if number == 0 else bisect_right(tokens, start) - 1
         last = min(bisect_right(tokens, end), len(shares)) - 1
         size = min(end, total) - start
@@ -68,5 +68,5 @@ def recipes(split: int, shares: Sequence[tuple[int, int]], room: int | None) -> 
 
 
 def bucket_bits(tokens: int) -> int:
-    """Bits of a key that make a bucket, if this number of ids is shuffled."""
+    """Leading bits of a key that number its bucket, when shuffling `tokens` ids."""
     return min(max((tokens - 1) // BUCKET_TOKENS, 0).bit_length(), MOST_BITS)
