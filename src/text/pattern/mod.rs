@@ -24,6 +24,7 @@ pub use classes::UNICODE_VERSION;
 pub use cuts::INSIDE_REACH;
 pub use names::{NAMES, huggingface_regex, is_name, known, tiktoken_regex, unknown};
 
+use crate::base::cpu::Level;
 use crate::base::error::{Error, Result};
 use scanners::Scanner;
 
@@ -154,7 +155,9 @@ impl Stage {
         ends: &mut Vec<usize>,
     ) -> Result<usize> {
         match self {
-            Stage::Named(scanner) => Ok(scanner.scan(text, from, limit, ends)),
+            Stage::Named(scanner) => {
+                Ok(simd::scan(*scanner, Level::best(), text, from, limit, ends))
+            }
             Stage::Regex(engine) => engine.scan(text, from, limit, base, ends),
         }
     }

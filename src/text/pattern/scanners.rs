@@ -9,8 +9,6 @@
 //! whatever the input, since the next two pieces always consume what a piece leaves of it. No memory
 //! is allocated except for the ends of the pieces.
 
-use crate::base::cpu::Level;
-
 use super::classes::{
     CASELESS, LETTER, LOWER, MARK, NUMBER, OTHER, SPACE, SYMBOL, UPPER, char_at, class_at, run,
 };
@@ -40,12 +38,6 @@ impl Scanner {
             "qwen2" => Scanner::Qwen2,
             _ => return None,
         })
-    }
-
-    /// Appends the ends of at least `limit` pieces from `from` on, fewer only at the end of the
-    /// text; returns the last.
-    pub fn scan(self, text: &[u8], from: usize, limit: usize, ends: &mut Vec<usize>) -> usize {
-        super::simd::scan(self, Level::best(), text, from, limit, ends)
     }
 
     /// The end of the piece that starts at `start`.

@@ -13,7 +13,8 @@ use super::rules::{BlankEnd, Carry, Starts, gpt2, modern};
 use super::scanners::{Scanner, contraction, is_newline};
 use crate::base::cpu::Level;
 
-/// As [`Scanner::scan`], with the given level.
+/// Appends the ends of at least `limit` pieces from `from` on, fewer only at the end of the text;
+/// returns the last.
 pub fn scan(
     scanner: Scanner,
     level: Level,

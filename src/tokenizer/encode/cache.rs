@@ -214,6 +214,7 @@ impl Cache {
     /// of them than there are.
     // Not inlined: its loop needs all registers.
     #[inline(never)]
+    #[expect(clippy::ptr_arg, reason = "the room at the end of the list is read too")]
     pub unsafe fn look_up(
         &mut self,
         pieces: &[Keyed],

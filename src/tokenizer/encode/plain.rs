@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::cache::{BLOCK, Keyed};
 use super::long_cache::{LongCache, MAX_CACHED_LENGTH};
-use super::single::SingleTokens;
+use super::single::{self, SingleTokens};
 use super::tokenizer::{Recognise, Tokenizer};
 use super::worker::{Merger, Pieces, Waiting, Worker};
 use crate::base::error::Result;
@@ -185,7 +185,18 @@ impl Tokenizer {
     /// The table of single tokens, if there is one or it is to be made.
     fn single_tokens(&self, make: bool) -> Option<&SingleTokens> {
         if make {
-            return Some(self.single.get_or_init(|| SingleTokens::new(self)));
+            return Some(self.single.get_or_init(|| {
+                let mut merger = Merger::default();
+                let ranks = 0..self.vocab.n_ranks() as u32;
+                // A token that its own bytes do not give is not what such a piece becomes.
+                SingleTokens::new(ranks.filter_map(|rank| {
+                    let token = self.vocab.rank_bytes(rank);
+                    let single = token.len() <= single::MAX_LENGTH
+                        && self.merge_piece(&mut merger, token).is_ok()
+                        && merger.tokens == [rank];
+                    single.then(|| (token, self.vocab.rank_id(rank)))
+                }))
+            }));
         }
         self.single.get()
     }
