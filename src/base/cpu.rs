@@ -25,6 +25,11 @@ impl Avx512 {
     }
 }
 
+/// Vector registers of 16 bytes, which every 64-bit ARM processor has.
+#[cfg(target_arch = "aarch64")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Neon(());
+
 /// A level of vector instructions that this processor has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
@@ -34,6 +39,8 @@ pub enum Level {
     Avx2(Avx2),
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     Avx512(Avx512),
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
 }
 
 impl Level {
@@ -61,6 +68,8 @@ impl Level {
                 }
             }
         }
+        #[cfg(target_arch = "aarch64")]
+        levels.push(Level::Neon(Neon(())));
         levels
     }
 

@@ -36,7 +36,9 @@ pub fn scan(
         // SAFETY: the token proves that the processor has the features that the function enables.
         Level::Avx512(_) => unsafe { scan_avx512(scanner, text, from, limit, ends) },
         #[cfg(target_arch = "aarch64")]
-        Level::Neon => scan_with::<super::groups::arm::NeonBytes>(scanner, text, from, limit, ends),
+        Level::Neon(_) => {
+            scan_with::<super::groups::arm::NeonBytes>(scanner, text, from, limit, ends)
+        }
         _ => scan_with::<Portable>(scanner, text, from, limit, ends),
     }
 }
