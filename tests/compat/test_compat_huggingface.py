@@ -407,3 +407,26 @@ def test_a_trainer(documents: list[str], tmp_path: Path) -> None:
         again = kind.from_pretrained(tmp_path / "checkpoint-3")
         assert again("the cat") == ours("the cat")
         assert again.apply_chat_template(CHAT) == ours.apply_chat_template(CHAT)
+
+
+def test_the_evaluation_harness(pair: Pair) -> None:
+    pytest.importorskip("lm_eval")
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.huggingface import HFLM
+
+    def requests(kind: str, arguments: list[Any]) -> list[Any]:
+        return [Instance(kind, {}, each, i) for i, each in enumerate(arguments)]
+
+    results = []
+    for each in pair:
+        model = HFLM(pretrained=small_model(each), tokenizer=each, device="cpu", batch_size=2)
+        pairs = [("the cat", " sat"), ("", "on it"), ("naïve 日本語", " 😀")]
+        stop = {"until": ["\n"], "max_gen_toks": 4, "do_sample": False}
+        results.append(
+            (
+                model.loglikelihood(requests("loglikelihood", pairs)),
+                model.loglikelihood_rolling(requests("loglikelihood_rolling", [("the cat sat",)])),
+                model.generate_until(requests("generate_until", [("the cat", stop)])),
+            )
+        )
+    assert results[0] == results[1]
