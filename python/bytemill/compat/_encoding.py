@@ -136,7 +136,7 @@ class Stretch:
         spelling = self.text.rules.spelling
         return [spelling[id] for id in self.ids()]
 
-    def words(self) -> Sequence[int | None]:
+    def words(self) -> list[int] | list[None]:
         if self.text.bare:
             return [None] * len(self)
         return self.text.words()[self.start : self.stop]
@@ -171,7 +171,7 @@ class Fixed:
     def tokens(self) -> list[str]:
         return self._tokens * self.n
 
-    def words(self) -> Sequence[int | None]:
+    def words(self) -> list[None]:
         return [None] * len(self)
 
     def offsets(self) -> list[Offsets]:
@@ -228,6 +228,13 @@ class Padding(NamedTuple):
         return [filling, *pieces] if self.left else [*pieces, filling]
 
 
+def _column(name: str, make: Callable[[Encoding], Any]) -> Any:
+    def get(self: Encoding) -> Any:
+        return make(self) if self._foreign is None else getattr(self._foreign, name)
+
+    return property(get)
+
+
 class Encoding:
     """A `tokenizers.Encoding` to those who use it."""
 
@@ -254,71 +261,40 @@ class Encoding:
     def __len__(self) -> int:
         return self._n if self._foreign is None else len(self._foreign)
 
-    @property
-    def ids(self) -> list[int]:
-        if self._foreign is not None:
-            ids: list[int] = self._foreign.ids
-            return ids
-        if len(self._pieces) == 1:
-            return self._pieces[0].ids()
-        return [id for piece in self._pieces for id in piece.ids()]
+    ids = _column("ids", lambda self: self._joined("ids"))
+    tokens = _column("tokens", lambda self: self._joined("tokens"))
+    word_ids = _column("word_ids", lambda self: self._joined("words"))
+    offsets = _column("offsets", lambda self: self._joined("offsets"))
+    type_ids = _column("type_ids", lambda self: self._repeated("type_id"))
+    attention_mask = _column("attention_mask", lambda self: self._repeated("attention"))
+    special_tokens_mask = _column("special_tokens_mask", lambda self: self._repeated("is_special"))
+    n_sequences = _column("n_sequences", lambda self: len(self._sequence_ranges()) or 1)
+    overflowing = _column("overflowing", lambda self: self._overflowing())
 
-    @property
-    def attention_mask(self) -> list[int]:
-        return self._constant("attention_mask", "attention")
+    def _joined(self, method: str) -> list[Any]:
+        first, *rest = self._pieces
+        values: list[Any] = getattr(first, method)()
+        for piece in rest:
+            values += getattr(piece, method)()
+        return values
 
-    @property
-    def type_ids(self) -> list[int]:
-        return self._constant("type_ids", "type_id")
-
-    @property
-    def special_tokens_mask(self) -> list[int]:
-        return self._constant("special_tokens_mask", "is_special")
-
-    @property
-    def tokens(self) -> list[str]:
-        return self._column("tokens", "tokens")
-
-    @property
-    def word_ids(self) -> list[int | None]:
-        return self._column("word_ids", "words")
-
-    @property
-    def offsets(self) -> list[Offsets]:
-        return self._column("offsets", "offsets")
-
-    def _constant(self, name: str, attribute: str) -> list[int]:
-        if self._foreign is not None:
-            values: list[int] = getattr(self._foreign, name)
-            return values
-        out: list[int] = []
+    def _repeated(self, attribute: str) -> list[int]:
+        values: list[int] = []
         for piece in self._pieces:
-            out += [getattr(piece, attribute)] * len(piece)
-        return out
+            values += [getattr(piece, attribute)] * len(piece)
+        return values
 
-    def _column(self, name: str, method: str) -> list[Any]:
-        if self._foreign is not None:
-            values: list[Any] = getattr(self._foreign, name)
-            return values
-        return [value for piece in self._pieces for value in getattr(piece, method)()]
-
-    @property
-    def n_sequences(self) -> int:
-        if self._foreign is not None:
-            n: int = self._foreign.n_sequences
-            return n
-        return len({piece.sequence for piece in self._pieces} - {None}) or 1
-
-    @property
-    def overflowing(self) -> list[Any]:
-        if self._foreign is not None:
-            found: list[Any] = self._foreign.overflowing
-            return found
-        return self._overflowing() if self._overflow else []
+    def _sequence_ranges(self) -> dict[int, dict[str, int]]:
+        ranges, at = {}, 0
+        for piece in self._pieces:
+            end = at + len(piece)
+            if piece.sequence is not None:
+                ranges[piece.sequence] = {"start": at, "end": end}
+            at = end
+        return ranges
 
     def _overflowing(self) -> list[Encoding]:
-        assert self._overflow
-        return [self._overflown(row) for row in self._overflow()]
+        return [self._overflown(row) for row in self._overflow()] if self._overflow else []
 
     def _overflown(self, row: Row) -> Encoding:
         encoding = Encoding(row.pieces, (lambda: row.overflowing) if row.overflowing else None)
@@ -329,23 +305,11 @@ class Encoding:
     # --- the other library's --------------------------------------------------------------------
 
     def _state(self) -> dict[str, Any]:
-        ranges, at = {}, 0
-        for piece in self._pieces:
-            if piece.sequence is not None:
-                ranges[piece.sequence] = {"start": at, "end": at + len(piece)}
-            at += len(piece)
-        return {
-            "ids": self.ids,
-            "type_ids": self.type_ids,
-            "tokens": self.tokens,
+        columns = ("ids", "type_ids", "tokens", "offsets", "special_tokens_mask", "attention_mask")
+        return {name: getattr(self, name) for name in columns} | {
             "words": self.word_ids,
-            "offsets": self.offsets,
-            "special_tokens_mask": self.special_tokens_mask,
-            "attention_mask": self.attention_mask,
-            "overflowing": [each._state() for each in self._overflowing()]
-            if self._overflow
-            else [],
-            "sequence_ranges": ranges,
+            "overflowing": [each._state() for each in self._overflowing()],
+            "sequence_ranges": self._sequence_ranges(),
         }
 
     def foreign(self) -> Any:

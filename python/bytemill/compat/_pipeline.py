@@ -11,7 +11,7 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tokenizers
@@ -23,7 +23,7 @@ from ._encoding import Encoding, Fixed, Piece, Row, Rules, Spelling, Stretch, Te
 
 # A text of a template: its number, its type id, and the number of its sequence in the encoding.
 Slot = tuple[int, int, int | None]
-COMPONENTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+COMPONENTS = ("model", "normalizer", "pre_tokenizer", "post_processor", "decoder")
 MODEL_SETTINGS = (
     "dropout",
     "unk_token",
@@ -35,24 +35,19 @@ MODEL_SETTINGS = (
 )
 
 
-def states(original: Any) -> tuple[Any, ...]:
-    """What may be changed in place by someone who holds a component."""
-    components = (getattr(original, name) for name in COMPONENTS)
-    model = original.model
-    settings = tuple(getattr(model, name, None) for name in MODEL_SETTINGS)
-    size = original.get_vocab_size(with_added_tokens=False)
-    return (*map(_state, components), type(model), settings, size)
-
-
-def _state(component: Any) -> bytes | None:
+def state(original: Any, name: str) -> Any:
+    """What decides how a component works, to compare: it may be changed in place."""
+    component = getattr(original, name)
+    if name == "model":
+        size = original.get_vocab_size(with_added_tokens=False)
+        return type(component), size, *(getattr(component, each, None) for each in MODEL_SETTINGS)
     if component is None:
         return None
     try:
-        state: bytes = component.__getstate__()
+        return component.__getstate__()
     except Exception:
         # One written in Python.
         return b'{"type": "custom"}'
-    return state
 
 
 class Template(NamedTuple):
@@ -210,9 +205,9 @@ class Explanation(NamedTuple):
 class Pipeline:
     """The immutable view of a tokenizer by which texts are encoded and ids decoded."""
 
-    def __init__(self, original: Any, known: tuple[Any, ...], core: Core | None = None) -> None:
+    def __init__(self, original: Any, core: Core | None = None) -> None:
         """Reads the components; `core` is given if it is known to be the right one."""
-        self.states = known
+        self._states = {name: state(original, name) for name in COMPONENTS}
         self.core = core
         # Why texts are not encoded here, why ids are not decoded here.
         self.encode_reason: str | None = None
@@ -221,19 +216,23 @@ class Pipeline:
         self._pattern: re.Pattern[str] | None = None
         self.special_ids = frozenset(self._added.special)
         self.odd = self._added.odd
-        normalizer, pre_tokenizer, post_processor, decoder = known[:4]
         try:
-            self._normalizes = _is_nfc(normalizer)
-            self._template = Template.read(post_processor)
+            self._normalizes = _is_nfc(self._states["normalizer"])
+            self._template = Template.read(self._states["post_processor"])
             self._check_added()
             if self.core is None:
-                self.core = self._read(original, pre_tokenizer)
+                self.core = self._read(original)
         except BytemillError as error:
             self.encode_reason = error.message
             self.core = None
-        self.decode_reason = self.encode_reason if self.core is None else _undecodable(decoder)
-        if self.core is not None:
+            self.decode_reason = self.encode_reason
+        else:
+            self.decode_reason = _undecodable(self._states["decoder"])
             self._set_special(self.core, original.encode_special_tokens)
+
+    def fits(self, original: Any, names: Iterable[str]) -> bool:
+        """Whether these components are still as they were."""
+        return all(state(original, name) == self._states[name] for name in names)
 
     def _check_added(self) -> None:
         if self._normalizes:
@@ -241,7 +240,7 @@ class Pipeline:
                 if token["normalized"] and not _is_normal(token["content"]):
                     raise TokenizerError(f"added_tokens: {token['content']!r} is not in NFC")
 
-    def _read(self, original: Any, pre_tokenizer: bytes | None) -> Core:
+    def _read(self, original: Any) -> Core:
         model = original.model
         if type(model).__name__ != "BPE":
             raise TokenizerError(f"model: {type(model).__name__} is not supported")
@@ -249,7 +248,7 @@ class Pipeline:
             b'{"added_tokens":',
             json.dumps(self._added.plain).encode(),
             b',"pre_tokenizer":',
-            pre_tokenizer or b"null",
+            self._states["pre_tokenizer"] or b"null",
             b',"model":',
             model.__getstate__(),
             b"}",

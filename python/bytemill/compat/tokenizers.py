@@ -11,6 +11,7 @@ as `tokenizer.post_processor`, may be changed in place.
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -22,7 +23,7 @@ tokenizers: Any = require("tokenizers", "bytemill.compat.tokenizers")
 
 from . import _training  # noqa: E402
 from ._encoding import Encoding, Padding, as_foreign  # noqa: E402
-from ._pipeline import Explanation, Pipeline, states  # noqa: E402
+from ._pipeline import Explanation, Pipeline  # noqa: E402
 
 __all__ = ["DecodeStream", "Encoding", "Explanation", "Tokenizer", "explain"]
 
@@ -52,8 +53,8 @@ class Tokenizer:
     def _set(self, original: Any) -> None:
         self._original = original
         self._pipeline: Pipeline | None = None
-        # Whether a component may be changed from outside.
-        self._shared = False
+        # The components that may be changed from outside.
+        self._shared: set[str] = set()
         self._truncation = original.truncation
         self._padding = original.padding
         self._encode_special_tokens: bool = original.encode_special_tokens
@@ -110,11 +111,14 @@ class Tokenizer:
     def _ready(self) -> Pipeline:
         """The pipeline of the current configuration."""
         made = self._pipeline
-        if made is None:
-            made = self._pipeline = Pipeline(self._original, states(self._original))
-        elif self._shared and (now := states(self._original)) != made.states:
-            made = self._pipeline = Pipeline(self._original, now)
+        if made is None or (self._shared and not made.fits(self._original, self._shared)):
+            made = self._pipeline = Pipeline(self._original)
         return made
+
+    def _pipeline_of(self, original: Any) -> Pipeline | None:
+        """The pipeline of a tokenizer with the same tables, if they are there."""
+        core = None if self._pipeline is None else self._ready().core
+        return None if core is None else Pipeline(original, core)
 
     def encode(
         self,
@@ -124,68 +128,53 @@ class Tokenizer:
         add_special_tokens: bool = True,
     ) -> Any:
         """The encoding of a text, or of two."""
-        pipeline = self._ready()
-        if not is_pretokenized and pipeline.encode_reason is None:
+        if not is_pretokenized:
             texts = [sequence] if pair is None else [sequence, pair]
-            if all(map(pipeline.accepts, texts)):
-                encoded = pipeline.encoded(texts, 1, False)
-                made = pipeline.assembled(encoded, self._truncation, add_special_tokens)
-                if made is not None:
-                    if self._padding is not None:
-                        self._pad([made])
-                    return made
+            if (made := self._one(texts, add_special_tokens)) is not None:
+                return made
         return self._original.encode(sequence, pair, is_pretokenized, add_special_tokens)
+
+    def _one(self, texts: list[Any], adds: bool, bare: bool = False) -> Encoding | None:
+        """The encoding of one text or two; None if the original must encode them."""
+        pipeline = self._ready()
+        if pipeline.encode_reason is not None or not all(map(pipeline.accepts, texts)):
+            return None
+        made = pipeline.assembled(pipeline.encoded(texts, 1, bare), self._truncation, adds)
+        if made is not None and self._padding is not None:
+            self._pad([made])
+        return made
 
     def encode_batch(
         self, input: Any, is_pretokenized: bool = False, add_special_tokens: bool = True
     ) -> list[Any]:
         """The encodings of many texts, or pairs of texts."""
-        made = None if is_pretokenized else self._batch(input, add_special_tokens, False)
-        if made is None:
-            return self._original.encode_batch(input, is_pretokenized, add_special_tokens)  # type: ignore[no-any-return]
-        return made
+        return self._batch("encode_batch", input, is_pretokenized, add_special_tokens)
 
     def encode_batch_fast(
         self, input: Any, is_pretokenized: bool = False, add_special_tokens: bool = True
     ) -> list[Any]:
         """As `encode_batch`, without tokens, offsets and words."""
-        made = None if is_pretokenized else self._batch(input, add_special_tokens, True)
-        if made is None:
-            return self._original.encode_batch_fast(input, is_pretokenized, add_special_tokens)  # type: ignore[no-any-return]
-        return made
+        return self._batch("encode_batch_fast", input, is_pretokenized, add_special_tokens)
 
-    def _batch(self, input: Any, adds: bool, bare: bool) -> list[Any] | None:
-        """The encodings of a batch; None if the original must encode it, or refuse it."""
-        pipeline = self._ready()
-        if pipeline.encode_reason is not None or not isinstance(input, list | tuple):
-            return None
-        accepts = pipeline.accepts
-        # The texts of all samples in a row, and of each sample how many of them are its own.
+    def _batch(self, method: str, input: Any, is_pretokenized: bool, adds: bool) -> list[Any]:
+        foreign, bare = getattr(self._original, method), method == "encode_batch_fast"
         texts: list[str] = []
         counts: list[int] = []
-        for sample in input:
-            if isinstance(sample, str):
-                count = int(accepts(sample))
-                if count:
-                    texts.append(sample)
-            elif isinstance(sample, list | tuple) and len(sample) == 2:
-                count = 2 * all(map(accepts, sample))
-                texts += sample[:count]
-            else:
-                return None
-            counts.append(count)
-        encoded = pipeline.encoded(texts, _threads(), bare) if texts else []
+        if isinstance(input, list | tuple) and not is_pretokenized:
+            if len(input) == 1 and isinstance(input[0], str):
+                if (made := self._one([*input], adds, bare)) is not None:
+                    return [made]
+            elif (pipeline := self._ready()).encode_reason is None:
+                texts, counts = _accepted(pipeline, input)
+        if not texts:
+            # Nothing for the core, or no batch.
+            return foreign(input, is_pretokenized, adds)  # type: ignore[no-any-return]
+        encoded = iter(pipeline.encoded(texts, _threads(), bare))
         out: list[Any] = []
-        at = 0
         for sample, count in zip(input, counts):
-            made = None
-            if count:
-                made = pipeline.assembled(encoded[at : at + count], self._truncation, adds)
-                at += count
-            if made is None:
-                method = "encode_batch_fast" if bare else "encode_batch"
-                (made,) = getattr(self._original, method)([sample], False, adds)
-            out.append(made)
+            own = list(itertools.islice(encoded, count))
+            made = pipeline.assembled(own, self._truncation, adds) if own else None
+            out += foreign([sample], False, adds) if made is None else [made]
         if self._padding is not None:
             self._pad(out)
         return out
@@ -227,7 +216,7 @@ class Tokenizer:
                 if skip_special_tokens and not pipeline.special_ids.isdisjoint(ids):
                     special = pipeline.special_ids
                     kept = [id for id in ids if id not in special]
-                if pipeline.odd.isdisjoint(kept):
+                if not pipeline.odd or pipeline.odd.isdisjoint(kept):
                     return pipeline.rules.core.decode(kept)
             except (TypeError, ValueError):
                 # Ids that are unknown, which the original skips, or no ids.
@@ -275,10 +264,7 @@ class Tokenizer:
         self._original.encode_special_tokens = value
         if value != self._encode_special_tokens:
             self._encode_special_tokens = value
-            made = self._pipeline
-            if made is not None and made.core is not None:
-                # The tables stay as they are.
-                self._pipeline = Pipeline(self._original, made.states, made.core)
+            self._pipeline = self._pipeline_of(self._original)
 
     def add_tokens(self, tokens: Any) -> int:
         return self._changed_by(self._original.add_tokens(tokens))
@@ -293,13 +279,13 @@ class Tokenizer:
 
     def _component(name: str) -> Any:  # type: ignore[misc]
         def get(self: Tokenizer) -> Any:
-            component = getattr(self._original, name)
-            self._shared = self._shared or component is not None
-            return component
+            self._shared.add(name)
+            return getattr(self._original, name)
 
         def put(self: Tokenizer, component: Any) -> None:
             setattr(self._original, name, component)
-            self._shared, self._pipeline = True, None
+            self._shared.add(name)
+            self._pipeline = None
 
         return property(get, put)
 
@@ -347,9 +333,7 @@ class Tokenizer:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tokenizer:
         made = Tokenizer.wrap(copy.deepcopy(self._original, memo))
-        made.encode_special_tokens = self._encode_special_tokens
-        if not self._shared:
-            made._pipeline = self._pipeline
+        made._pipeline = self._pipeline_of(made._original)
         return made
 
     def __copy__(self) -> Tokenizer:
@@ -393,6 +377,25 @@ class DecodeStream:
 def explain(tokenizer: Any) -> Explanation:
     """What bytemill does, or would do, for a tokenizer of `tokenizers` or transformers."""
     return Tokenizer.wrap(getattr(tokenizer, "_tokenizer", tokenizer))._ready().explanation()
+
+
+def _accepted(pipeline: Pipeline, batch: Sequence[Any]) -> tuple[list[str], list[int]]:
+    """The texts of a batch that the core encodes, in a row, and how many each sample has.
+
+    None if a sample is neither a text nor a pair, which the original refuses.
+    """
+    texts: list[str] = []
+    counts: list[int] = []
+    for sample in batch:
+        if isinstance(sample, str):
+            own: Sequence[str] = (sample,) if pipeline.accepts(sample) else ()
+        elif isinstance(sample, list | tuple) and len(sample) == 2:
+            own = sample if all(map(pipeline.accepts, sample)) else ()
+        else:
+            return [], []
+        texts += own
+        counts.append(len(own))
+    return texts, counts
 
 
 def _threads() -> int | None:
