@@ -231,7 +231,8 @@ def test_streams(shared: Pair, steps: list[Any], skip: bool) -> None:
     ours = DecodeStream(skip_special_tokens=skip)
     theirs = decoders.DecodeStream(skip_special_tokens=skip)
     for step in steps:
-        result = outcome(ours, "step", shared[0], step)
+        result = outcome(copy.copy(ours), "step", shared[0], step)
+        assert outcome(ours, "step", shared[0], step) == result
         assert result == outcome(theirs, "step", shared[1], step)
         if isinstance(result, tuple):
             # It failed.

@@ -54,7 +54,7 @@ class Tokenizer:
         self._original = original
         self._pipeline: Pipeline | None = None
         # The components that may be changed from outside.
-        self._shared: set[str] = set()
+        self._shared: frozenset[str] = frozenset()
         self._truncation = original.truncation
         self._padding = original.padding
         self._encode_special_tokens: bool = original.encode_special_tokens
@@ -279,12 +279,12 @@ class Tokenizer:
 
     def _component(name: str) -> Any:  # type: ignore[misc]
         def get(self: Tokenizer) -> Any:
-            self._shared.add(name)
+            self._shared |= {name}
             return getattr(self._original, name)
 
         def put(self: Tokenizer, component: Any) -> None:
             setattr(self._original, name, component)
-            self._shared.add(name)
+            self._shared |= {name}
             self._pipeline = None
 
         return property(get, put)
@@ -356,7 +356,8 @@ class DecodeStream:
             prefix = decode(self._ids, self._skips)
             if not prefix.endswith("\ufffd"):
                 self._prefix, self._n_prefix = prefix, len(self._ids)
-        self._ids += id if isinstance(id, list | tuple) else [id]
+        # A new list: a copy of the stream may hold the old one.
+        self._ids = [*self._ids, *(id if isinstance(id, list) else [id])]
         text = decode(self._ids, self._skips)
         n_old, n_new = len(self._prefix.encode()), len(text.encode())
         if n_new <= n_old or text.endswith("\ufffd"):
