@@ -171,13 +171,8 @@ def from_tiktoken(encoding: Any) -> Core:
     # tiktoken has no public access to its ranks and pattern; its pickling uses these names.
     ranks: dict[bytes, int] = encoding._mergeable_ranks
     with blaming(type(encoding).__name__):
-        return Core.build(
-            ((rank, token) for token, rank in ranks.items()),
-            None,
-            list(encoding._special_tokens.items()),
-            [_native.regex_stage(encoding._pat_str)],
-            True,
-        )
+        specials = special_pairs(encoding._special_tokens)
+        return Core.from_ranks(ranks, specials, [_native.regex_stage(encoding._pat_str)])
 
 
 def huggingface_json(tokenizer: Any) -> bytes:

@@ -13,7 +13,7 @@ use crate::base::error::{Error, Result};
 use crate::base::job::Phase;
 use crate::tokenizer::encode::{self, Tokenizer};
 use crate::tokenizer::formats;
-use crate::tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken};
+use crate::tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken, TokenList};
 
 /// A tokenizer's tables. Immutable, usable from many threads at once.
 #[pyclass(frozen, subclass, module = "bytemill._native")]
@@ -73,9 +73,29 @@ impl Core {
         pattern: Vec<String>,
         ignore_merges: bool,
     ) -> PyResult<Self> {
-        let spec = spec_of(py, tokens, merges, special_tokens, pattern, ignore_merges)?;
-        let size = spec.tokens.n_bytes();
-        run_sized(py, size, Phase::Encode, |_| Tokenizer::new(&spec).map(Core::new))
+        let mut list = TokenList::default();
+        for item in tokens.try_iter()? {
+            let (id, token) = item?.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
+            push_token(&mut list, &id, &token)?;
+        }
+        let spec = spec_of(py, list, merges, special_tokens, pattern, ignore_merges)?;
+        built(py, &spec)
+    }
+
+    /// A tokenizer as tiktoken has them, from tokens with ranks and special tokens.
+    #[staticmethod]
+    fn from_ranks(
+        py: Python<'_>,
+        ranks: &Bound<'_, PyDict>,
+        special_tokens: &Bound<'_, PyAny>,
+        pattern: Vec<String>,
+    ) -> PyResult<Self> {
+        let mut list = TokenList::with_capacity(ranks.len());
+        for (token, rank) in ranks.iter() {
+            push_token(&mut list, &rank, &token)?;
+        }
+        let spec = spec_of(py, list, None, special_tokens, pattern, true)?;
+        built(py, &spec)
     }
 
     /// A tokenizer from the contents of its files, each with a name for messages.
@@ -203,6 +223,20 @@ impl Core {
             .collect();
         let table = flat.into_pyarray(py).reshape([spans.len(), 4])?;
         Ok((ids.into_pyarray(py), table))
+    }
+
+    /// The ids of bytes that are one piece, whatever the pattern says.
+    #[pyo3(signature = (piece, /))]
+    fn encode_piece<'py>(&self, py: Python<'py>, piece: &[u8]) -> PyResult<Bound<'py, PyList>> {
+        let tokenizer = &self.tokenizer;
+        let ids = run_sized(py, piece.len(), Phase::Encode, |_| {
+            let mut ranks = Vec::new();
+            if !piece.is_empty() {
+                tokenizer.piece_ranks(piece, &mut ranks)?;
+            }
+            Ok(ranks.into_iter().map(|rank| tokenizer.vocab().rank_id(rank)).collect::<Vec<u32>>())
+        })?;
+        PyList::new(py, ids)
     }
 
     /// The number of ids of a text.
@@ -417,26 +451,40 @@ fn token_id(id: &Bound<'_, PyAny>) -> PyResult<u32> {
     }
 }
 
+fn push_token(
+    list: &mut TokenList,
+    id: &Bound<'_, PyAny>,
+    token: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let id = token_id(id)?;
+    match token.cast::<PyBytes>() {
+        Ok(bytes) => list.push(id, bytes.as_bytes()),
+        Err(_) => list.push(id, &token.extract::<Vec<u8>>()?),
+    }
+    Ok(())
+}
+
+fn built(py: Python<'_>, spec: &Spec) -> PyResult<Core> {
+    run_sized(py, spec.tokens.n_bytes(), Phase::Encode, |_| Tokenizer::new(spec).map(Core::new))
+}
+
 fn spec_of(
     py: Python<'_>,
-    tokens: &Bound<'_, PyAny>,
+    tokens: TokenList,
     merges: Option<&Bound<'_, PyAny>>,
     special_tokens: &Bound<'_, PyAny>,
     pattern: Vec<String>,
     ignore_merges: bool,
 ) -> PyResult<Spec> {
-    let mut spec = Spec { pattern, ignore_merges, ..Spec::default() };
-    let mut by_bytes: HashMap<Vec<u8>, u32> = HashMap::new();
-    let mut next = 0;
-    for item in tokens.try_iter()? {
-        let (id, token) = item?.extract::<(Bound<'_, PyAny>, Vec<u8>)>()?;
-        let id = token_id(&id)?;
-        next = next.max(id + 1);
-        spec.tokens.push(id, &token);
+    let specials = special_list(special_tokens)?;
+    let mut by_bytes: HashMap<&[u8], u32> = HashMap::new();
+    if merges.is_some() || specials.iter().any(|(_, id)| id.is_none()) {
         // Two tokens of the same bytes are refused when the tables are made.
-        by_bytes.insert(token, id);
+        by_bytes.extend(tokens.iter().map(|(id, token)| (token, id)));
     }
-    for (text, id) in special_list(special_tokens)? {
+    let mut next = tokens.iter().map(|(id, _)| id + 1).max().unwrap_or(0);
+    let mut spec = Spec { pattern, ignore_merges, ..Spec::default() };
+    for (text, id) in specials {
         let id = id.or_else(|| by_bytes.get(text.as_bytes()).copied()).unwrap_or_else(|| {
             next += 1;
             next - 1
@@ -444,10 +492,19 @@ fn spec_of(
         next = next.max(id + 1);
         spec.specials.push(SpecialToken { text, id, control: true });
     }
-    let Some(merges) = merges else {
-        spec.merges = MergeRule::ByRank;
-        return Ok(spec);
+    spec.merges = match merges {
+        None => MergeRule::ByRank,
+        Some(merges) => MergeRule::List(merge_list(py, merges, &by_bytes)?),
     };
+    spec.tokens = tokens;
+    Ok(spec)
+}
+
+fn merge_list(
+    py: Python<'_>,
+    merges: &Bound<'_, PyAny>,
+    by_bytes: &HashMap<&[u8], u32>,
+) -> PyResult<Vec<Merge>> {
     let mut list = Vec::new();
     for (at, item) in merges.try_iter()?.enumerate() {
         let (left, right) = item?.extract::<(Vec<u8>, Vec<u8>)>()?;
@@ -465,6 +522,5 @@ fn spec_of(
             result: find(&merged, "result")?,
         });
     }
-    spec.merges = MergeRule::List(list);
-    Ok(spec)
+    Ok(list)
 }

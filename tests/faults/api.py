@@ -1,6 +1,6 @@
 """What no command reads with: calls of the Python interface, named as commands are.
 
-api compat-huggingface area/tokenizer
+api compat-minbpe area/a.model
 """
 
 from __future__ import annotations
@@ -36,13 +36,6 @@ def _counts(path: Path) -> None:
     Counts.load(path).top(3)
 
 
-def _huggingface(path: Path) -> None:
-    from bytemill.compat.huggingface import PreTrainedTokenizerFast
-
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(str(path))
-    tokenizer.decode(tokenizer("Hello, world <|endoftext|>")["input_ids"])
-
-
 def _minbpe(path: Path) -> None:
     from bytemill.compat.minbpe import RegexTokenizer
 
@@ -60,7 +53,6 @@ def _checkpoint(path: Path) -> None:
 CALLS = {
     "tokens": _tokens,
     "counts": _counts,
-    "compat-huggingface": _huggingface,
     "compat-minbpe": _minbpe,
     "checkpoint": _checkpoint,
 }

@@ -132,26 +132,7 @@ def write_inputs(folder: Path, run: Callable[[str], Any], learns: bool) -> None:
     for name, size in {"tokenizer": 300, "other": 280}.items():
         run(f"train-tokenizer inputs/corpus -o inputs/{name}.json --vocab-size {size}")
     run("encode inputs/corpus -t inputs/tokenizer.json -o inputs/tokens")
-    _write_pretrained(inputs / "pretrained", (inputs / "tokenizer.json").read_bytes())
     if learns:
         run(f"train inputs/tokens -o inputs/run -t inputs/tokenizer.json {TRAIN}")
         run("export inputs/run -o inputs/model")
         run("export inputs/run -o inputs/model16 --dtype f16")
-
-
-def _write_pretrained(folder: Path, tokenizer: bytes) -> None:
-    """The directory of a tokenizer as transformers saves it."""
-    folder.mkdir()
-    (folder / "tokenizer.json").write_bytes(tokenizer)
-    end = {"content": "<|endoftext|>", "special": True, "lstrip": False, "rstrip": False}
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": "<|endoftext|>",
-        "eos_token": end,
-        "added_tokens_decoder": {"299": end},
-        "model_max_length": 1024,
-        "padding_side": "left",
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    tokens = {"bos_token": "<|endoftext|>", "additional_special_tokens": ["<|endoftext|>"]}
-    (folder / "special_tokens_map.json").write_text(json.dumps(tokens))

@@ -69,8 +69,6 @@ def _tokenizers(place: Folder) -> Iterator[Reader]:
     place.must("count inputs/corpus -o area/some.counts")
     line = "train-tokenizer --counts area/some.counts -o area/out.json --vocab-size 290"
     yield Reader("counts", (line, "api counts area/some.counts"), _below(place.area))
-    directory = _below(place.path / "inputs" / "pretrained", "directory/")
-    yield Reader("tokenizer-transformers", ("api compat-huggingface area/directory",), directory)
 
 
 def _corpora() -> Iterator[Reader]:

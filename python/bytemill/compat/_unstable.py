@@ -1,4 +1,4 @@
-"""Which ids more text may still change: tiktoken's `encode_with_unstable`.
+"""Which ids more text may still change: tiktoken's `encode_with_unstable` and `_encode_bytes`.
 
 Merges do not cross pieces, so only the last piece is unstable, or the last few where they are white
 space, which later text may cut differently. For these bytes every token is tried that could begin
@@ -55,6 +55,21 @@ def with_unstable(
     if split := _last_space(rest):
         found.add((*merger.encode(rest[:-split]), *merger.encode(rest[-split:])))
     return stable, [list(each) for each in sorted(found)]
+
+
+def encode_bytes(tokenizer: Tokenizer, data: bytes) -> list[int]:
+    """The ids of bytes; from the last piece before the first that is not UTF-8 on, one piece."""
+    try:
+        return tokenizer.encode(data.decode(), special="none")
+    except UnicodeDecodeError as error:
+        valid = error.start
+    ids = tokenizer.encode(data[:valid], special="none")
+    n_unstable = _last_piece(tokenizer, ids, set())
+    if n_unstable:
+        n_unstable = _with_white_space(tokenizer, ids, n_unstable, set())
+    stable = ids[: len(ids) - n_unstable]
+    rest = data[len(tokenizer.decode_bytes(stable)) :]
+    return stable + tokenizer._core.encode_piece(rest)
 
 
 def _last_piece(tokenizer: Tokenizer, ids: Sequence[int], specials: AbstractSet[int]) -> int:

@@ -19,9 +19,11 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from .. import _native
+from .._native import Core
 from ..errors import TokenizerError
+from ..formats import special_pairs
 from ..tokenizer import Tokenizer
-from ._unstable import with_unstable
+from ._unstable import encode_bytes, with_unstable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,14 +67,9 @@ class Encoding:
 
         With `explicit_n_vocab`, there must be that many tokens, with the ids below it.
         """
-        tokenizer = Tokenizer(
-            {rank: token for token, rank in mergeable_ranks.items()},
-            None,
-            special_tokens,
-            pattern=pat_str,
-            ignore_merges=True,
-        )
-        self._set(tokenizer, name)
+        specials = special_pairs(special_tokens)
+        core = Core.from_ranks(mergeable_ranks, specials, [pat_str])
+        self._set(Tokenizer._of(core), name)
         if explicit_n_vocab:
             assert len(mergeable_ranks) + len(special_tokens) == explicit_n_vocab
             assert self.max_token_value == explicit_n_vocab - 1
@@ -173,6 +170,20 @@ class Encoding:
             return self._tokenizer.token_id(token)
         except TokenizerError:
             raise KeyError(token) from None
+
+    # Private in tiktoken too, but used.
+
+    def _encode_single_piece(self, text_or_bytes: str | bytes) -> list[int]:
+        piece = text_or_bytes.encode() if isinstance(text_or_bytes, str) else text_or_bytes
+        return self._tokenizer._core.encode_piece(piece)
+
+    def _encode_only_native_bpe(self, text: str) -> list[int]:
+        return self._tokenizer._core.encode(_checked(text).encode(), "none")
+
+    def _encode_bytes(self, text: bytes) -> list[int]:
+        if not isinstance(text, bytes):
+            raise TypeError(f"text must be bytes, not {type(text).__name__}")
+        return encode_bytes(self._tokenizer, text)
 
     def _batch(self, texts: Sequence[str], special: Special, num_threads: int) -> list[list[int]]:
         if num_threads <= 0:

@@ -95,7 +95,12 @@ impl Tokenizer {
             cache_bytes: AtomicUsize::new(cache::DEFAULT_BYTES),
         };
         if spec.ignore_merges {
-            for rank in tokenizer.unmade() {
+            // Merges by rank were found by making every token.
+            let unmade = match spec.merges {
+                MergeRule::ByRank => tokenizer.vocab.without_merge().collect(),
+                MergeRule::List(_) => tokenizer.unmade(),
+            };
+            for rank in unmade {
                 *tokenizer.whole.value_mut(tokenizer.vocab.rank_bytes(rank)) = rank;
             }
         }

@@ -7,6 +7,7 @@ use super::pair_ranks::PairRanks;
 use super::{IdMap, MAX_TOKENS, Vocab};
 use crate::base::error::{Error, Result};
 use crate::base::table::Table;
+use crate::base::table::seed;
 use crate::learn::merges::MAX_TOKEN_LENGTH;
 use crate::tokenizer::merge::{self, NONE, Rule, Scratch};
 use crate::tokenizer::spec::{Merge, MergeRule, Spec, TokenList, shown_token};
@@ -24,7 +25,7 @@ impl Vocab {
         let (lookup, bytes) = number_tokens(&tokens)?;
         let merges = match &spec.merges {
             MergeRule::List(list) => listed_merges(&tokens, list)?,
-            MergeRule::ByRank => ranked_merges(&tokens, &lookup),
+            MergeRule::ByRank => ranked_merges(&tokens, &lookup, &bytes),
         };
         let order = ranks_of(&tokens, &bytes, &merges);
         fill_tables(spec, &tokens, lookup, &merges, &order)
@@ -261,7 +262,7 @@ impl Rule for ConcatenationRule<'_> {
 
 /// The merges that a list of ranked tokens implies: the last step of encoding each token by itself. A
 /// token whose bytes do not merge into it has none.
-fn ranked_merges(tokens: &TokenList, lookup: &Table<u32>) -> Vec<IndexedMerge> {
+fn ranked_merges(tokens: &TokenList, lookup: &Table<u32>, bytes: &[u32]) -> Vec<IndexedMerge> {
     let mut indices: Vec<u32> = (0..tokens.len() as u32).collect();
     indices.sort_unstable_by_key(|&i| tokens.get(i as usize).0);
     let mut positions = vec![0; tokens.len()];
@@ -275,20 +276,93 @@ fn ranked_merges(tokens: &TokenList, lookup: &Table<u32>) -> Vec<IndexedMerge> {
         lengths[token.len()] = true;
     }
     let rule = ConcatenationRule { tokens, lookup, lengths, positions, indices };
+    let mut known = KnownPairs::new(tokens.len());
     let mut scratch = Scratch::default();
     let mut parts = Vec::new();
     let mut merges = Vec::new();
-    for &i in &rule.indices {
+    for (at, &i) in (0..).zip(&rule.indices) {
         let (_, token) = tokens.get(i as usize);
-        parts.clear();
-        parts.extend(token.iter().filter_map(|&byte| lookup.get(&[byte]).map(|n| n - 1)));
-        if let Some((left, right, _)) = merge::merge(&mut parts, &rule, &mut scratch)
-            && parts == [i]
-        {
+        if token.len() == 1 {
+            continue;
+        }
+        let start = |parts: &mut Vec<u32>| {
+            parts.clear();
+            parts.extend(token.iter().map(|&byte| bytes[usize::from(byte)]));
+        };
+        start(&mut parts);
+        // All merges of lower rank are known, and what they leave of a token is nearly always its
+        // two parts.
+        merge::merge(&mut parts, &Known { pairs: &known, indices: &rule.indices }, &mut scratch);
+        if parts.len() > 2 {
+            start(&mut parts);
+            match merge::merge(&mut parts, &rule, &mut scratch) {
+                Some((left, right, _)) if parts == [i] => parts = vec![left, right],
+                _ => continue,
+            }
+        }
+        if let [left, right] = parts[..] {
+            known.insert(left, right, at);
             merges.push(IndexedMerge { left, right, result: i });
         }
     }
     merges
+}
+
+/// Pairs of tokens → the rank of their merge, as merges are found.
+struct KnownPairs {
+    /// Left, right and rank in 21 bits each; in the first free slot from that of the hash on.
+    slots: Vec<u64>,
+    factor: u64,
+    shift: u32,
+}
+
+const BITS: u32 = MAX_TOKENS.trailing_zeros();
+const FREE: u64 = u64::MAX;
+
+impl KnownPairs {
+    fn new(n_tokens: usize) -> Self {
+        let log = (n_tokens * 2).next_power_of_two().trailing_zeros().max(4);
+        KnownPairs { slots: vec![FREE; 1 << log], factor: seed() as u64 | 1, shift: 64 - log }
+    }
+
+    /// The slot of a pair, or the free one that it would get.
+    #[inline]
+    fn slot(&self, pair: u64) -> usize {
+        let mut at = (pair.wrapping_mul(self.factor) >> self.shift) as usize;
+        while self.slots[at] >> BITS != pair && self.slots[at] != FREE {
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+        at
+    }
+
+    #[inline]
+    fn get(&self, left: u32, right: u32) -> u32 {
+        let entry = self.slots[self.slot(u64::from(left) << BITS | u64::from(right))];
+        if entry == FREE { NONE } else { entry as u32 & (MAX_TOKENS as u32 - 1) }
+    }
+
+    fn insert(&mut self, left: u32, right: u32, rank: u32) {
+        let pair = u64::from(left) << BITS | u64::from(right);
+        let at = self.slot(pair);
+        self.slots[at] = pair << BITS | u64::from(rank);
+    }
+}
+
+struct Known<'a> {
+    pairs: &'a KnownPairs,
+    indices: &'a [u32],
+}
+
+impl Rule for Known<'_> {
+    #[inline]
+    fn rank(&self, left: u32, right: u32) -> u32 {
+        self.pairs.get(left, right)
+    }
+
+    #[inline]
+    fn result(&self, rank: u32) -> u32 {
+        self.indices[rank as usize]
+    }
 }
 
 /// Rank → index in the token list.

@@ -164,6 +164,11 @@ impl Vocab {
         &self.merges
     }
 
+    /// The ranks of tokens that are neither bytes nor made by a merge.
+    pub fn without_merge(&self) -> impl Iterator<Item = u32> + use<> {
+        256 + self.merges.len() as u32..self.n_ranks() as u32
+    }
+
     pub fn specials(&self) -> &[SpecialToken] {
         &self.specials
     }

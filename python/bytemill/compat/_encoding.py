@@ -1,0 +1,385 @@
+"""What `tokenizers` calls an encoding, computed on demand from ids.
+
+An encoding is a row of pieces: stretches of encoded texts, special tokens, padding. Its ids are
+there at once. Every other column is made of the pieces when it is asked for, and what is rare
+(maps between characters, words and tokens, changes in place) is left to a `tokenizers.Encoding`
+that is made of the columns then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import tokenizers
+
+from .. import _native
+from .._native import Core
+from ._alphabet import spelled
+
+if TYPE_CHECKING:
+    from .._native import Special
+
+# What Rust calls white space, and the letter of a space.
+WHITE_SPACE = "Ġ \t\n\r\x0b\x0c\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+Offsets = tuple[int, int]
+
+
+class Spelling(dict[int, str]):
+    """Id → token, as far as it was asked for."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__({id: token for token, id in core.special_tokens.items()})
+        self._core = core
+
+    def __missing__(self, id: int) -> str:
+        token = self[id] = spelled(self._core.token_bytes(id))
+        return token
+
+
+class Rules(NamedTuple):
+    """What decides the columns of a text, and never changes."""
+
+    core: Core
+    # The added tokens that are recognized in text: as an argument of the core, and their ids.
+    special: Special
+    special_ids: frozenset[int]
+    spelling: Spelling
+    # Whether the post-processor trims offsets, and takes one leading space as added by itself.
+    trims: bool
+    prefix_space: bool
+
+
+class Text:
+    """An encoded text: the ids from `base` on in a list that may hold other texts too."""
+
+    __slots__ = ("_offsets", "_spans", "_words", "bare", "base", "ids", "n", "rules", "text")
+
+    def __init__(
+        self, rules: Rules, text: str, ids: list[int], base: int, n: int, bare: bool
+    ) -> None:
+        self.rules, self.text, self.ids, self.base, self.n = rules, text, ids, base, n
+        # Without tokens, offsets and words, as `encode_batch_fast` has it.
+        self.bare = bare
+        self._spans: np.ndarray[Any, Any] | None = None
+        self._offsets: list[Offsets] | None = None
+        self._words: list[int] | None = None
+
+    def spans(self) -> np.ndarray[Any, Any]:
+        """The first and last + 1 byte of each token, then the same in characters."""
+        if self._spans is None:
+            _, self._spans = self.rules.core.encode_spans(self.text, self.rules.special)
+        return self._spans
+
+    def offsets(self) -> list[Offsets]:
+        """The first and last + 1 character of each token."""
+        if self._offsets is None:
+            spans = self.spans()
+            self._offsets = list(zip(spans[:, 2].tolist(), spans[:, 3].tolist()))
+        return self._offsets
+
+    def words(self) -> list[int]:
+        """The number of the piece that each token is of; an added token is a piece by itself."""
+        if self._words is None:
+            starts = np.asarray(self._piece_starts())
+            self._words = (np.searchsorted(starts, self.spans()[:, 0], "right") - 1).tolist()
+        return self._words
+
+    def _piece_starts(self) -> list[int]:
+        pattern = self.rules.core.pattern
+        stages = [pattern] if isinstance(pattern, str) else pattern
+        data, special_ids = self.text.encode(), self.rules.special_ids
+        starts: list[int] = []
+
+        def cut(start: int, end: int) -> None:
+            for piece in _native.split(stages, data[start:end]) if start < end else ():
+                starts.append(start)
+                start += len(piece)
+
+        at = 0
+        for i, id in enumerate(self.ids[self.base : self.base + self.n]):
+            if id in special_ids:
+                start, end = self.spans()[i, :2].tolist()
+                cut(at, start)
+                starts.append(start)
+                at = end
+        cut(at, len(data))
+        return starts
+
+
+class Stretch:
+    """A piece of an encoding: the tokens of a text from `start` to `stop`."""
+
+    __slots__ = ("sequence", "start", "stop", "text", "type_id")
+    is_special, attention = 0, 1
+
+    def __init__(
+        self, text: Text, start: int, stop: int, type_id: int, sequence: int | None
+    ) -> None:
+        self.text, self.start, self.stop = text, start, stop
+        self.type_id, self.sequence = type_id, sequence
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def ids(self) -> list[int]:
+        text = self.text
+        return text.ids[text.base + self.start : text.base + self.stop]
+
+    def tokens(self) -> list[str]:
+        if self.text.bare:
+            return [""] * len(self)
+        spelling = self.text.rules.spelling
+        return [spelling[id] for id in self.ids()]
+
+    def words(self) -> list[int] | list[None]:
+        if self.text.bare:
+            return [None] * len(self)
+        return self.text.words()[self.start : self.stop]
+
+    def offsets(self) -> list[Offsets]:
+        if self.text.bare:
+            return [(0, 0)] * len(self)
+        offsets = self.text.offsets()[self.start : self.stop]
+        if self.text.rules.trims:
+            return trimmed(self.tokens(), offsets, self.text.rules.prefix_space)
+        return offsets
+
+
+class Fixed:
+    """A piece of an encoding that is of no text: special tokens, or padding."""
+
+    __slots__ = ("_id", "_tokens", "attention", "n", "type_id")
+    is_special, sequence = 1, None
+
+    def __init__(
+        self, ids: list[int], tokens: list[str], type_id: int, attention: int, n: int = 1
+    ) -> None:
+        self._id, self._tokens, self.type_id, self.attention = ids, tokens, type_id, attention
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n * len(self._id)
+
+    def ids(self) -> list[int]:
+        return self._id * self.n
+
+    def tokens(self) -> list[str]:
+        return self._tokens * self.n
+
+    def words(self) -> list[None]:
+        return [None] * len(self)
+
+    def offsets(self) -> list[Offsets]:
+        return [(0, 0)] * len(self)
+
+
+Piece = Stretch | Fixed
+
+
+def trimmed(tokens: Iterable[str], offsets: Iterable[Offsets], prefix_space: bool) -> list[Offsets]:
+    """Offsets without the white space at the ends of the tokens.
+
+    With `prefix_space`, a single space before the first token is taken to be none of the text.
+    """
+    out: list[Offsets] = []
+    for token, (start, end) in zip(tokens, offsets):
+        leading = len(token) - len(token.lstrip(WHITE_SPACE))
+        trailing = len(token) - len(token.rstrip(WHITE_SPACE))
+        if leading == 1 and prefix_space and (not out or start == 0):
+            leading = 0
+        start = min(start + leading, end)
+        if end >= trailing:
+            end = max(end - trailing, start)
+        out.append((start, end))
+    return out
+
+
+class Row(NamedTuple):
+    """Pieces, and the rows that overflow them: what an encoding is made of."""
+
+    pieces: list[Piece]
+    overflowing: list[Row]
+
+    def __add__(self, other: Row) -> Row:  # type: ignore[override]
+        """Two rows end to end; of overflowing ones, each with each, as `tokenizers` orders them."""
+        overflowing = []
+        for mine in self.overflowing:
+            overflowing += [mine + other, *(mine + theirs for theirs in other.overflowing)]
+        overflowing += [self + theirs for theirs in other.overflowing]
+        return Row(self.pieces + other.pieces, overflowing)
+
+
+class Padding(NamedTuple):
+    length: int
+    left: bool
+    id: int
+    type_id: int
+    token: str
+
+    def apply(self, pieces: list[Piece], n: int) -> list[Piece]:
+        if n >= self.length:
+            return pieces
+        filling = Fixed([self.id], [self.token], self.type_id, 0, self.length - n)
+        return [filling, *pieces] if self.left else [*pieces, filling]
+
+
+def _column(name: str, make: Callable[[Encoding], Any]) -> Any:
+    def get(self: Encoding) -> Any:
+        return make(self) if self._foreign is None else getattr(self._foreign, name)
+
+    return property(get)
+
+
+class Encoding:
+    """A `tokenizers.Encoding` to those who use it."""
+
+    __slots__ = ("_foreign", "_n", "_overflow", "_padding", "_pieces")
+
+    def __init__(self, pieces: list[Piece], overflow: Callable[[], list[Row]] | None = None):
+        self._pieces = pieces
+        self._n = sum(map(len, pieces))
+        self._overflow = overflow
+        self._padding: Padding | None = None
+        # The other library's encoding, once there is one: it holds then, since it may be changed.
+        self._foreign: Any = None
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return tokenizers.Encoding
+
+    def pad_to(self, padding: Padding) -> None:
+        """Pads the encoding and those that overflow it."""
+        self._pieces = padding.apply(self._pieces, self._n)
+        self._n = max(self._n, padding.length)
+        self._padding = padding
+
+    def __len__(self) -> int:
+        return self._n if self._foreign is None else len(self._foreign)
+
+    ids = _column("ids", lambda self: self._joined("ids"))
+    tokens = _column("tokens", lambda self: self._joined("tokens"))
+    word_ids = _column("word_ids", lambda self: self._joined("words"))
+    offsets = _column("offsets", lambda self: self._joined("offsets"))
+    type_ids = _column("type_ids", lambda self: self._repeated("type_id"))
+    attention_mask = _column("attention_mask", lambda self: self._repeated("attention"))
+    special_tokens_mask = _column("special_tokens_mask", lambda self: self._repeated("is_special"))
+    n_sequences = _column("n_sequences", lambda self: len(self._sequence_ranges()) or 1)
+    overflowing = _column("overflowing", lambda self: self._overflowing())
+
+    def _joined(self, method: str) -> list[Any]:
+        first, *rest = self._pieces
+        values: list[Any] = getattr(first, method)()
+        for piece in rest:
+            values += getattr(piece, method)()
+        return values
+
+    def _repeated(self, attribute: str) -> list[int]:
+        values: list[int] = []
+        for piece in self._pieces:
+            values += [getattr(piece, attribute)] * len(piece)
+        return values
+
+    def _sequence_ranges(self) -> dict[int, dict[str, int]]:
+        ranges, at = {}, 0
+        for piece in self._pieces:
+            end = at + len(piece)
+            if piece.sequence is not None:
+                ranges[piece.sequence] = {"start": at, "end": end}
+            at = end
+        return ranges
+
+    def _overflowing(self) -> list[Encoding]:
+        return [self._overflown(row) for row in self._overflow()] if self._overflow else []
+
+    def _overflown(self, row: Row) -> Encoding:
+        encoding = Encoding(row.pieces, (lambda: row.overflowing) if row.overflowing else None)
+        if self._padding is not None:
+            encoding.pad_to(self._padding)
+        return encoding
+
+    # --- the other library's --------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Any]:
+        columns = ("ids", "type_ids", "tokens", "offsets", "special_tokens_mask", "attention_mask")
+        return {name: getattr(self, name) for name in columns} | {
+            "words": self.word_ids,
+            "overflowing": [each._state() for each in self._overflowing()],
+            "sequence_ranges": self._sequence_ranges(),
+        }
+
+    def foreign(self) -> Any:
+        """The same as a `tokenizers.Encoding`."""
+        if self._foreign is None:
+            made: Any = tokenizers.Encoding()
+            made.__setstate__(json.dumps(self._state()).encode())
+            self._foreign = made
+        return self._foreign
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.foreign(), name)
+
+    def __repr__(self) -> str:
+        return repr(self.foreign())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _same, (self.foreign(),)
+
+    @staticmethod
+    def merge(encodings: Sequence[Any], growing_offsets: bool = True) -> Any:
+        """One encoding of several, end to end."""
+        return tokenizers.Encoding.merge([as_foreign(each) for each in encodings], growing_offsets)
+
+
+def as_foreign(encoding: Any) -> Any:
+    """A `tokenizers.Encoding`, of one of ours or of its own."""
+    return encoding.foreign() if type(encoding) is Encoding else encoding
+
+
+def _same(encoding: Any) -> Any:
+    return encoding
+
+
+# --- truncation -----------------------------------------------------------------------------------
+
+
+def windows(n: int, length: int, stride: int, left: bool) -> list[tuple[int, int]]:
+    """The stretches of at most `length` of `n` tokens, the first being the one that is kept."""
+    if n <= length:
+        return [(0, n)]
+    out = []
+    for start in range(0, n, length - stride):
+        stop = min(start + length, n)
+        out.append((n - stop, n - start) if left else (start, stop))
+        if stop == n:
+            break
+    return out
+
+
+def kept(lengths: Sequence[int], length: int, strategy: str) -> list[int] | None:
+    """How many tokens of one text or two are kept; None if `tokenizers` fails."""
+    excess = sum(lengths) - length
+    if excess <= 0:
+        return list(lengths)
+    if strategy == "longest_first":
+        if len(lengths) == 1:
+            return [length]
+        first, second = lengths
+        shorter, longer = sorted(lengths)
+        longer = shorter if shorter > length else max(shorter, length - shorter)
+        if shorter + longer > length:
+            shorter = length // 2
+            longer = shorter + length % 2
+        return [longer, shorter] if first > second else [shorter, longer]
+    which = ["only_first", "only_second"].index(strategy)
+    if which >= len(lengths) or lengths[which] <= excess:
+        return None
+    out = list(lengths)
+    out[which] -= excess
+    return out
