@@ -74,8 +74,9 @@ def test_options_are_keyword_only() -> None:
             continue
         if callable(value):
             functions[name] = value
-        for method, function in vars(value).items() if inspect.isclass(value) else ():
-            if not method.startswith("_") and callable(getattr(value, method)):
+        for method in vars(value) if inspect.isclass(value) else ():
+            function = getattr(value, method)
+            if not method.startswith("_") and callable(function):
                 functions[f"{name}.{method}"] = getattr(function, "__func__", function)
     found = {
         f"{name}({parameter.name})"

@@ -18,7 +18,6 @@ from . import formats
 from ._native import Core
 from ._numbers import parse_size
 from .errors import ConfigError
-from .tokens.encode import encode_files
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from ._native import Special
     from .formats import TokenizerFormat
     from .look.tokenized import TokenizedText
+    from .tokens.encode import encode_files
 
 __all__ = ["Batch", "Decoder", "Offsets", "Tokenizer"]
 
@@ -44,6 +44,16 @@ class Offsets(NamedTuple):
     ids: list[int]
     bytes: list[tuple[int, int]]
     chars: list[tuple[int, int]]
+
+
+class _EncodeFiles:
+    """`tokens.encode.encode_files` as a method, imported when it is used: loading a tokenizer needs
+    none of what writes tokens."""
+
+    def __get__(self, tokenizer: Tokenizer | None, owner: type[Tokenizer]) -> Any:
+        from .tokens.encode import encode_files
+
+        return encode_files if tokenizer is None else encode_files.__get__(tokenizer, owner)
 
 
 class Tokenizer:
@@ -311,7 +321,10 @@ class Tokenizer:
         yield from stream.finish()
 
     # The function is the method: one signature, one docstring.
-    encode_files = encode_files
+    if TYPE_CHECKING:
+        encode_files = encode_files
+    else:
+        encode_files = _EncodeFiles()
 
     def encode_with_offsets(self, text: str | bytes, *, special: Special = "all") -> Offsets:
         """The ids of `text` and the span of each, in bytes and in characters.
