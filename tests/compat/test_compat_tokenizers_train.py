@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -56,6 +56,7 @@ options = st.fixed_dictionaries(
 
 
 @settings(max_examples=150)
+@example(["00"], {"vocab_size": 3, "special_tokens": ["<|endoftext|>"] * 3}, "gpt2")
 @given(st.lists(generated.texts, max_size=4), options, st.sampled_from(["gpt2", "llama3"]))
 def test_generated(texts: list[str], options: dict[str, Any], pattern: str) -> None:
     for ours, theirs in (both(pattern), both(pattern, unk_token="<unk>", fuse_unk=True)):

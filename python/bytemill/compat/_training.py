@@ -43,7 +43,7 @@ def train(original: Any, trainer: Any, texts: Iterator[str]) -> bool:
     progress = None if trainer.show_progress else False
     corpus = itertools.chain([first], texts)
     counts = count_corpus(corpus, pattern=stages, special_tokens=[], progress=progress)
-    specials = [token.content for token in trainer.special_tokens]
+    specials = list(dict.fromkeys(token.content for token in trainer.special_tokens))
     vocab = _alphabet(specials, counts, trainer.initial_alphabet)
     merges = []
     for left, right in _merges(counts, trainer, len(vocab)):
