@@ -174,17 +174,18 @@ def note(records: list[Record]) -> str:
     )
 
 
-# The rows of the README: task, corpus, threads.
+# The rows of the README: task, corpus, threads, vocabulary.
 SHORT = [
-    ("train", "english", 2),
-    ("train", "multilingual", 2),
-    ("encode", "english", 1),
-    ("encode", "english", 2),
-    ("encode", "english-part", 1),
-    ("encode", "code", 1),
-    ("encode", "cjk", 1),
-    ("load", "english-part", 1),
-    ("file", "english-400", 2),
+    ("train", "english-80m", 2, 32_000),
+    ("train", "multilingual-20m", 2, 32_000),
+    ("encode", "english-80m", 1, 50_257),
+    ("encode", "english-80m", 2, 50_257),
+    ("encode", "english-80m", 1, 100_257),
+    ("encode", "code-20m", 1, 199_999),
+    ("encode", "cjk-10m", 1, 199_999),
+    ("encode", "randomwords-20m", 1, 50_257),
+    ("file", "english-80m", 2, 50_257),
+    ("calls", "english-20m", 1, 50_257),
 ]
 
 
@@ -194,11 +195,12 @@ def short_table(records: list[Record]) -> str:
         "| | MB/s | best other | ratio | ratio, second pass |",
         "| --- | --: | --- | --: | --: |",
     ]
-    for task, corpus, threads in SHORT:
+    for task, corpus, threads, vocab_size in SHORT:
         record = next(
             r
             for r in records
-            if (r["task"], r["corpus"]["name"], r["threads"]) == (task, corpus, threads)
+            if (r["task"], r["corpus"]["name"], r["threads"], r["vocab_size"])
+            == (task, corpus, threads, vocab_size)
         )
         ours = next(row for row in record["rows"] if row["contender"] == "bytemill")
         others = [row for row in record["rows"] if row is not ours]
@@ -207,7 +209,7 @@ def short_table(records: list[Record]) -> str:
         warm = [row["others"]["warm"] for row in others if row["others"].get("warm")]
         second = f"{min(warm) / ours['others']['warm']:.2f}" if warm else ""
         size = f"{record['corpus']['bytes'] / 1e6:.0f} MB"
-        what = f"{task} {corpus}, {size}, {threads} thread{'s' if threads > 1 else ''}"
+        what = f"{task} {corpus}, {size}, {vocab_size:,}, {threads} thread{'s' * (threads > 1)}"
         ratio = f"{other['seconds'] / ours['seconds']:.2f}"
         lines.append(f"| {what} | {rate} | {other['contender']} | {ratio} | {second} |")
     return "\n".join(lines)
