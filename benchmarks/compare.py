@@ -167,10 +167,11 @@ def put_between(path: Path, name: str, text: str) -> None:
 
 def note(records: list[Record]) -> str:
     about = records[-1]["machine"]
-    runs = len(records[-1]["rows"][0]["all_seconds"])
+    runs = {len(record["rows"][0]["all_seconds"]) for record in records}
+    n_runs = " to ".join(map(str, sorted({min(runs), max(runs)})))
     return (
         f"{about['processor']}, {about['cores']} cores, Python {about['python']}, "
-        f"{records[-1]['when'][:10]}; the best of {runs}."
+        f"{records[-1]['when'][:10]}; the best of {n_runs} runs."
     )
 
 
