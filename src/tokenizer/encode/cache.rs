@@ -34,7 +34,7 @@ const MAX_PROBE_LINES: usize = 8;
 const INITIAL_ENTRIES: usize = 1 << 10;
 /// Up to this size the cache grows whatever its hit rate.
 const MIN_TRIED_ENTRIES: usize = 1 << 14;
-/// A cache for a text of known length has an entry for so many bytes, to begin with.
+/// A cache for a text of known length starts with one entry per this many bytes.
 const BYTES_PER_ENTRY: usize = 128;
 /// In text that hardly repeats itself, one new piece in this many is cached.
 const KEEP_ONE_IN: usize = 8;

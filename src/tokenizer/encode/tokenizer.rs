@@ -177,7 +177,7 @@ impl Tokenizer {
         pooled.filter(fits).unwrap_or_else(|| Worker::new(self.cache_bytes()))
     }
 
-    /// A worker for about so much text.
+    /// A worker whose cache is sized for a text of this length.
     pub(super) fn worker_for(&self, n_bytes: usize) -> Worker {
         let mut worker = self.worker();
         worker.cache.expect_text(n_bytes);
