@@ -6,7 +6,6 @@ use bytemill::Tokenizer;
 use bytemill::internals::Cutter;
 use bytemill::internals::counts::Counts;
 use bytemill::internals::learning::{Target, learn};
-use bytemill::internals::merges::Options;
 use bytemill::internals::{Job, Phase};
 use bytemill_benches::{Kind, text};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
