@@ -57,13 +57,10 @@ impl Scanner {
 fn gpt2(text: &[u8], start: usize) -> usize {
     let (mut class, mut size) = char_at(text, start);
     let first = text[start];
-    if first == b'\'' {
-        match text.get(start + 1) {
-            Some(b's' | b'd' | b'm' | b't') => return start + 2,
-            Some(b'l') if text.get(start + 2) == Some(&b'l') => return start + 3,
-            Some(b'v' | b'r') if text.get(start + 2) == Some(&b'e') => return start + 3,
-            _ => {}
-        }
+    if first == b'\''
+        && let Some(end) = gpt2_contraction(text, start)
+    {
+        return end;
     }
     let mut at = start;
     if first == b' ' && at + 1 < text.len() {
@@ -201,6 +198,16 @@ impl Word {
         } else {
             Word::None
         }
+    }
+}
+
+/// The end of the contraction of `gpt2` at `at`, if there is one.
+#[inline(always)]
+pub fn gpt2_contraction(text: &[u8], at: usize) -> Option<usize> {
+    match text[at + 1..] {
+        [b's' | b'd' | b'm' | b't', ..] => Some(at + 2),
+        [b'l', b'l', ..] | [b'v' | b'r', b'e', ..] => Some(at + 3),
+        _ => None,
     }
 }
 

@@ -10,7 +10,7 @@
 use super::classes::{SPACE, char_at, class_at};
 use super::groups::{Bytes, GROUP, Masks, Portable};
 use super::rules::{BlankEnd, Carry, Starts, gpt2, modern};
-use super::scanners::{Scanner, contraction, is_newline};
+use super::scanners::{Scanner, contraction, gpt2_contraction, is_newline};
 use crate::base::cpu::Level;
 
 /// Appends the ends of at least `limit` pieces from `from` on, fewer only at the end of the text;
@@ -148,25 +148,13 @@ impl Rules for Gpt2 {
 
     #[inline(always)]
     fn contractions(
-        mut starts: u64,
+        starts: u64,
         apostrophe: u64,
         _: u64,
         group: Group,
         correction: &mut Correction,
     ) -> u64 {
-        let mut quotes = apostrophe & starts;
-        while quotes != 0 {
-            let bit = quotes.trailing_zeros() as usize;
-            quotes &= quotes - 1;
-            let width = match group.text[group.base + bit + 1..] {
-                [b's' | b'd' | b'm' | b't', ..] => 2,
-                [b'l', b'l', ..] | [b'v' | b'r', b'e', ..] => 3,
-                _ => continue,
-            };
-            // Its letters start no piece; the character after it does.
-            correction.take(&mut starts, group, bit + 1, bit + width);
-        }
-        starts
+        contractions_at_starts(starts, apostrophe, group, correction, gpt2_contraction)
     }
 }
 
@@ -188,21 +176,13 @@ impl<const DIGITS: u32, const TAIL: bool> Rules for Modern<DIGITS, TAIL> {
 
     #[inline(always)]
     fn contractions(
-        mut starts: u64,
+        starts: u64,
         apostrophe: u64,
         _: u64,
         group: Group,
         correction: &mut Correction,
     ) -> u64 {
-        let mut quotes = apostrophe & starts;
-        while quotes != 0 {
-            let bit = quotes.trailing_zeros() as usize;
-            quotes &= quotes - 1;
-            if let Some(end) = contraction(group.text, group.base + bit) {
-                correction.take(&mut starts, group, bit + 1, end - group.base);
-            }
-        }
-        starts
+        contractions_at_starts(starts, apostrophe, group, correction, contraction)
     }
 }
 
@@ -246,6 +226,27 @@ impl Rules for O200k {
         }
         starts
     }
+}
+
+/// Corrects starts for contractions that are pieces: their letters start no piece, the character after
+/// them does. `end_of` is the end of the contraction at a position, if there is one.
+#[inline(always)]
+fn contractions_at_starts(
+    mut starts: u64,
+    apostrophe: u64,
+    group: Group,
+    correction: &mut Correction,
+    end_of: impl Fn(&[u8], usize) -> Option<usize>,
+) -> u64 {
+    let mut quotes = apostrophe & starts;
+    while quotes != 0 {
+        let bit = quotes.trailing_zeros() as usize;
+        quotes &= quotes - 1;
+        if let Some(end) = end_of(group.text, group.base + bit) {
+            correction.take(&mut starts, group, bit + 1, end - group.base);
+        }
+    }
+    starts
 }
 
 impl Correction {
