@@ -230,7 +230,7 @@ def test_edited_or_damaged_parts_are_refused(parts: Path, tmp_path: Path) -> Non
 def test_count_then_train(parts: Path, tmp_path: Path) -> None:
     files = sorted(parts.iterdir())
     for name, some in (("a", files[:30]), ("b", files[30:])):
-        result = ok("count", *some, "-o", tmp_path / f"{name}.counts", "--memory-limit", "2GB")
+        result = ok("count", *some, "-o", tmp_path / f"{name}.counts", "--memory-limit", "8GB")
         assert "saved " in result.said
         assert f"--counts {tmp_path / name}.counts" in result.said
     ok("train-tokenizer", "--counts", tmp_path / "*.counts", "-o", tmp_path / "t.json",
