@@ -1,0 +1,104 @@
+"""The source of the documentation site, in target/site-source: `make docs` builds it.
+
+The pages of this directory are copied, so that links to the code lead to the repository. Two kinds
+of pages are generated: the command line from the commands themselves, and the Python interface
+from `__all__` (mkdocstrings fills in signatures and docstrings).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+import bytemill
+import bytemill.lm
+from bytemill.cli import app
+
+TOP = Path(__file__).parents[1]
+SOURCE = TOP / "target" / "site-source"
+REPOSITORY = "https://github.com/bytemill/bytemill/blob/main"
+
+# Page → title, introduction, names. Sections follow the order of `__all__`.
+MODULES = {
+    "python.md": ("Python: tokenizers and tokens", "bytemill", bytemill.__all__),
+    "python-lm.md": ("Python: the language model", "bytemill.lm", bytemill.lm.__all__),
+    "python-compat.md": (
+        "Python: drop-in interfaces",
+        "bytemill.compat",
+        ["tiktoken", "huggingface", "tokenizers", "minbpe"],
+    ),
+}
+
+
+def main() -> None:
+    shutil.rmtree(SOURCE, ignore_errors=True)
+    ignored = shutil.ignore_patterns("*.py", "__pycache__")
+    shutil.copytree(TOP / "docs", SOURCE, ignore=ignored)
+    for page in SOURCE.rglob("*.md"):
+        page.write_text(link_to_repository(page), encoding="utf-8")
+    reference = SOURCE / "reference"
+    reference.mkdir()
+    (reference / "command-line.md").write_text("\n".join(command_line()), encoding="utf-8")
+    for name, (title, module, names) in MODULES.items():
+        (reference / name).write_text("\n".join(python(title, module, names)), encoding="utf-8")
+
+
+def link_to_repository(page: Path) -> str:
+    """The text of a page; what it links to outside of docs/ is on the site of the repository."""
+
+    def replace(match: re.Match[str]) -> str:
+        path = (TOP / "docs" / page.relative_to(SOURCE).parent / match[1]).resolve()
+        inside = path.is_relative_to(TOP / "docs")
+        return match[0] if inside else f"]({REPOSITORY}/{path.relative_to(TOP).as_posix()}{match[2]})"
+
+    return re.sub(r"\]\((\.\.?/[^)#]*)(#[^)]*)?\)", replace, page.read_text(encoding="utf-8"))
+
+
+def command_line() -> Iterator[str]:
+    yield "# Command line\n"
+    context = click.Context(app, info_name="bytemill")
+    yield "Data goes to stdout, everything else to stderr.\n"
+    yield "| exit code | meaning |\n| --: | --- |"
+    yield "| 0 | done |\n| 1 | an error, explained on stderr |\n| 2 | wrong usage |"
+    yield "| 130 | interrupted with Ctrl-C |\n"
+    for name in app.list_commands(context):
+        command = app.get_command(context, name)
+        assert command is not None
+        yield f"## bytemill {name}\n"
+        yield from about(command, click.Context(command, info_name=name, parent=context))
+
+
+def about(command: click.Command, context: click.Context) -> Iterator[str]:
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield f"```text\n{context.command_path} {usage}\n```\n"
+    yield f"{re.sub(chr(8) + '.*', '', command.help or '', flags=re.DOTALL).strip()}\n"
+    yield "| option | meaning |\n| --- | --- |"
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None:
+            option, meaning = record
+            yield f"| `{option.replace('|', chr(92) + '|')}` | {cell(meaning)} |"
+    examples = (command.epilog or "").replace("\b\n", "").strip().removeprefix("examples:")
+    if examples:
+        lines = "\n".join(line.strip() for line in examples.strip("\n").splitlines())
+        yield f"\n```text\n{lines}\n```\n"
+
+
+def cell(text: str) -> str:
+    """Text for a cell of a table."""
+    return re.sub(r"([|\[\]<*_])", r"\\\1", re.sub(r"\s+", " ", text))
+
+
+def python(title: str, module: str, names: list[str]) -> Iterator[str]:
+    yield f"# {title}\n"
+    for name in names:
+        if not name.startswith("__"):
+            yield f"::: {module}.{name}\n"
+
+
+if __name__ == "__main__":
+    main()
