@@ -22,9 +22,9 @@ TOP = Path(__file__).parents[1]
 SOURCE = TOP / "target" / "site-source"
 REPOSITORY = "https://github.com/bytemill/bytemill/blob/main"
 
-# Page → title, introduction, names. Sections follow the order of `__all__`.
+# Page → title, module, names.
 MODULES = {
-    "python.md": ("Python: tokenizers and tokens", "bytemill", bytemill.__all__),
+    "python.md": ("Python: tokenizers and tokens", "bytemill", [*bytemill.__all__, "engines"]),
     "python-lm.md": ("Python: the language model", "bytemill.lm", bytemill.lm.__all__),
     "python-compat.md": (
         "Python: drop-in interfaces",
