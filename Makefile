@@ -35,7 +35,7 @@ export PYO3_PYTHON := $(CURDIR)/$(PY)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast check-format lint types test-rust test-python format bench fuzz faults sanitize soak wheel clean
+.PHONY: help demo test test-fast check-format lint types test-rust test-python format bench fuzz faults sanitize soak docs wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -115,6 +115,11 @@ sanitize: ## the Rust tests under AddressSanitizer, those of encoder and counts 
 
 soak: $(VENV)/.native ## kill the writing of tokens at many random moments (SOAK_ROUNDS)
 	$(PY) tests/soak_tokens.py $(SOAK_ROUNDS)
+
+docs: $(VENV)/.native $(VENV)/.dev ## the documentation site in target/site; warnings are errors
+	$(PY) docs/site.py
+	$(BIN)/zensical build --strict --clean
+	@echo "open target/site/index.html"
 
 wheel: $(VENV)/.maturin ## a wheel and a source distribution in dist/
 	$(BIN)/maturin build --release --strip --sdist --out dist

@@ -1,0 +1,73 @@
+"""The documentation site builds without a warning, and its pages load nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site. The repository is not touched: its docs may be built at the same time."""
+    pytest.importorskip("zensical")
+    pytest.importorskip("torch")
+    here = tmp_path_factory.mktemp("site")
+    for name in ("docs", "python"):
+        shutil.copytree(TOP / name, here / name, ignore=shutil.ignore_patterns("*.so"))
+    shutil.copy(TOP / "zensical.toml", here)
+    for command in (["docs/site.py"], ["-m", "zensical", "build", "--strict", "--clean"]):
+        done = subprocess.run(
+            [sys.executable, *command], cwd=here, capture_output=True, encoding="utf-8"
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    return here / "target" / "site"
+
+
+@pytest.mark.slow
+def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
+    pages = [*site.rglob("*.html")]
+    assert len(pages) > 20
+    loaded = re.compile(
+        r"""<(?:script|img|link rel="stylesheet")[^>]*(?:src|href)="(https?:[^"]*)"""
+    )
+    for page in pages:
+        assert loaded.findall(page.read_text(encoding="utf-8")) == [], page.name
+
+
+@pytest.mark.slow
+def test_every_command_and_every_public_name_has_a_heading(site: Path) -> None:
+    import bytemill
+    import bytemill.lm
+    from bytemill.cli import COMMANDS
+
+    reference = site / "reference"
+    commands = (reference / "command-line.html").read_text(encoding="utf-8")
+    for name in COMMANDS:
+        assert f'id="bytemill-{name}"' in commands
+    for page, module in (("python.html", bytemill), ("python-lm.html", bytemill.lm)):
+        text = (reference / page).read_text(encoding="utf-8")
+        for name in module.__all__:
+            assert name.startswith("__") or f'id="{module.__name__}.{name}"' in text, name
+
+
+@pytest.mark.slow
+def test_links_to_code_lead_to_the_repository(site: Path) -> None:
+    text = (site / "inside.html").read_text(encoding="utf-8")
+    assert "/blob/main/src/naive.rs" in text
+    assert 'href="../' not in text
+
+
+def test_the_drawings_are_those_of_their_script(tmp_path: Path) -> None:
+    shutil.copy(TOP / "docs" / "drawings.py", tmp_path)
+    subprocess.run([sys.executable, tmp_path / "drawings.py"], check=True)
+    drawn = sorted(path.name for path in tmp_path.glob("*.svg"))
+    assert drawn == sorted(path.name for path in (TOP / "docs").glob("inside-*.svg"))
+    for name in drawn:
+        assert (tmp_path / name).read_text() == (TOP / "docs" / name).read_text()
