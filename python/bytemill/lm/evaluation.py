@@ -29,6 +29,7 @@ from ..errors import ConfigError, TokensError
 from ..progress import ProgressCallback, ProgressOption, reporter
 from ..tokenizer import Tokenizer
 from ..tokens.encode import end_of_text
+from ..tokens.plan import SplitName
 from . import evaluation_checks
 from .config import TrainConfig
 from .data import TokenArray, check_ids, fixed_windows, take_windows
@@ -174,7 +175,7 @@ def evaluate(
     run: str | os.PathLike[str],
     tokens: str | os.PathLike[str],
     *,
-    split: str | None = None,
+    split: SplitName | None = None,
     step: StepName = "best",
     stride: int | None = None,
     per_document: bool = False,
@@ -263,7 +264,7 @@ def spans(n_ids: int, context_length: int, stride: int) -> Iterator[tuple[int, i
 
 
 def _chosen(
-    facts: dict[str, Any], place: Path, split: str | None, dtype: TokenDtype
+    facts: dict[str, Any], place: Path, split: SplitName | None, dtype: TokenDtype
 ) -> tuple[TokenArray, str]:
     """The tokens to evaluate on, and a description of them."""
     names = splits_of(place) if place.is_dir() else []
