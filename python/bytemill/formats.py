@@ -21,6 +21,9 @@ from .errors import ConfigError, TokenizerError, require
 
 TokenizerFormat: TypeAlias = Literal["huggingface", "gpt2", "tiktoken", "minbpe"]
 KINDS: tuple[TokenizerFormat, ...] = get_args(TokenizerFormat)
+PatternName: TypeAlias = Literal["gpt2", "cl100k", "o200k", "llama3", "qwen2"]
+# A name or one of its aliases, a regular expression, or several stages.
+PatternLike: TypeAlias = PatternName | str | Sequence[str]
 # In a directory, the first of these that exists is read.
 NAMES = ("tokenizer.json", "vocab.json", "tokenizer.model", "merges.txt")
 
@@ -62,7 +65,7 @@ def pattern_names() -> str:
     return ", ".join(_native.PATTERNS)
 
 
-def stages(pattern: str | Sequence[str]) -> list[str]:
+def stages(pattern: PatternLike) -> list[str]:
     """A pattern as a list of stages, the core's form."""
     return [pattern] if isinstance(pattern, str) else list(pattern)
 
@@ -93,7 +96,7 @@ def blaming(source: str) -> Iterator[None]:
 
 def read(
     path: Path,
-    pattern: str | Sequence[str] | None,
+    pattern: PatternLike | None,
     special_tokens: Iterable[str] | Mapping[str, int] | None,
 ) -> Core:
     """Reads a tokenizer file of any format."""
