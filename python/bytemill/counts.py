@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from .counting import CountJob, count_units, take_array
 from .engines import Engine, EngineLike, chosen
 from .engines.units import units
 from .errors import ConfigError, CorpusError
+from .formats import PatternLike
 from .progress import ProgressCallback, ProgressOption, reporter
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ class Counts:
 def count_corpus(
     corpus: CorpusLike,
     *,
-    pattern: str | Sequence[str] = DEFAULT_PATTERN,
+    pattern: PatternLike = DEFAULT_PATTERN,
     special_tokens: Iterable[str] = DEFAULT_SPECIALS,
     threads: int | None = None,
     memory_limit: int | str | None = None,
@@ -290,7 +291,7 @@ def count_to_file(
     corpus: CorpusLike,
     output: str | os.PathLike[str],
     *,
-    pattern: str | Sequence[str] = DEFAULT_PATTERN,
+    pattern: PatternLike = DEFAULT_PATTERN,
     special_tokens: Iterable[str] = DEFAULT_SPECIALS,
     threads: int | None = None,
     memory_limit: int | str | None = None,

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from . import _native
 from ._files import regular, settle, write_atomically, write_together
@@ -21,8 +21,43 @@ from .errors import ConfigError, TokenizerError, require
 
 TokenizerFormat: TypeAlias = Literal["huggingface", "gpt2", "tiktoken", "minbpe"]
 KINDS: tuple[TokenizerFormat, ...] = get_args(TokenizerFormat)
+PatternName: TypeAlias = Literal["gpt2", "cl100k", "o200k", "llama3", "qwen2"]
+# A name or one of its aliases, a regular expression, or several stages.
+PatternLike: TypeAlias = PatternName | str | Sequence[str]
 # In a directory, the first of these that exists is read.
 NAMES = ("tokenizer.json", "vocab.json", "tokenizer.model", "merges.txt")
+
+
+class TiktokenEncoding(Protocol):
+    """A `tiktoken.Encoding`, or an object with its attributes.
+
+    tiktoken has no public access to its ranks and pattern; its own pickling uses these names.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def _mergeable_ranks(self) -> dict[bytes, int]: ...
+    @property
+    def _special_tokens(self) -> dict[str, int]: ...
+    @property
+    def _pat_str(self) -> str: ...
+
+
+class _Backend(Protocol):
+    """A `tokenizers.Tokenizer`."""
+
+    def to_str(self) -> str: ...
+
+
+class _Fast(Protocol):
+    """A fast tokenizer of transformers."""
+
+    @property
+    def backend_tokenizer(self) -> _Backend: ...
+
+
+HuggingFaceTokenizer: TypeAlias = "_Backend | _Fast"
 
 
 def pattern_names() -> str:
@@ -30,7 +65,7 @@ def pattern_names() -> str:
     return ", ".join(_native.PATTERNS)
 
 
-def stages(pattern: str | Sequence[str]) -> list[str]:
+def stages(pattern: PatternLike) -> list[str]:
     """A pattern as a list of stages, the core's form."""
     return [pattern] if isinstance(pattern, str) else list(pattern)
 
@@ -61,7 +96,7 @@ def blaming(source: str) -> Iterator[None]:
 
 def read(
     path: Path,
-    pattern: str | Sequence[str] | None,
+    pattern: PatternLike | None,
     special_tokens: Iterable[str] | Mapping[str, int] | None,
 ) -> Core:
     """Reads a tokenizer file of any format."""
@@ -166,16 +201,16 @@ def write(core: Core, path: Path, kind: str, overwrite: bool) -> None:
         write_atomically(path, parts[0])
 
 
-def from_tiktoken(encoding: Any) -> Core:
+def from_tiktoken(encoding: TiktokenEncoding) -> Core:
     """The core of a live `tiktoken.Encoding`."""
-    # tiktoken has no public access to its ranks and pattern; its pickling uses these names.
-    ranks: dict[bytes, int] = encoding._mergeable_ranks
     with blaming(type(encoding).__name__):
         specials = special_pairs(encoding._special_tokens)
-        return Core.from_ranks(ranks, specials, [_native.regex_stage(encoding._pat_str)])
+        return Core.from_ranks(
+            encoding._mergeable_ranks, specials, [_native.regex_stage(encoding._pat_str)]
+        )
 
 
-def huggingface_json(tokenizer: Any) -> bytes:
+def huggingface_json(tokenizer: HuggingFaceTokenizer) -> bytes:
     """The tokenizer.json of a live `tokenizers.Tokenizer` or `transformers` fast tokenizer."""
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not hasattr(backend, "to_str"):
@@ -183,11 +218,10 @@ def huggingface_json(tokenizer: Any) -> bytes:
             f"expected a tokenizers.Tokenizer or a fast transformers tokenizer, "
             f"not {type(tokenizer).__name__}"
         )
-    data: bytes = backend.to_str().encode()
-    return data
+    return bytes(backend.to_str().encode())
 
 
-def from_huggingface(tokenizer: Any) -> Core:
+def from_huggingface(tokenizer: HuggingFaceTokenizer) -> Core:
     """The core of a live `tokenizers.Tokenizer` or `transformers` fast tokenizer."""
     data = huggingface_json(tokenizer)
     return Core.read("huggingface", [(type(tokenizer).__name__, data)], [], [])

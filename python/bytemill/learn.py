@@ -21,6 +21,7 @@ from .counts import (
 )
 from .engines import EngineLike
 from .errors import ConfigError
+from .formats import PatternLike
 from .progress import ProgressOption, reporter
 from .tokenizer import Tokenizer
 
@@ -35,7 +36,7 @@ def train_tokenizer(
     vocab_size: int,
     counts: Counts | None = None,
     special_tokens: Iterable[str] | None = None,
-    pattern: str | Sequence[str] | None = None,
+    pattern: PatternLike | None = None,
     tie_break: TieBreak = "bytes",
     min_frequency: int = 1,
     min_piece_count: int = 1,
@@ -114,7 +115,7 @@ def learn(
     vocab_size: int,
     counts: Counts | None,
     special_tokens: Iterable[str] | None,
-    pattern: str | Sequence[str] | None,
+    pattern: PatternLike | None,
     tie_break: TieBreak,
     min_frequency: int,
     min_piece_count: int,
@@ -189,9 +190,7 @@ def _warn_of_skips(skipped: dict[str, int]) -> None:
         warnings.warn(skips(skipped), UserWarning, stacklevel=4)
 
 
-def _check_counts(
-    counts: Counts, pattern: str | Sequence[str] | None, specials: Sequence[str]
-) -> None:
+def _check_counts(counts: Counts, pattern: PatternLike | None, specials: Sequence[str]) -> None:
     """Rejects a pattern or special tokens that differ from those of the counts."""
     if pattern is not None:
         given = [_native.known_pattern(stage) or stage for stage in formats.stages(pattern)]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ._native import Special
-    from .formats import TokenizerFormat
+    from .formats import HuggingFaceTokenizer, PatternLike, TiktokenEncoding, TokenizerFormat
     from .look.tokenized import TokenizedText
     from .tokens.encode import encode_files
 
@@ -85,7 +85,7 @@ class Tokenizer:
         merges: Iterable[tuple[bytes, bytes]] | None,
         special_tokens: Iterable[str] | Mapping[str, int] | None = None,
         *,
-        pattern: str | Sequence[str] = "gpt2",
+        pattern: PatternLike = "gpt2",
         ignore_merges: bool = False,
     ) -> None:
         self._core = Core.build(
@@ -114,7 +114,7 @@ class Tokenizer:
         cls,
         path: str | os.PathLike[str],
         *,
-        pattern: str | Sequence[str] | None = None,
+        pattern: PatternLike | None = None,
         special_tokens: Iterable[str] | Mapping[str, int] | None = None,
     ) -> Tokenizer:
         """Reads a tokenizer file; the format is detected from its contents.
@@ -138,12 +138,12 @@ class Tokenizer:
         return cls._of(formats.read_pretrained(path_or_name))
 
     @classmethod
-    def from_tiktoken(cls, encoding: Any) -> Tokenizer:
+    def from_tiktoken(cls, encoding: TiktokenEncoding) -> Tokenizer:
         """The tokenizer of a live `tiktoken.Encoding`."""
         return cls._of(formats.from_tiktoken(encoding))
 
     @classmethod
-    def from_huggingface(cls, tokenizer: Any) -> Tokenizer:
+    def from_huggingface(cls, tokenizer: HuggingFaceTokenizer) -> Tokenizer:
         """The tokenizer of a live `tokenizers.Tokenizer`, or of a `transformers` fast tokenizer."""
         return cls._of(formats.from_huggingface(tokenizer))
 

@@ -1,4 +1,4 @@
-"""Split patterns: names, expressions that cost too much, and whose fault a bad one is."""
+"""Split patterns: names, expressions that exceed the step limit, errors that name the source."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import tiktoken
@@ -18,6 +19,7 @@ import rivals
 from bytemill import ConfigError, Tokenizer, TokenizerError, count_corpus, train_tokenizer
 from bytemill.compat import minbpe
 from bytemill.compat.tiktoken import Encoding
+from bytemill.formats import PatternName, pattern_names
 
 BYTES = [bytes([i]) for i in range(256)]
 NAMES = "gpt2, cl100k, o200k, llama3, qwen2"
@@ -29,6 +31,10 @@ def small(pattern: str) -> Tokenizer:
 
 
 # --- names --------------------------------------------------------------------------------------
+
+
+def test_the_type_of_names_lists_all_patterns() -> None:
+    assert ", ".join(get_args(PatternName)) == pattern_names() == NAMES
 
 
 @pytest.mark.parametrize("name", ["cl100k", "cl100k_base", "gpt4", "gpt-4", "gpt-3.5-turbo"])

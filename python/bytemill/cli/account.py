@@ -24,7 +24,7 @@ from ..lm.presets import (
     preset_model,
     read_toml,
 )
-from . import options, streams
+from . import options, outputs, streams
 from .fields import model_options
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class _Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return int(number)
 
 
-@click.command(short_help="Estimate parameters, memory and training time.", epilog=EXAMPLES)
+@click.command(epilog=EXAMPLES)
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option("--preset", multiple=True, metavar="NAME",
               help="Preset by name, as a MODEL; may be repeated.")  # fmt: skip
@@ -106,7 +106,7 @@ def account(
     if measure and len(names) > 1:
         raise click.UsageError("--measure takes one MODEL")
     if picture is not None:
-        options.check_file(picture_path(picture), overwrite)
+        outputs.check_file(picture_path(picture), overwrite)
     fields = {key: given.pop(key) for key in MODEL_KEYS}
     changes = {key: value for key, value in fields.items() if value is not None}
     limit = None if memory is None else _numbers.parse_size(memory)

@@ -20,6 +20,7 @@ from .. import _native
 from .._files import refuse_input, replacing
 from ..errors import ConfigError, TokenizerError
 from ..tokenizer import Tokenizer
+from ..tokens.plan import FORMATS, SplitName
 from ..tokens.view import Tokens
 from . import arguments, options, outputs, streams, tokens
 
@@ -52,7 +53,7 @@ STREAMS = ("ids", "json", "u16", "u32")
 @options.tokenizer_option
 @click.option(
     "--format",
-    type=click.Choice([*STREAMS, *tokens.FORMATS]),
+    type=click.Choice([*STREAMS, *FORMATS]),
     help="On stdout: ids (numbers and spaces), json (an array), u16, u32 (binary, little-endian). "
     "With -o: shards, npy (one file), bin (one file of ids alone), megatron (.bin and .idx).  "
     "[default: ids, or shards]",
@@ -168,7 +169,7 @@ def decode(
     pattern: tuple[str, ...],
     special_token: tuple[str, ...],
     output: Path | None,
-    split: str | None,
+    split: SplitName | None,
     overwrite: bool,
 ) -> None:
     """Decode the ids in FILE (default: stdin), or in the directory TOKENS; write their exact bytes

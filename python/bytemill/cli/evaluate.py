@@ -23,7 +23,7 @@ examples:
 """
 
 
-@click.command(short_help="Measure loss, perplexity and bits per byte.", epilog=EXAMPLES)
+@click.command(epilog=EXAMPLES)
 @click.argument("run", metavar="RUN")
 @click.argument("tokens", metavar="TOKENS")
 @click.option("--split", metavar="NAME",

@@ -28,7 +28,7 @@ examples:
 """
 
 
-@click.command(short_help="Export a model to transformers or llama.cpp.", epilog=EXPORT_EXAMPLES)
+@click.command(epilog=EXPORT_EXAMPLES)
 @click.argument("run", metavar="RUN")
 @click.option(
     "--to",
@@ -106,7 +106,7 @@ def export(
         )
 
 
-@click.command("import", short_help="Import a transformers model as a run.", epilog=IMPORT_EXAMPLES)
+@click.command("import", epilog=IMPORT_EXAMPLES)
 @click.argument("directory", metavar="DIRECTORY")
 @options.output_option("Directory for the run.")
 @click.option(

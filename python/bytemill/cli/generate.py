@@ -27,7 +27,7 @@ examples:
 """
 
 
-@click.command(short_help="Continue a text with a model.", epilog=EXAMPLES)
+@click.command(epilog=EXAMPLES)
 @click.argument("run", metavar="RUN")
 @click.argument("prompt", required=False)
 @click.option("--max-tokens", type=click.IntRange(min=1), default=256, show_default=True,

@@ -11,14 +11,13 @@ import click
 from .._numbers import parse_count
 from ..engines import EngineLike
 from ..errors import ConfigError
-from ..formats import pattern_names
+from ..formats import KINDS, pattern_names
 from ..lm.presets import DEFAULT_PRESET, PRESETS
 from ..progress import ProgressOption
-from .outputs import check_file as check_file
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-FORMATS = click.Choice(["huggingface", "gpt2", "tiktoken", "minbpe"])
+FORMATS = click.Choice(KINDS)
 
 
 class Count(click.types.IntParamType):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import options, streams
+from . import options, outputs, streams
 
 if TYPE_CHECKING:
     from ..lm.plan.plot import XAxis
@@ -19,7 +19,7 @@ examples:
 """
 
 
-@click.command(short_help="Plot loss curves of runs.", epilog=EXAMPLES)
+@click.command(epilog=EXAMPLES)
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option(
     "-o",
@@ -43,6 +43,6 @@ def plot(runs: tuple[str, ...], output: Path, x: XAxis, title: str | None, overw
     """Plot the training and held-out loss of each RUN in one picture."""
     from ..lm.plan.plot import plot_runs
 
-    options.check_file(output, overwrite)
+    outputs.check_file(output, overwrite)
     plot_runs(runs, output, x=x, title=title)
     streams.inform(f"saved   {output}")

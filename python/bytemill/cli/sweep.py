@@ -12,7 +12,7 @@ from .. import _numbers, _tables, lm
 from .._files import write_atomically
 from ..errors import MissingPackageError
 from ..lm.plan.space import Range, parse
-from . import options, streams
+from . import options, outputs, streams
 from .fields import listed_options
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ A LIST is one value for all runs, or several, such as 1e-4,3e-4; with --random a
 """
 
 
-@click.command(short_help="Train with many settings and find the best.", epilog=EXAMPLES)
+@click.command(epilog=EXAMPLES)
 @click.argument("tokens", metavar="TOKENS")
 @options.output_option("Directory for the runs, tables and pictures.")
 @click.option("--random", type=click.IntRange(min=1), metavar="N",
@@ -150,7 +150,7 @@ def _rates(
 
     with writing(output):
         for name in ("lr.json", "lr.png"):
-            options.check_file(output / name, overwrite)
+            outputs.check_file(output / name, overwrite)
         found = lm.find_lr(
             tokens, low=rates.low, high=rates.high, steps=steps[0], **common, **fixed
         )

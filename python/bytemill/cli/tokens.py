@@ -16,11 +16,10 @@ from ..errors import BytemillError
 from ..preview import Encoding
 from ..tokenizer import Tokenizer
 from ..tokens.encode import SHARD_TOKENS
+from ..tokens.plan import DTYPES
 from ..tokens.view import Tokens, verify_tokens
 from . import arguments, options, streams
 from . import dry_run as dry
-
-FORMATS = ("shards", "npy", "bin", "megatron")
 
 VERIFY_EXAMPLES = """\b
 examples:
@@ -55,7 +54,7 @@ encode_options = options.all_of(
     ),
     click.option(
         "--dtype",
-        type=click.Choice(["uint16", "uint32", "int32"]),
+        type=click.Choice(DTYPES),
         help="Integer type of the ids.  [default: the smallest that fits]",
     ),
     click.option(
@@ -122,7 +121,7 @@ def encode_to_directory(
     opened = arguments.corpus_of(corpus, reading)
     with opened as named, _noting_resume(ctx, output, corpus):
         source, listing = arguments.found(named)
-        tokenizer.encode_files(
+        made = tokenizer.encode_files(
             source,
             output,
             format=format or "shards",  # type: ignore[arg-type]
@@ -132,18 +131,13 @@ def encode_to_directory(
             **plan,
         )
     seconds = time.perf_counter() - began
-    names = [entry["name"] for entry in Tokens(output, _first(plan)).manifest["splits"]]
-    splits = [Tokens(output, name) for name in names]
+    splits = [Tokens(output, entry["name"]) for entry in made.manifest["splits"]]
     arguments.note_skips(ctx, splits[0].skipped)
     streams.emit(
         _facts(splits, seconds) | {"skipped_files": arguments.skipped_files(listing)},
         summary=_summary(splits, seconds),
         next=["verify", output],
     )
-
-
-def _first(plan: dict[str, Any]) -> str:
-    return "all" if plan["val_fraction"] is None else "train"
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ examples:
 """
 
 
-@click.command(short_help="Train a language model on tokens.", epilog=EXAMPLES)
+@click.command(epilog=EXAMPLES)
 @click.argument("tokens", metavar="TOKENS")
 @options.output_option("Directory for the run.")
 @options.training_options

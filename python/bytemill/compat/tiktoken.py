@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 from .. import _native
 from .._native import Core
 from ..errors import TokenizerError
-from ..formats import special_pairs
+from ..formats import TiktokenEncoding, special_pairs
 from ..tokenizer import Tokenizer
 from ._unstable import encode_bytes, with_unstable
 
@@ -82,7 +82,7 @@ class Encoding:
         return made
 
     @classmethod
-    def from_tiktoken(cls, encoding: Any) -> Encoding:
+    def from_tiktoken(cls, encoding: TiktokenEncoding) -> Encoding:
         """The encoding that a live `tiktoken.Encoding` is."""
         return cls.from_tokenizer(Tokenizer.from_tiktoken(encoding), encoding.name)
 

@@ -139,7 +139,7 @@ def check_unit_size(unit_size: int) -> None:
         raise ConfigError(f"unit_size must be ≥ 1, got {unit_size}")
 
 
-def chosen(engine: str | Engine) -> Engine:
+def chosen(engine: EngineLike) -> Engine:
     """The engine for an `engine=` argument."""
     if not isinstance(engine, str):
         return engine

@@ -29,16 +29,18 @@ from ..errors import ConfigError, TokensError
 from ..progress import ProgressCallback, ProgressOption, reporter
 from ..tokenizer import Tokenizer
 from ..tokens.encode import end_of_text
-from . import devices, evaluation_checks
+from ..tokens.plan import SplitName
+from . import evaluation_checks
 from .config import TrainConfig
 from .data import TokenArray, check_ids, fixed_windows, take_windows
-from .devices import find_device
+from .devices import ComputePlan
 from .keywords import StepName, TokenDtype
 from .model import TransformerLM
 from .naive import perplexity
 from .parallel import World
 from .run.directory import load, read_config
 from .run.sources import TokenSlice, open_tokens, splits_of
+from .trainer import prepare
 
 __all__ = [
     "DocumentScore",
@@ -173,7 +175,7 @@ def evaluate(
     run: str | os.PathLike[str],
     tokens: str | os.PathLike[str],
     *,
-    split: str | None = None,
+    split: SplitName | None = None,
     step: StepName = "best",
     stride: int | None = None,
     per_document: bool = False,
@@ -203,21 +205,19 @@ def evaluate(
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
     """
     # Always in float32, so that the result does not depend on the machine.
-    train = TrainConfig(device=device or "auto", dtype="float32")
-    find_device(train.device)
-    model, tokenizer = load(run, step=step, tokenizer=tokenizer)
+    train = TrainConfig(device=device or "auto", dtype="float32", batch_size=batch_size)
+    model, tokenizer = load(run, step=step, device=train.device, tokenizer=tokenizer)
     config = model.config
     stride = max(1, config.context_length // 2) if stride is None else stride
     if not 1 <= stride <= config.context_length:
         raise ConfigError(
             f"stride must be from 1 to the context length, {config.context_length}, got {stride}"
         )
-    if batch_size < 1:
-        raise ConfigError(f"batch_size must be ≥ 1, got {batch_size}")
     facts = read_config(Path(run))
     ids, name = _chosen(facts, Path(tokens), split, token_dtype)
     evaluation_checks.check_tokenizer(facts, tokenizer, ids, str(tokens))
-    plan = devices.choose(config, train)
+    # The prediction is for training; evaluation stores neither gradients nor activations.
+    plan = prepare(config, train, force=True, warm=False).plan
     plan.attach(model)
     lengths = None if tokenizer is None else token_lengths(tokenizer, config.vocab_size)
     end = _end_id(tokenizer)
@@ -264,7 +264,7 @@ def spans(n_ids: int, context_length: int, stride: int) -> Iterator[tuple[int, i
 
 
 def _chosen(
-    facts: dict[str, Any], place: Path, split: str | None, dtype: TokenDtype
+    facts: dict[str, Any], place: Path, split: SplitName | None, dtype: TokenDtype
 ) -> tuple[TokenArray, str]:
     """The tokens to evaluate on, and a description of them."""
     names = splits_of(place) if place.is_dir() else []
@@ -319,7 +319,7 @@ class _Scorer:
     def __init__(
         self,
         model: TransformerLM,
-        plan: devices.ComputePlan,
+        plan: ComputePlan,
         lengths: npt.NDArray[np.int64] | None,
         stride: int,
         batch_size: int,

@@ -1,7 +1,7 @@
 """One training step and everything it needs: device, model, optimizers, batches.
 
 `prepare` chooses device, dtype and kernels, and checks the memory before anything is allocated.
-Training, sweeps, the learning-rate test and measurement all start with it.
+Training, sweeps, the learning-rate test, measurement and evaluation all start with it.
 """
 
 from __future__ import annotations

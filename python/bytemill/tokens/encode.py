@@ -39,7 +39,7 @@ from . import manifest as manifests
 from . import parts
 from .directory import Existing, TokenDirectory, writing
 from .parts import PartKey, Workshop
-from .plan import Plan, make_plan
+from .plan import Plan, TokenFormat, make_plan
 from .recipes import Recipe, bucket_bits, recipes
 from .view import Tokens
 
@@ -48,12 +48,11 @@ if TYPE_CHECKING:
 
     from ..tokenizer import Tokenizer
 
-__all__ = ["SHARD_TOKENS", "TokenFormat", "encode_files", "end_of_text"]
+__all__ = ["SHARD_TOKENS", "encode_files", "end_of_text"]
 
 SHARD_TOKENS = 100_000_000
 # Names of the end-of-text token in common vocabularies.
 END_OF_TEXTS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>")
-TokenFormat = Literal["shards", "npy", "bin", "megatron"]
 
 
 def encode_files(
@@ -64,7 +63,7 @@ def encode_files(
     shard_tokens: int = SHARD_TOKENS,
     append_eot: bool = True,
     eot: str | None = None,
-    dtype: npt.DTypeLike | None = None,
+    dtype: Literal["uint16", "uint32"] | npt.DTypeLike | None = None,
     format: TokenFormat = "shards",
     val_fraction: float | None = None,
     shuffle: bool = False,

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..errors import ConfigError, TokensError
 
@@ -20,9 +20,21 @@ if TYPE_CHECKING:
     from ..corpus.places import Entry
     from ..tokenizer import Tokenizer
 
-__all__ = ["DTYPES", "FORMATS", "Plan", "check_fingerprint", "check_same", "make_plan"]
+__all__ = [
+    "DTYPES",
+    "FORMATS",
+    "Plan",
+    "SplitName",
+    "TokenFormat",
+    "check_fingerprint",
+    "check_same",
+    "make_plan",
+]
 
-FORMATS = ("shards", "npy", "bin", "megatron")
+TokenFormat = Literal["shards", "npy", "bin", "megatron"]
+FORMATS: tuple[TokenFormat, ...] = get_args(TokenFormat)
+# `all` if the tokens are not split.
+SplitName = Literal["all", "train", "val"]
 # The largest id of each type.
 DTYPES = {"uint16": 2**16 - 1, "uint32": 2**32 - 1, "int32": 2**31 - 1}
 # Megatron-LM takes uint16 for vocabularies below this size, and has no uint32.

@@ -24,7 +24,7 @@ from ..corpus.argument import Corpus, CorpusLike, resolve
 from ..errors import ConfigError, TokenizerError, TokensError
 from ..progress import ProgressCallback, ProgressOption, reporter
 from .manifest import files, open_manifest, whole_manifest
-from .plan import Plan, check_fingerprint
+from .plan import Plan, SplitName, check_fingerprint
 
 if TYPE_CHECKING:
     # Imported where it is used, to keep `import bytemill` fast.
@@ -62,13 +62,13 @@ class Tokens:
         documents: the documents.
     """
 
-    def __init__(self, path: str | os.PathLike[str], split: str | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], split: SplitName | None = None) -> None:
         import numpy as np
 
         self.path = Path(path)
         self.manifest: dict[str, Any] = open_manifest(self.path)
         entry = self._choose(split)
-        self.split: str = entry["name"]
+        self.split: SplitName = entry["name"]
         self.dtype = np.dtype(self.manifest["dtype"]).newbyteorder("<")
         self.fingerprint: str = self.manifest["tokenizer"]["fingerprint"]
         self._shards: list[dict[str, Any]] = entry["shards"]
@@ -83,7 +83,7 @@ class Tokens:
         self._maps: dict[str, npt.NDArray[Any]] | None = {}
         self.documents = Documents(self)
 
-    def _choose(self, split: str | None) -> dict[str, Any]:
+    def _choose(self, split: SplitName | None) -> dict[str, Any]:
         entries: list[dict[str, Any]] = self.manifest["splits"]
         names = [entry["name"] for entry in entries]
         if split is None and len(entries) == 1:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..._files import remove_if_empty, write_atomically
 from ..._json import read_object
-from ...engines import Engine, Local, chosen
+from ...engines import Engine, EngineLike, Local, chosen
 from ...errors import (
     BytemillError,
     CheckpointError,
@@ -134,7 +134,7 @@ def sweep(
     model: ModelConfig | PresetName | None = None,
     train: TrainConfig | None = None,
     config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
-    engine: str | Engine = "local",
+    engine: EngineLike = "local",
     resume: bool = False,
     overwrite: bool = False,
     force: bool = False,

@@ -18,6 +18,7 @@ from ..._files import regular
 from ...errors import ConfigError, TokensError
 from ...tokenizer import Tokenizer
 from ...tokens.manifest import open_manifest
+from ...tokens.plan import SplitName
 from ...tokens.view import Tokens
 from ..data import TokenArray
 from ..keywords import TokenDtype
@@ -68,7 +69,7 @@ def open_sources(
         token_dtype: type of raw ids.
     """
     place = Path(tokens)
-    split = None
+    split: SplitName | None = None
     if place.is_dir():
         names = splits_of(place)
         split = "train" if "train" in names else None
@@ -85,7 +86,7 @@ def open_sources(
     held_out: Any = None
     if val is not None:
         other = Path(val)
-        named = "val" if other.is_dir() and "val" in splits_of(other) else None
+        named: SplitName | None = "val" if other.is_dir() and "val" in splits_of(other) else None
         held_out = open_tokens(other, named, token_dtype)
         if isinstance(held_out, Tokens) and fingerprint not in (None, held_out.fingerprint):
             raise TokensError(
@@ -171,7 +172,7 @@ def _vocab_size(
 
 
 def open_tokens(
-    path: str | os.PathLike[str], split: str | None = None, dtype: TokenDtype = "uint16"
+    path: str | os.PathLike[str], split: SplitName | None = None, dtype: TokenDtype = "uint16"
 ) -> Tokens | Array:
     """Opens tokens: a directory of `encode_files`, a `.npy`, or raw ids such as nanoGPT's `.bin`.
 
