@@ -65,7 +65,8 @@ if TYPE_CHECKING:
     from .plan.sweeping import Sweep, Trial, sweep
     from .presets import PRESETS
     from .run.checkpoint import load_checkpoint, save_checkpoint
-    from .run.directory import load, read_config
+    from .run.config_file import read_config
+    from .run.directory import load
     from .run.sources import open_tokens
     from .training import TrainResult, train
 
@@ -183,7 +184,8 @@ _HOMES = {
     "plan.sweeping": ("Sweep", "Trial", "sweep"),
     "presets": ("PRESETS",),
     "run.checkpoint": ("load_checkpoint", "save_checkpoint"),
-    "run.directory": ("load", "read_config"),
+    "run.config_file": ("read_config",),
+    "run.directory": ("load",),
     "run.sources": ("open_tokens",),
     "training": ("TrainResult", "train"),
 }
