@@ -1,7 +1,7 @@
 """The base class of results: text, JSON and HTML.
 
-`inspect`, `compare` and both kinds of `report` return a `Result`. The command line and notebooks only call
-`to_text`, `to_json` and `to_html`. Pages share one layout and one style. They are
+`inspect`, `compare` and both kinds of `report` return a `Result`. The command line and notebooks
+only call `to_text`, `to_json` and `to_html`. Pages share one layout and one style. They are
 self-contained: no scripts, nothing loaded from elsewhere.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -134,6 +135,8 @@ def report_run(run: str | os.PathLike[str]) -> RunReport:
     if type(ranks) is not int or not 1 <= ranks <= MAX_COUNT:
         raise CheckpointError(f"{name}: damaged: ranks is {ranks!r:.60}")
     history = read_history(place)
+    samples = [one._replace(text=redacted(one.text)) for one in history.samples]
+    history = dataclasses.replace(history, samples=samples)
     tokenizer = _tokenizer(place, config, model)
     manifest = None if train is None else _manifest(config["tokens"])
     steps = int(history.steps[-1]) if len(history.steps) else 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ... import _numbers
+from ...corpus.names import redacted
 from ...look import charts
 from ...look.charts import Scale, Series
 from ...look.result import page, readable, table, visible
@@ -185,7 +186,7 @@ def _samples(report: RunReport) -> Iterator[str]:
     samples = report.history.samples
     if not samples:
         return
-    prompt = "" if report.train is None else report.train.sample_prompt
+    prompt = "" if report.train is None else redacted(report.train.sample_prompt)
     yield "<h2>Samples</h2>\n"
     if prompt:
         yield f"<p>What the model wrote after <code>{_text(prompt)}</code>.</p>\n"
