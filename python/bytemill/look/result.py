@@ -99,7 +99,7 @@ pre { background: color-mix(in srgb, var(--line) 40%, var(--page)); border-radiu
   margin: 0.4rem 0; padding: 0.5rem 0.7rem; white-space: pre-wrap; overflow-wrap: anywhere;
   font: 0.85rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
 pre i { color: var(--dim); font-style: normal; }
-@media print { body { margin: 0; max-width: none; }
+@media print { body { margin: 0; max-width: none; print-color-adjust: exact; }
   h2, h3 { break-after: avoid; } svg, pre, tr, .figures div { break-inside: avoid; } }
 """
 

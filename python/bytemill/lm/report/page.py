@@ -78,7 +78,7 @@ def _figures(report: RunReport) -> Iterator[tuple[str, str, str]]:
         epochs = "" if report.epochs is None else f"{report.epochs:.3g} epochs"
         yield "tokens seen", _short(report.tokens_seen), epochs
     if final is not None and best is not None:
-        yield "held-out loss", f"{final.loss:.4f}", f"step {final.step:,}, nats per token"
+        yield "held-out loss", f"{final.loss:.4f}", f"step {final.step:,}"
         yield "best held-out loss", f"{best.loss:.4f}", f"step {best.step:,}"
         yield "perplexity", shown(final.perplexity, "perplexity") or "–", f"step {final.step:,}"
         bits = shown(final.bits_per_byte, "number")
@@ -225,10 +225,13 @@ def _costs(report: RunReport) -> Iterator[str]:
     yield table("lrrr", head, [[*map(escape, row)] for row in rows])
     yield (
         "<p>lm.account: by formula, at 40% utilization of the machine’s matmul rate. Its tokens "
-        "are the compute-optimal number, and its memory is that of training alone. Expected at the "
-        "start: from a micro-batch on the machine. Measured: the median and the sum of the steps, "
-        "without evaluations and checkpoints. On a CPU, expected and measured memory include "
-        "Python and torch.</p>\n"
+        "are the compute-optimal number, and its memory is that of training alone. "
+    )
+    if any(cost.expected is not None for cost in report.costs):
+        yield "Expected at the start: from a micro-batch on the machine. "
+    yield (
+        "Measured: the median and the sum of the steps, without evaluations and checkpoints. On a "
+        "CPU, measured memory includes Python and torch.</p>\n"
     )
 
 
@@ -279,26 +282,32 @@ def _lengths(lengths: dict[int, int]) -> dict[str, int]:
     return found
 
 
+# In two columns; training has about as many fields as all the others.
+TABLES = (
+    (("model", "Model"), ("tokens", "Tokens"), ("plan", "Computed with"), ("imported", "Imported")),
+    (("train", "Training"),),
+)
+
+
 def _config(report: RunReport) -> Iterator[str]:
     yield '<h2>Configuration</h2>\n<div class="side">\n'
-    for name, heading in (
-        ("model", "Model"),
-        ("train", "Training"),
-        ("tokens", "Tokens"),
-        ("plan", "Computed with"),
-        ("imported", "Imported from"),
-    ):
-        fields = report.config.get(name)
-        if isinstance(fields, dict) and fields:
-            rows = [(_text(key), _text(_value(value))) for key, value in fields.items()]
-            yield f"<div><h3>{heading}</h3>\n{table('ll', (), rows)}</div>\n"
-    rest = {
-        key: value
-        for key, value in report.config.items()
-        if not isinstance(value, (dict, list)) and key != "kind"
-    }
-    rows = [(_text(key), _text(_value(value))) for key, value in rest.items()]
-    yield f"<div><h3>Versions and origin</h3>\n{table('ll', (), rows)}</div>\n</div>\n"
+    for number, column in enumerate(TABLES):
+        yield "<div>\n"
+        for name, heading in column:
+            fields = report.config.get(name)
+            if isinstance(fields, dict):
+                yield _fields(heading, fields)
+        if number == 0:
+            fields = report.config
+            rest = {key: v for key, v in fields.items() if not isinstance(v, (dict, list))}
+            yield _fields("Versions and origin", rest)
+        yield "</div>\n"
+    yield "</div>\n"
+
+
+def _fields(heading: str, fields: dict[str, Any]) -> str:
+    rows = [(_text(key), _text(_value(value))) for key, value in fields.items()]
+    return f"<h3>{heading}</h3>\n{table('ll', (), rows)}"
 
 
 def _value(value: Any) -> str:

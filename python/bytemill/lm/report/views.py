@@ -90,7 +90,7 @@ def shown(value: float | None, unit: str) -> str:
     if unit == "bytes":
         return _numbers.size(value)
     if unit == "s":
-        return f"{value * 1000:,.3g} ms" if value < 0.1 else _numbers.duration(value)
+        return f"{value * 1000:,.3g} ms" if value < 0.9995 else _numbers.duration(value)
     if unit == "share":
         return f"{value:.1%}"
     if unit == "tokens":
