@@ -221,6 +221,9 @@ def test_report(made: tuple[Path, bytemill.Tokenizer], tmp_path: Path) -> None:
     assert encode.startswith(f"bytemill encode {here / 'text.txt'} -t tokenizer.json")
     assert "--preset tiny" in train
     assert "--overwrite" in run("report", here / "run", "-o", page).said
+    config = here / "run" / "config.json"
+    refused = run("report", here / "run", "-o", config, "--overwrite")
+    assert "config.json: is an input and would be overwritten" in refused.said
 
 
 WITHOUT = """

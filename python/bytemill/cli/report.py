@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from .._files import refuse_input, write_atomically
 from . import options, outputs, streams
 
 EXAMPLES = """\b
@@ -34,13 +35,14 @@ def report(run: str, output: Path | None, overwrite: bool) -> None:
     Without -o, prints a summary. Works while the run is being trained, and does not need torch.
     """
     from .. import lm
+    from ..lm.run.config_file import CONFIG, TOKENIZER
+    from ..lm.run.metrics import METRICS
 
     if output is not None:
         outputs.check_file(output, overwrite)
+        refuse_input(output, [Path(run, name) for name in (CONFIG, METRICS, TOKENIZER)])
     found = lm.report_run(run)
     if output is not None:
-        from .._files import write_atomically
-
         write_atomically(output, found.to_html().encode())
     streams.emit(
         found.to_json(),

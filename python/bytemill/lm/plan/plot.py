@@ -12,7 +12,6 @@ from ..._files import replacing
 from ...errors import CheckpointError, ConfigError, require
 from ..config import ModelConfig
 from ..presets import MODEL_KEYS, PRESETS
-from ..run.history import read_history, smoothed
 from ..run.metrics import METRICS
 from . import costs
 from .accounting import shares
@@ -98,6 +97,9 @@ Curve = tuple[list[float], list[float]]
 
 def curves(run: Path, x: XAxis) -> tuple[Curve, Curve]:
     """The smoothed loss of steps, and the loss of evaluations."""
+    # Needs numpy, which `bytemill account --help` does not load.
+    from ..run.history import read_history, smoothed
+
     if not (run / METRICS).exists():
         raise CheckpointError(f"{run}: has no {METRICS}", "bytemill train -o creates runs")
     found = read_history(run)

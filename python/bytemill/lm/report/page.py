@@ -299,7 +299,11 @@ def _config(report: RunReport) -> Iterator[str]:
                 yield _fields(heading, fields)
         if number == 0:
             fields = report.config
-            rest = {key: v for key, v in fields.items() if not isinstance(v, (dict, list))}
+            rest = {
+                key: value
+                for key, value in fields.items()
+                if key != "kind" and not isinstance(value, (dict, list))
+            }
             yield _fields("Versions and origin", rest)
         yield "</div>\n"
     yield "</div>\n"
