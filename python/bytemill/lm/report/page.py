@@ -31,7 +31,7 @@ MAX_ROWS = 12
 SAMPLE_WIDTH = 2000
 # Bytes of a token.
 TOKEN_WIDTH = 60
-# A positive quantity that varies by more than this factor is drawn on a logarithmic axis.
+# If the peak of a positive quantity is this many times its median, its axis is logarithmic.
 WIDE = 50.0
 
 
@@ -116,28 +116,27 @@ def _curves(report: RunReport) -> Iterator[str]:
     yield charts.legend([one.name for one in curves])
     yield _chart(curves, "loss by step", "loss (nats per token)", "fitted")
     yield '<div class="side">\n'
-    for heading, name, label, scale, unit in (
-        ("Learning rate", "lr", "learning rate", "from_zero", 1),
-        ("Norm of the gradients", "grad_norm", "norm, before clipping", "from_zero", 1),
-        ("Speed", "tokens_per_s", "tokens per second", "from_zero", 1),
-        ("Memory", "memory", "peak memory (MB)", "from_zero", 1e6),
+    for heading, name, label, unit in (
+        ("Learning rate", "lr", "learning rate", 1.0),
+        ("Norm of the gradients", "grad_norm", "norm, before clipping", 1.0),
+        ("Speed", "tokens_per_s", "tokens per second", 1.0),
+        ("Memory", "memory", "peak memory (MB)", 1e6),
     ):
-        points = _points(history.steps.tolist(), history.column(name) / unit)
+        points = _points(steps, history.column(name) / unit)
         if points:
             curve = Series(label, charts.thinned(points, POINTS))
             yield f"<div><h2>{heading}</h2>\n"
-            yield _chart([curve], f"{heading.lower()} by step", label, scale) + "</div>\n"
+            yield _chart([curve], f"{heading.lower()} by step", label, "from_zero") + "</div>\n"
     yield "</div>\n"
 
 
-def _chart(curves: Sequence[Series], title: str, label: str, scale: str) -> str:
+def _chart(curves: Sequence[Series], title: str, label: str, scale: Scale) -> str:
     values = [y for one in curves for _, y in one.points]
-    chosen: Scale = "fitted" if scale == "fitted" else "from_zero"
-    # Learning rates fall to 0; only what stays positive and has spikes is drawn so.
+    # Peaks far above the rest would flatten it.
     if min(values) > 0 and max(values) > WIDE * float(np.median(values)):
-        chosen = "log10"
+        scale = "log10"
     return charts.lines(
-        curves, title=title, x_label="step", y_label=label, x_scale="from_zero", y_scale=chosen
+        curves, title=title, x_label="step", y_label=label, x_scale="from_zero", y_scale=scale
     )
 
 
