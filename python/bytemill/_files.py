@@ -27,6 +27,7 @@ from typing import BinaryIO
 from .errors import BytemillError, ConfigError
 
 __all__ = [
+    "is_locked",
     "is_temporary",
     "naming",
     "refuse_input",
@@ -131,6 +132,21 @@ def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[
         with contextlib.suppress(OSError):
             if _is_at(handle, path):
                 os.unlink(path)
+        os.close(handle)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock file `path`.
+
+    The lock is taken for an instant to find out, but only if a killed process left the file.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return False
+    try:
+        return not _try_lock(handle)
+    finally:
         os.close(handle)
 
 

@@ -64,8 +64,10 @@ if TYPE_CHECKING:
     from .plan.space import Range
     from .plan.sweeping import Sweep, Trial, sweep
     from .presets import PRESETS
+    from .report.card import RunReport, report_run
     from .run.checkpoint import load_checkpoint, save_checkpoint
-    from .run.directory import load, read_config
+    from .run.config_file import read_config
+    from .run.directory import load
     from .run.sources import open_tokens
     from .training import TrainResult, train
 
@@ -84,6 +86,8 @@ __all__ = [  # noqa: RUF022
     "evaluate",
     "Evaluation",
     "Scores",
+    "report_run",
+    "RunReport",
     "export_run",
     "Export",
     "import_run",
@@ -182,8 +186,10 @@ _HOMES = {
     "plan.space": ("Range",),
     "plan.sweeping": ("Sweep", "Trial", "sweep"),
     "presets": ("PRESETS",),
+    "report.card": ("RunReport", "report_run"),
     "run.checkpoint": ("load_checkpoint", "save_checkpoint"),
-    "run.directory": ("load", "read_config"),
+    "run.config_file": ("read_config",),
+    "run.directory": ("load",),
     "run.sources": ("open_tokens",),
     "training": ("TrainResult", "train"),
 }
