@@ -1,0 +1,91 @@
+"""Downloading rank files. No other module uses the network, and only the user's request does."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .._files import write_atomically
+from ..errors import ConfigError, TokenizerError
+from ..progress import ProgressOption, reporter
+from .published import RANKS, Ranks
+from .sources import DIRECTORY, cache_directory, find
+
+__all__ = ["download"]
+
+# Seconds without data after which the server is given up.
+TIMEOUT = 30
+BLOCK_SIZE = 1 << 16
+
+
+def download(ranks: str, *, mirror: str | None = None, progress: ProgressOption = None) -> Path:
+    """Downloads a rank file to the user's cache, unless it is found on this machine.
+
+    Args:
+        ranks: the name of the file without its ending, such as `cl100k_base`.
+        mirror: address of a directory with the file (`https:`, `http:` or `file:`), instead of the
+            public one.
+        progress: as in `train_tokenizer`; the phase is `"download"`, in bytes.
+
+    Returns:
+        the file.
+    """
+    wanted = RANKS[ranks]
+    url = wanted.url if mirror is None else f"{mirror.rstrip('/')}/{wanted.file}"
+    if not url.startswith(("https://", "http://", "file://")):
+        raise ConfigError(f"mirror must start with https://, http:// or file://, got {mirror!r}")
+    found, _ = find(wanted)
+    if found is not None:
+        return found.path
+    target = cache_directory() / wanted.file
+    if not target.is_absolute():
+        raise ConfigError(f"{target}: the user has no home directory", "set XDG_CACHE_HOME")
+    data = _fetched(url, wanted, progress)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(target, data)
+    return target
+
+
+def _fetched(url: str, ranks: Ranks, progress: ProgressOption) -> bytes:
+    """The contents of the file, checked: it is small enough for memory."""
+    data = bytearray()
+    with _failing(url, ranks), reporter(progress) as report, _opened(url) as response:
+        while len(data) <= ranks.size and (block := response.read(BLOCK_SIZE)):
+            data += block
+            report("download", len(data), ranks.size)
+    if not ranks.matches(data):
+        raise TokenizerError(
+            f"{url}: not the published file: {len(data):,} bytes of {ranks.size:,} were read"
+            if len(data) != ranks.size
+            else f"{url}: not the published file: its SHA-256 is not {ranks.sha256[:12]}…",
+            _elsewhere(ranks),
+        )
+    return bytes(data)
+
+
+@contextlib.contextmanager
+def _opened(url: str) -> Iterator[Any]:
+    # Slow to import, and rarely used.
+    import urllib.request
+
+    with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
+        yield response
+
+
+@contextlib.contextmanager
+def _failing(url: str, ranks: Ranks) -> Iterator[None]:
+    """Reports failures of the network; those of the standard library are of these two kinds."""
+    try:
+        yield
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        why = getattr(error, "reason", None) or error
+        raise TokenizerError(f"{url}: cannot be downloaded: {why}", _elsewhere(ranks)) from error
+
+
+def _elsewhere(ranks: Ranks) -> str:
+    return (
+        f"download {ranks.url} on another machine, and set {DIRECTORY} to the directory of the file"
+    )
