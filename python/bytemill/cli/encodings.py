@@ -6,7 +6,6 @@ import click
 
 from .. import _tables
 from ..encodings import EncodingStatus, list_encoding_names, status
-from ..encodings.published import ENCODINGS
 from . import options, streams
 
 EXAMPLES = """\b
@@ -43,11 +42,11 @@ def encodings(names: tuple[str, ...], mirror: str | None) -> None:
     if mirror is not None and not names:
         raise click.UsageError("--mirror needs --download")
     if names:
-        from ..encodings.download import download
+        from ..encodings.downloading import download
 
-        for ranks in dict.fromkeys(ENCODINGS[name].ranks for name in names):
-            path = download(ranks, mirror=mirror, progress=options.progress())
-            streams.inform(f"found   {path}")
+        for name in names:
+            path = download(name, mirror=mirror, progress=options.progress())
+            streams.inform(f"found   {name}: {path}")
     found = status(names or None)
     streams.emit([_fields(each) for each in found], text=[] if names else [_table(found)])
 

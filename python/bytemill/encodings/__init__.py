@@ -23,8 +23,8 @@ from .._native import Core
 from ..errors import ConfigError, TokenizerError
 from ..formats import PatternLike
 from ..tokenizer import Tokenizer
-from .download import download
-from .published import ENCODINGS, MODELS, PREFIXES, RANKS, Encoding
+from .downloading import download
+from .published import ENCODINGS, MODELS, PREFIXES, RANKS, definition
 from .sources import DIRECTORY, find
 
 __all__ = [
@@ -67,15 +67,7 @@ def get_encoding(name: str) -> Tokenizer:
     files that `bytemill encodings --download` has stored, in the package bpe-openai, and for GPT-2
     in the Hugging Face cache. Later calls return the same object.
     """
-    return _loaded(_definition(name).name)
-
-
-def _definition(name: str) -> Encoding:
-    if name in ENCODINGS:
-        return ENCODINGS[name]
-    near = difflib.get_close_matches(str(name), ENCODINGS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(ENCODINGS)}"
-    raise ConfigError(f"unknown encoding {name!r}", hint)
+    return _loaded(definition(name).name)
 
 
 @functools.cache
@@ -132,7 +124,7 @@ def list_encoding_names() -> list[str]:
 
 def status(names: Iterable[str] | None = None) -> list[EncodingStatus]:
     """Where the vocabularies of encodings (None: all) are found. Reads and checks their files."""
-    wanted = [_definition(name) for name in (ENCODINGS if names is None else names)]
+    wanted = [definition(name) for name in (ENCODINGS if names is None else names)]
     found = {name: find(RANKS[name])[0] for name in {each.ranks for each in wanted}}
     return [
         EncodingStatus(

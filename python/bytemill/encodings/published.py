@@ -6,13 +6,24 @@ tokens only.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..errors import ConfigError
 from ..formats import PatternName
 
-__all__ = ["ENCODINGS", "GPT2_MERGES_URL", "MODELS", "PREFIXES", "RANKS", "Encoding", "Ranks"]
+__all__ = [
+    "ENCODINGS",
+    "GPT2_MERGES_URL",
+    "MODELS",
+    "PREFIXES",
+    "RANKS",
+    "Encoding",
+    "Ranks",
+    "definition",
+]
 
 # Where their makers publish the files.
 ADDRESS = "https://openaipublic.blob.core.windows.net"
@@ -161,6 +172,16 @@ ENCODINGS = {
         ),
     )
 }
+
+
+def definition(name: str) -> Encoding:
+    """The definition of the encoding of this name."""
+    if name in ENCODINGS:
+        return ENCODINGS[name]
+    near = difflib.get_close_matches(str(name), ENCODINGS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(ENCODINGS)}"
+    raise ConfigError(f"unknown encoding {name!r}", hint)
+
 
 _MODELS = {
     "gpt2": "gpt2 gpt-2",

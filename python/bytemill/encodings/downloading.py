@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from .._files import write_atomically
 from ..errors import ConfigError, TokenizerError
 from ..progress import ProgressOption, reporter
-from .published import RANKS, Ranks
+from .published import RANKS, Ranks, definition
 from .sources import DIRECTORY, cache_directory, find
 
 __all__ = ["download"]
@@ -21,19 +20,19 @@ TIMEOUT = 30
 BLOCK_SIZE = 1 << 16
 
 
-def download(ranks: str, *, mirror: str | None = None, progress: ProgressOption = None) -> Path:
-    """Downloads a rank file to the user's cache, unless it is found on this machine.
+def download(name: str, *, mirror: str | None = None, progress: ProgressOption = None) -> Path:
+    """Downloads the vocabulary of an encoding, unless it is found on this machine.
 
     Args:
-        ranks: the name of the file without its ending, such as `cl100k_base`.
-        mirror: address of a directory with the file (`https:`, `http:` or `file:`), instead of the
-            public one.
+        name: of the encoding, such as `cl100k_base`.
+        mirror: address of a directory with the rank file (`https:`, `http:` or `file:`); None for
+            the one that its makers publish it in.
         progress: as in `train_tokenizer`; the phase is `"download"`, in bytes.
 
     Returns:
-        the file.
+        the rank file; if it was downloaded, in the user's cache.
     """
-    wanted = RANKS[ranks]
+    wanted = RANKS[definition(name).ranks]
     url = wanted.url if mirror is None else f"{mirror.rstrip('/')}/{wanted.file}"
     if not url.startswith(("https://", "http://", "file://")):
         raise ConfigError(f"mirror must start with https://, http:// or file://, got {mirror!r}")
@@ -68,7 +67,6 @@ def _fetched(url: str, ranks: Ranks, progress: ProgressOption) -> bytes:
 
 @contextlib.contextmanager
 def _opened(url: str) -> Iterator[Any]:
-    # Slow to import, and rarely used.
     import urllib.request
 
     with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
@@ -77,11 +75,16 @@ def _opened(url: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _failing(url: str, ranks: Ranks) -> Iterator[None]:
-    """Reports failures of the network; those of the standard library are of these two kinds."""
+    """Reports failures of the network; those of the standard library are of these kinds."""
+    # Slow to import, as below.
+    import http.client
+
     try:
         yield
     except (OSError, http.client.HTTPException, ValueError) as error:
-        why = getattr(error, "reason", None) or error
+        # urllib wraps errors of the network.
+        reason = getattr(error, "reason", None)
+        why = reason if isinstance(reason, OSError) else error
         raise TokenizerError(f"{url}: cannot be downloaded: {why}", _elsewhere(ranks)) from error
 
 
