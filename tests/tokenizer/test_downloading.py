@@ -28,6 +28,9 @@ class Server(http.server.ThreadingHTTPServer):
         self.asked: list[str] = []
         self.url = f"http://127.0.0.1:{self.server_port}"
 
+    def handle_error(self, *_: object) -> None:
+        """A client may close the connection."""
+
 
 class Handler(http.server.BaseHTTPRequestHandler):
     server: Server
@@ -174,13 +177,26 @@ def test_a_directory_is_a_mirror(cache: Path, tmp_path: Path, small: named.Small
             encodings.download("gpt2", mirror=mirror)
 
 
-def test_ctrl_c_leaves_nothing(cache: Path, server: Server) -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, OSError])
+def test_an_interruption_leaves_nothing(
+    cache: Path, server: Server, error: type[BaseException]
+) -> None:
     def interrupt(event: ProgressEvent) -> None:
-        raise KeyboardInterrupt
+        raise error("from the caller")
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(error, match="from the caller"):
         encodings.download("gpt2", mirror=server.url, progress=interrupt)
     assert not cache.exists()
+
+
+def test_credentials_are_not_shown() -> None:
+    mirror = "http://user:secret@127.0.0.1:1"
+    with pytest.raises(TokenizerError, match="cannot be downloaded") as failure:
+        encodings.download("gpt2", mirror=mirror)
+    assert "secret" not in str(failure.value)
+    with pytest.raises(ConfigError) as refused:
+        encodings.download("gpt2", mirror=mirror.replace("http", "ftp"))
+    assert "secret" not in str(refused.value)
 
 
 def test_without_a_home(cache: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

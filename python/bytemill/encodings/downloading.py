@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 from .._files import write_atomically
+from ..corpus.names import redacted
 from ..errors import ConfigError, TokenizerError
 from ..progress import ProgressOption, reporter
 from .published import RANKS, Ranks, definition
@@ -35,7 +35,9 @@ def download(name: str, *, mirror: str | None = None, progress: ProgressOption =
     wanted = RANKS[definition(name).ranks]
     url = wanted.url if mirror is None else f"{mirror.rstrip('/')}/{wanted.file}"
     if not url.startswith(("https://", "http://", "file://")):
-        raise ConfigError(f"mirror must start with https://, http:// or file://, got {mirror!r}")
+        raise ConfigError(
+            f"mirror must start with https://, http:// or file://, got {redacted(mirror or '')!r}"
+        )
     found, _ = find(wanted)
     if found is not None:
         return found.path
@@ -51,41 +53,41 @@ def download(name: str, *, mirror: str | None = None, progress: ProgressOption =
 def _fetched(url: str, ranks: Ranks, progress: ProgressOption) -> bytes:
     """The contents of the file, checked: it is small enough for memory."""
     data = bytearray()
-    with _failing(url, ranks), reporter(progress) as report, _opened(url) as response:
-        while len(data) <= ranks.size and (block := response.read(BLOCK_SIZE)):
+    with reporter(progress) as report, contextlib.closing(_blocks(url, ranks)) as blocks:
+        for block in blocks:
             data += block
             report("download", len(data), ranks.size)
+            if len(data) > ranks.size:
+                break
     if not ranks.matches(data):
-        raise TokenizerError(
-            f"{url}: not the published file: {len(data):,} bytes of {ranks.size:,} were read"
+        read = (
+            f"{len(data):,} bytes of {ranks.size:,} were read"
             if len(data) != ranks.size
-            else f"{url}: not the published file: its SHA-256 is not {ranks.sha256[:12]}…",
-            _elsewhere(ranks),
+            else f"its SHA-256 is not {ranks.sha256[:12]}…"
         )
+        raise TokenizerError(f"{redacted(url)}: not the published file: {read}", _elsewhere(ranks))
     return bytes(data)
 
 
-@contextlib.contextmanager
-def _opened(url: str) -> Iterator[Any]:
+def _blocks(url: str, ranks: Ranks) -> Generator[bytes, None, None]:
+    # Slow to import, and rarely used.
+    import http.client
+    import urllib.error
     import urllib.request
 
-    with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
-        yield response
-
-
-@contextlib.contextmanager
-def _failing(url: str, ranks: Ranks) -> Iterator[None]:
-    """Reports failures of the network; those of the standard library are of these kinds."""
-    # Slow to import, as below.
-    import http.client
-
     try:
-        yield
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
+            while block := response.read(BLOCK_SIZE):
+                yield block
     except (OSError, http.client.HTTPException, ValueError) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it is the response, too
         # urllib wraps errors of the network.
         reason = getattr(error, "reason", None)
         why = reason if isinstance(reason, OSError) else error
-        raise TokenizerError(f"{url}: cannot be downloaded: {why}", _elsewhere(ranks)) from error
+        raise TokenizerError(
+            f"{redacted(url)}: cannot be downloaded: {why}", _elsewhere(ranks)
+        ) from error
 
 
 def _elsewhere(ranks: Ranks) -> str:
