@@ -13,6 +13,7 @@ refused when it is handed over.
 from __future__ import annotations
 
 import functools
+import operator
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -179,6 +180,10 @@ class Encoding:
         disallowed_special: Disallowed = "all",
     ) -> list[list[int]]:
         """As `encode`, of many texts, on several threads."""
+        _check_threads(num_threads)
+        if disallowed_special != "all":
+            # None is refused here, as in tiktoken.
+            disallowed_special = frozenset(disallowed_special)
         texts = list(text)
         return self._guarded(
             texts,
@@ -204,12 +209,14 @@ class Encoding:
         ids = self.encode(
             text, allowed_special=allowed_special, disallowed_special=disallowed_special
         )
-        specials = {id for token, id in self._special_tokens.items() if token in allowed}
+        specials = {id for token, id in self._special_tokens.items() if token in _set(allowed)}
         return with_unstable(self._tokenizer, self._merger, self._sorted_tokens, ids, specials)
 
     def encode_single_token(self, text_or_bytes: str | bytes) -> int:
         """The id of one token, special ones too; a `KeyError` if there is none."""
         token = text_or_bytes.encode() if isinstance(text_or_bytes, str) else text_or_bytes
+        if not isinstance(token, bytes):
+            raise TypeError(f"a token must be str or bytes, not {type(token).__name__}")
         try:
             return self._tokenizer.token_id(token)
         except TokenizerError:
@@ -233,8 +240,7 @@ class Encoding:
         return encode_bytes(self._tokenizer, text)
 
     def _batch(self, texts: Sequence[str], special: Special, num_threads: int) -> list[list[int]]:
-        if num_threads <= 0:
-            raise ValueError("max_workers must be greater than 0")
+        _check_threads(num_threads)
         return self._tokenizer.encode_batch(texts, special=special, threads=num_threads, lists=True)
 
     def _policy(
@@ -244,12 +250,10 @@ class Encoding:
         known = self.special_tokens_set
         if allowed == "all":
             allowed = known
-        if not isinstance(allowed, AbstractSet):
-            raise TypeError(f'allowed_special must be "all" or a set, not {type(allowed).__name__}')
         if disallowed == "all":
-            disallowed = known - allowed
+            disallowed = known - _set(allowed)
         # None disallows nothing, as in tiktoken.
-        return known & allowed, frozenset(disallowed or ())
+        return allowed, frozenset(disallowed or ())
 
     def _guarded(
         self,
@@ -269,7 +273,7 @@ class Encoding:
         with_alias = bool(self._aliases) and any(
             alias in text for alias in self._aliases for text in texts
         )
-        if not special and not with_alias and refused == self.special_tokens_set:
+        if special == NOTHING and not with_alias and refused == self.special_tokens_set:
             # By far the commonest call. The core looks for special tokens on its way, so that the
             # texts need not be searched beforehand.
             try:
@@ -278,8 +282,10 @@ class Encoding:
                 _refuse(texts, refused)
                 # A special token that surrogates spell is none before they are put together.
                 return encode("none")
-        if refused:
-            _refuse(texts, refused)
+        for text in texts if refused else ():
+            _refuse([text], refused)
+            _set(special)  # text by text, for the exceptions of tiktoken
+        special = self.special_tokens_set & _set(special)
         if with_alias and special:
             return result([self._encode_parts(text, special) for text in texts])
         return encode(special - self._aliases.keys() or "none")
@@ -299,6 +305,8 @@ class Encoding:
 
     def decode_bytes(self, tokens: Sequence[int]) -> bytes:
         """The bytes of ids; a `KeyError` for an id that is not in the vocabulary."""
+        if isinstance(tokens, str | AbstractSet | Mapping):
+            raise TypeError(f"tokens must be a sequence of ids, not {type(tokens).__name__}")
         try:
             return self._tokenizer.decode_bytes(tokens)
         except TokenizerError:
@@ -341,18 +349,19 @@ class Encoding:
         self, batch: Iterable[Sequence[int]], *, errors: str = "replace", num_threads: int = 8
     ) -> list[str]:
         """As `decode`, of many. Decoding is too quick for threads to help: there is one."""
-        return [data.decode("utf-8", errors=errors) for data in self._decoded(batch, num_threads)]
+        return self._each(batch, num_threads, lambda tokens: self.decode(tokens, errors))
 
     def decode_bytes_batch(
         self, batch: Iterable[Sequence[int]], *, num_threads: int = 8
     ) -> list[bytes]:
         """As `decode_bytes`, of many."""
-        return self._decoded(batch, num_threads)
+        return self._each(batch, num_threads, self.decode_bytes)
 
-    def _decoded(self, batch: Iterable[Sequence[int]], num_threads: int) -> list[bytes]:
-        if num_threads <= 0:
-            raise ValueError("max_workers must be greater than 0")
-        return [self.decode_bytes(tokens) for tokens in batch]
+    def _each(
+        self, batch: Iterable[Sequence[int]], num_threads: int, decode: Callable[[Sequence[int]], T]
+    ) -> list[T]:
+        _check_threads(num_threads)
+        return [decode(tokens) for tokens in batch]
 
     def _knows(self, token: int) -> bool:
         try:
@@ -496,8 +505,19 @@ def _checked(text: str) -> str:
     return text
 
 
+def _set(allowed: AbstractSet[str]) -> AbstractSet[str]:
+    if not isinstance(allowed, AbstractSet):
+        raise TypeError(f'allowed_special must be "all" or a set, not {type(allowed).__name__}')
+    return allowed
+
+
+def _check_threads(num_threads: int | None) -> None:
+    if num_threads is not None and num_threads <= 0:
+        raise ValueError("max_workers must be greater than 0")
+
+
 def _check_range(token: int) -> None:
-    if not 0 <= token < 1 << 32:
+    if not 0 <= operator.index(token) < 1 << 32:
         raise OverflowError(f"{token} is not an id: out of range")
 
 
