@@ -420,3 +420,19 @@ def test_the_table_of_encodings(own: Path, small: named.Small) -> None:
     }
     assert found["o200k_base"]["available"] is False
     assert len(bytemill.get_encoding("p50k_edit")) == n_ids + 28
+
+
+def test_models_take_names(own: Path, small: named.Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from bytemill.lm.plan.sweeping import _whole_path
+    from bytemill.lm.run.sources import open_sources
+
+    (own / "r50k_base.tiktoken").write_bytes(small.file)
+    monkeypatch.chdir(own.parent)
+    Path("train.bin").write_bytes(bytes(2000))
+    sources = open_sources("train.bin", tokenizer="gpt2")
+    assert sources.tokenizer is bytemill.get_encoding("gpt2")
+    # A sweep runs in other directories.
+    assert _whole_path("gpt2") == "gpt2"
+    assert _whole_path("tokenizer.json") == str(own.parent / "tokenizer.json")
+    assert _whole_path(None) is None
