@@ -19,7 +19,7 @@ from bytemill.encodings.published import RANKS
 # What decides where vocabularies are found.
 VARIABLES = (
     "BYTEMILL_ENCODINGS", "TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME",
-    "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE",
+    "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LOCALAPPDATA", "TEMP", "TMP",
 )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def isolate(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """No vocabulary is found but those of installed packages and below `folder`."""
     for name in VARIABLES:
         patch.delenv(name, raising=False)
-    for name, place in {"HOME": "home", "LOCALAPPDATA": "home", "TMPDIR": "tmp"}.items():
+    for name, place in {"HOME": "home", "USERPROFILE": "home", "TMPDIR": "tmp"}.items():
         (folder / place).mkdir(exist_ok=True)
         patch.setenv(name, str(folder / place))
     patch.setattr("tempfile.tempdir", None)
