@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import functools
 import operator
-import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .. import _native, encodings
 from .._native import Core
@@ -27,6 +26,7 @@ from ..errors import ConfigError, TokenizerError
 from ..formats import TiktokenEncoding, special_pairs
 from ..tokenizer import Tokenizer
 from ._plugins import constructors, plugin_modules
+from ._special import any_of, as_set, refuse, without_aliases
 from ._unstable import encode_bytes, with_unstable
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Encoding:
 
         With `explicit_n_vocab`, there must be that many tokens, with the ids below it.
         """
-        specials, aliases = _without_aliases(special_tokens)
+        specials, aliases = without_aliases(special_tokens)
         core = Core.from_ranks(mergeable_ranks, special_pairs(specials), [pat_str])
         self._set(Tokenizer._of(core), name, aliases)
         if explicit_n_vocab:
@@ -209,7 +209,7 @@ class Encoding:
         ids = self.encode(
             text, allowed_special=allowed_special, disallowed_special=disallowed_special
         )
-        specials = {id for token, id in self._special_tokens.items() if token in _set(allowed)}
+        specials = {id for token, id in self._special_tokens.items() if token in as_set(allowed)}
         return with_unstable(self._tokenizer, self._merger, self._sorted_tokens, ids, specials)
 
     def encode_single_token(self, text_or_bytes: str | bytes) -> int:
@@ -251,7 +251,7 @@ class Encoding:
         if allowed == "all":
             allowed = known
         if disallowed == "all":
-            disallowed = known - _set(allowed)
+            disallowed = known - as_set(allowed)
         # None disallows nothing, as in tiktoken.
         return allowed, frozenset(disallowed or ())
 
@@ -279,13 +279,13 @@ class Encoding:
             try:
                 return encode("error")
             except TokenizerError:
-                _refuse(texts, refused)
+                refuse(texts, refused)
                 # A special token that surrogates spell is none before they are put together.
                 return encode("none")
         for text in texts if refused else ():
-            _refuse([text], refused)
-            _set(special)  # text by text, for the exceptions of tiktoken
-        special = self.special_tokens_set & _set(special)
+            refuse([text], refused)
+            as_set(special)  # text by text, for the exceptions of tiktoken
+        special = self.special_tokens_set & as_set(special)
         if with_alias and special:
             return result([self._encode_parts(text, special) for text in texts])
         return encode(special - self._aliases.keys() or "none")
@@ -295,7 +295,7 @@ class Encoding:
         encode = self._tokenizer._core.encode
         ids: list[int] = []
         at = 0
-        for found in _any_of(frozenset(special)).finditer(text):
+        for found in any_of(frozenset(special)).finditer(text):
             ids += encode(text[at : found.start()], "none")
             ids.append(self._special_tokens[found[0]])
             at = found.end()
@@ -489,26 +489,11 @@ def encoding_for_model(model_name: str) -> Encoding:
     return get_encoding(encoding_name_for_model(model_name))
 
 
-def _without_aliases(special_tokens: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """The first special token of each id, and the others."""
-    first: dict[int, str] = {}
-    for text, id in special_tokens.items():
-        first.setdefault(id, text)
-    specials = {text: id for id, text in first.items()}
-    return specials, {t: id for t, id in special_tokens.items() if t not in specials}
-
-
 def _checked(text: str) -> str:
     # The core would take bytes too.
     if not isinstance(text, str):
         raise TypeError(f"text must be str, not {type(text).__name__}")
     return text
-
-
-def _set(allowed: AbstractSet[str]) -> AbstractSet[str]:
-    if not isinstance(allowed, AbstractSet):
-        raise TypeError(f'allowed_special must be "all" or a set, not {type(allowed).__name__}')
-    return allowed
 
 
 def _check_threads(num_threads: int | None) -> None:
@@ -523,24 +508,3 @@ def _check_range(token: int) -> None:
 
 def _continues(byte: int) -> bool:
     return 0x80 <= byte < 0xC0
-
-
-@functools.lru_cache(maxsize=128)
-def _any_of(tokens: frozenset[str]) -> re.Pattern[str]:
-    longest_first = sorted(tokens, key=lambda token: (-len(token), token))
-    return re.compile("|".join(map(re.escape, longest_first)))
-
-
-def _refuse(texts: Iterable[str], refused: frozenset[str]) -> None:
-    for text in texts:
-        if found := _any_of(refused).search(text):
-            _raise_disallowed(found[0])
-
-
-def _raise_disallowed(token: str) -> NoReturn:
-    # The first line is tiktoken's, since there is code that looks for it.
-    raise ValueError(
-        f"Encountered text corresponding to disallowed special token {token!r}.\n"
-        f"hint: for the special token, allow it: allowed_special={{{token!r}}}; for plain text, "
-        "leave it out of disallowed_special, or give disallowed_special=() to refuse nothing"
-    )
