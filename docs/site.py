@@ -24,7 +24,11 @@ REPOSITORY = "https://github.com/bytemill/bytemill/blob/main"
 
 # Page → title, module, names.
 MODULES = {
-    "python.md": ("Python: tokenizers and tokens", "bytemill", [*bytemill.__all__, "engines"]),
+    "python.md": (
+        "Python: tokenizers and tokens",
+        "bytemill",
+        [*bytemill.__all__, "encodings", "engines"],
+    ),
     "python-lm.md": ("Python: the language model", "bytemill.lm", bytemill.lm.__all__),
     "python-compat.md": (
         "Python: drop-in interfaces",

@@ -38,12 +38,13 @@ def tiktoken_definition(name: str) -> Published:
     """What tiktoken says of an encoding, but for the ranks, which it would have to download."""
     import tiktoken_ext.openai_public as public
 
-    kept = public.load_tiktoken_bpe
-    public.load_tiktoken_bpe = lambda *_, **__: {}
+    readers = ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks")
+    kept = {reader: getattr(public, reader) for reader in readers}
+    vars(public).update(dict.fromkeys(readers, lambda *_, **__: {}))
     try:
         said = getattr(public, name)()
     finally:
-        public.load_tiktoken_bpe = kept
+        vars(public).update(kept)
     return Published(name, said["pat_str"], {}, said["special_tokens"])
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ._native import UNICODE_VERSION, __version__
     from .corpus.argument import Corpus
     from .counts import Counts, count_corpus, count_to_file
+    from .encodings import encoding_for_model, get_encoding, list_encoding_names
     from .errors import (
         BytemillError,
         CheckpointError,
@@ -38,6 +39,9 @@ __all__ = [  # noqa: RUF022
     "Batch",
     "Offsets",
     "Decoder",
+    "get_encoding",
+    "encoding_for_model",
+    "list_encoding_names",
     "Corpus",
     "count_corpus",
     "count_to_file",
@@ -64,6 +68,7 @@ _MODULES = {
     "_native": ("UNICODE_VERSION", "__version__"),
     "corpus.argument": ("Corpus",),
     "counts": ("Counts", "count_corpus", "count_to_file"),
+    "encodings": ("encoding_for_model", "get_encoding", "list_encoding_names"),
     "errors": tuple(name for name in __all__ if name.endswith("Error")),
     "progress": ("ProgressEvent",),
     "tokenizer": ("Batch", "Decoder", "Offsets", "Tokenizer"),
@@ -78,6 +83,8 @@ def __getattr__(name: str) -> Any:
             value = getattr(importlib.import_module(f".{module}", __name__), name)
             globals()[name] = value
             return value
+    if name == "encodings":
+        return importlib.import_module(".encodings", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

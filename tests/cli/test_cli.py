@@ -55,6 +55,7 @@ OPTIONS = {
     "compare": "--corpus --limit --differences --longest --extrapolate --html --special --pattern "
     "--special-token --overwrite --json --quiet --include --exclude --dry-run",
     "convert": "--to -o --output --pattern --special-token --overwrite --quiet --json",
+    "encodings": "--download --mirror --quiet --json",
     "train": "-o --output -t --tokenizer --val --token-dtype --preset --config "
     "--start-from --resume --overwrite --quiet --json "
     + " ".join(f"--{name.replace('_', '-')}" for name in (*MODEL_KEYS, *TRAIN_KEYS)),

@@ -26,8 +26,8 @@ OTHER_TEXTS = {
     "look/charts.py",
     "demo.py",
 }
-# Options of other programs.
-OTHER_PROGRAMS = re.compile(r"(torchrun|ray start) --[a-z-]+")
+# Options of other programs, and a whole command, which is the same in Python.
+OTHER_PROGRAMS = re.compile(r"(torchrun|ray start|bytemill encodings) --[a-z-]+")
 
 
 def context(command: str) -> click.Context:

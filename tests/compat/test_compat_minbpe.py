@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 import regex
@@ -17,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import generated
+import rivals
 from bytemill import ConfigError, Tokenizer, TokenizerError
 from bytemill.compat import minbpe
 from bytemill.compat.minbpe import (
@@ -404,27 +404,26 @@ def test_issue_13_merges_that_the_file_cannot_hold_are_refused(tmp_path: Path) -
     assert not list(tmp_path.iterdir())
 
 
-class Ranks:
-    """A small vocabulary as tiktoken has it: the ids of bytes are not the bytes."""
-
-    _mergeable_ranks: ClassVar = {bytes([255 - i]): i for i in range(256)} | {
-        b"ab": 256,
-        b"bc": 257,
-        b"abc": 258,
-        b" abc": 259,
-        "é".encode(): 260,
-    }
+# As tiktoken's vocabularies are: the ids of bytes are not the bytes.
+SHUFFLED = {bytes([255 - i]): i for i in range(256)} | {
+    b"ab": 256,
+    b"bc": 257,
+    b"abc": 258,
+    b" abc": 259,
+    "é".encode(): 260,
+}
 
 
 def test_issue_13_gpt4_with_shuffled_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tiktoken.get_encoding", lambda name: Ranks())
-    ours = GPT4Tokenizer()
     theirs = tiktoken.Encoding(
         "small",
         pat_str=GPT4_SPLIT_PATTERN,
-        mergeable_ranks=Ranks._mergeable_ranks,
+        mergeable_ranks=SHUFFLED,
         special_tokens={EOT: 100257},
     )
+    small = Tokenizer.from_tiktoken(theirs)
+    monkeypatch.setattr("bytemill.compat.minbpe.gpt4.get_encoding", lambda name: small)
+    ours = GPT4Tokenizer()
     text = f"abc abc bcab é 日本{EOT}"
     ids = ours.encode(text, allowed_special="all")
     assert ids == theirs.encode(text, allowed_special="all")
@@ -510,3 +509,13 @@ def test_pipes_and_devices_are_refused_at_once(tmp_path: Path) -> None:
     for name in ("pipe.model", "zero.model"):
         with pytest.raises(TokenizerError, match="not a regular file"):
             RegexTokenizer().load(str(tmp_path / name))
+
+
+@pytest.mark.slow
+def test_gpt4_is_cl100k(documents: list[str]) -> None:
+    """With the vocabulary that is found on this machine, and without importing tiktoken."""
+    ours, theirs = GPT4Tokenizer(), rivals.published("cl100k").tiktoken()
+    for text in (*documents[:5], f"naïve 日本 😀{EOT}<|fim_prefix|>"):
+        ids = ours.encode(text, allowed_special="all")
+        assert ids == theirs.encode(text, allowed_special="all")
+        assert ours.decode(ids) == text

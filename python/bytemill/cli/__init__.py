@@ -51,6 +51,7 @@ COMMANDS = {
     "inspect": ("inspect", "Show a vocabulary, or the tokens of a text."),
     "compare": ("compare", "Compare tokenizers on text."),
     "convert": ("convert", "Convert a tokenizer to another file format."),
+    "encodings": ("encodings", "List named encodings; download their vocabularies."),
     "train": ("train", "Train a language model on tokens."),
     "sweep": ("sweep", "Train with many settings and find the best."),
     "evaluate": ("evaluate", "Measure loss, perplexity and bits per byte."),

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from .. import _native
+from .. import _native, encodings
 from ..corpus.argument import Corpus, skips
 from ..corpus.choosing import warn_of_skipped_files
 from ..corpus.places import FROM_THE_END, Listing, expand
@@ -60,8 +60,8 @@ def special_tokens(texts: Sequence[str]) -> list[str] | dict[str, int] | None:
 
 
 def load(path: str, pattern: Sequence[str] = (), special_token: Sequence[str] = ()) -> Tokenizer:
-    """Loads a tokenizer with the options."""
-    return Tokenizer.load(
+    """Loads a tokenizer file with the options, or the encoding of that name."""
+    return encodings.load(
         path, pattern=stages(pattern), special_tokens=special_tokens(special_token)
     )
 

@@ -23,7 +23,7 @@ examples:
   bytemill compare a.json b.json c.json 'data/*.txt' --limit 1GB
   bytemill compare a.json b.json --corpus english=en.txt --corpus code='src/**/*.py'
   bytemill compare tokenizer.json corpus.txt --html report.html
-  bytemill compare mine.json cl100k_base.tiktoken corpus.txt --pattern cl100k
+  bytemill compare mine.json cl100k_base o200k_base corpus.txt
 """
 
 
@@ -101,8 +101,8 @@ def compare(
     """Compare tokenizers on text: compression, speed, vocabularies, and where they differ.
 
     The last argument is the CORPUS (a file, a directory, a glob, or - for stdin), unless --corpus
-    names one. One TOKENIZER is enough. --pattern and --special-token apply to tokenizer files
-    that do not contain them.
+    names one. One TOKENIZER is enough: a file, or the name of an encoding such as cl100k_base.
+    --pattern and --special-token apply to tokenizer files that do not contain them.
     """
     *paths, last = tokenizers
     if corpora:

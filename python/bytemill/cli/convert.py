@@ -16,7 +16,7 @@ EXAMPLES = """\b
 examples:
   bytemill convert tokenizer.json --to tiktoken -o mine.tiktoken
   bytemill convert tokenizer.json --to gpt2 -o gpt2/
-  bytemill convert cl100k_base.tiktoken --pattern cl100k --to huggingface -o cl100k.json
+  bytemill convert cl100k_base --to huggingface -o cl100k.json
 """
 
 
@@ -37,7 +37,8 @@ def convert(
     special_token: tuple[str, ...],
     overwrite: bool,
 ) -> None:
-    """Convert TOKENIZER to another format and check that its ids stay the same."""
+    """Convert TOKENIZER, a file or the name of an encoding such as cl100k_base, to another format
+    and check that its ids stay the same."""
     outputs.check_output(output, format, overwrite)
     # What the new format does not store would be lost with the old file.
     if len(CARRIES[format]) < 2:

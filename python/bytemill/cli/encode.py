@@ -28,7 +28,7 @@ ENCODE_EXAMPLES = """\b
 examples:
   echo "Hello, world" | bytemill encode -t tokenizer.json
   bytemill encode -t tokenizer.json corpus.txt --format u16 > corpus.bin
-  bytemill encode -t cl100k_base.tiktoken --pattern cl100k --special none comment.txt
+  bytemill encode -t cl100k_base --special none comment.txt
   bytemill encode data/ -t tokenizer.json -o tokens/
   bytemill encode 'data/*.txt' -t tokenizer.json -o tokens/ --val-fraction 0.01 --shuffle
   bytemill encode data/ -t tokenizer.json -o tokens/ --resume
@@ -148,9 +148,9 @@ def _written(groups: Iterator[list[int]], format: str) -> Iterator[bytes]:
 @click.option(
     "-t",
     "--tokenizer",
-    metavar="FILE",
-    help="Tokenizer file of any known format, or a directory with one.  [default: the one in "
-    "TOKENS]",
+    metavar="FILE|NAME",
+    help="Tokenizer file of any known format, a directory with one, or an encoding by name, such "
+    "as cl100k_base.  [default: the one in TOKENS]",
 )
 @click.option(
     "--format",

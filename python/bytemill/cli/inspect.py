@@ -19,6 +19,7 @@ EXAMPLES = """\b
 examples:
   bytemill inspect tokenizer.json
   bytemill inspect tokenizer.json --html vocabulary.html
+  bytemill inspect o200k_base "Hello, world"
   bytemill inspect tokenizer.json "Hello, world" --ids
   bytemill inspect tokenizer.json --file main.py --html main.html
   git diff | bytemill inspect tokenizer.json - --json
@@ -70,8 +71,8 @@ def inspect(
 ) -> None:
     """Show the vocabulary of TOKENIZER or, given TEXT, its tokens.
 
-    TEXT may be - for stdin. Spaces are shown as · and newlines as ↵, bytes that are not a whole
-    character as ‹e2›.
+    TOKENIZER is a file, or the name of an encoding such as cl100k_base. TEXT may be - for stdin.
+    Spaces are shown as · and newlines as ↵, bytes that are not a whole character as ‹e2›.
     """
     if text is not None and file is not None:
         raise click.UsageError("give TEXT or --file, not both")

@@ -113,14 +113,15 @@ tokenizer_option = click.option(
     "-t",
     "--tokenizer",
     required=True,
-    metavar="FILE",
-    help="Tokenizer file of any known format, or a directory with one.",
+    metavar="FILE|NAME",
+    help="Tokenizer file of any known format, a directory with one, or an encoding by name, such "
+    "as cl100k_base.",
 )
 # For a run, which usually has its own.
 run_tokenizer_option = click.option(
     "-t",
     "--tokenizer",
-    metavar="FILE",
+    metavar="FILE|NAME",
     help="Tokenizer the model was trained with, for a run without one.  "
     "[default: the run's tokenizer.json]",
 )
@@ -185,7 +186,7 @@ training_options = all_of(
     click.option(
         "-t",
         "--tokenizer",
-        metavar="FILE",
+        metavar="FILE|NAME",
         help="Tokenizer of the tokens.  [default: tokenizer.json in their directory or beside it]",
     ),
     click.option(

@@ -194,7 +194,7 @@ def _number(n: int, noun: str) -> str:
 @click.option(
     "-t",
     "--tokenizer",
-    metavar="FILE",
+    metavar="FILE|NAME",
     help="Tokenizer of the tokens: every id must be in its vocabulary.  [default: the one "
     "in TOKENS]",
 )

@@ -79,7 +79,7 @@ examples:
 )
 @click.option(
     "--extend-from",
-    metavar="FILE",
+    metavar="FILE|NAME",
     help="Start from this tokenizer's merges, pattern and special tokens, and add to them.",
 )
 @options.corpus_options

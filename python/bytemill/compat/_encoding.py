@@ -16,8 +16,8 @@ import numpy as np
 import tokenizers
 
 from .. import _native
+from .._alphabet import spelled
 from .._native import Core
-from ._alphabet import spelled
 
 if TYPE_CHECKING:
     from .._native import Special

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import tokenizers
 
+from .._alphabet import bytes_of
 from .._native import Core
 from ..errors import BytemillError, TokenizerError
-from ._alphabet import bytes_of
 from ._encoding import Encoding, Fixed, Piece, Row, Rules, Spelling, Stretch, Text, kept, windows
 
 # A text of a template: its number, its type id, and the number of its sequence in the encoding.

@@ -17,10 +17,10 @@ from typing import Any
 import tokenizers
 
 from .. import _native
+from .._alphabet import BYTES, spelled
 from ..counts import Counts, count_corpus
 from ..errors import TokenizerError
 from ..learn import train_tokenizer
-from ._alphabet import BYTES, spelled
 
 LETTERS = sorted(BYTES)
 # A pair of bytes is merged whatever `max_token_length` says.

@@ -1,4 +1,4 @@
-"""tiktoken's `Encoding`: its methods, results and exceptions, without tiktoken.
+"""tiktoken's `Encoding` and named encodings: methods, results and exceptions, without tiktoken.
 
 Encoding and decoding are the core's; here is tiktoken's policy. Text that looks like a special
 token is an error unless the caller allows it, and what is not in the vocabulary is a `KeyError`.
@@ -13,16 +13,20 @@ refused when it is handed over.
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+import operator
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from .. import _native
+from .. import _native, encodings
 from .._native import Core
-from ..errors import TokenizerError
+from ..encodings.published import ENCODINGS
+from ..errors import ConfigError, TokenizerError
 from ..formats import TiktokenEncoding, special_pairs
 from ..tokenizer import Tokenizer
+from ._plugins import constructors, plugin_modules
+from ._special import any_of, as_set, refuse, without_aliases
 from ._unstable import encode_bytes, with_unstable
 
 if TYPE_CHECKING:
@@ -31,12 +35,19 @@ if TYPE_CHECKING:
 
     from .._native import Special
 
-__all__ = ["Encoding"]
+__all__ = [
+    "Encoding",
+    "encoding_for_model",
+    "encoding_name_for_model",
+    "get_encoding",
+    "list_encoding_names",
+]
 
 T = TypeVar("T")
 Allowed = Literal["all"] | AbstractSet[str]
 Disallowed = Literal["all"] | Collection[str]
 NOTHING: frozenset[str] = frozenset()
+NO_ALIASES: Mapping[str, int] = {}
 
 
 class Encoding:
@@ -67,9 +78,9 @@ class Encoding:
 
         With `explicit_n_vocab`, there must be that many tokens, with the ids below it.
         """
-        specials = special_pairs(special_tokens)
-        core = Core.from_ranks(mergeable_ranks, specials, [pat_str])
-        self._set(Tokenizer._of(core), name)
+        specials, aliases = without_aliases(special_tokens)
+        core = Core.from_ranks(mergeable_ranks, special_pairs(specials), [pat_str])
+        self._set(Tokenizer._of(core), name, aliases)
         if explicit_n_vocab:
             assert len(mergeable_ranks) + len(special_tokens) == explicit_n_vocab
             assert self.max_token_value == explicit_n_vocab - 1
@@ -84,12 +95,28 @@ class Encoding:
     @classmethod
     def from_tiktoken(cls, encoding: TiktokenEncoding) -> Encoding:
         """The encoding that a live `tiktoken.Encoding` is."""
-        return cls.from_tokenizer(Tokenizer.from_tiktoken(encoding), encoding.name)
+        return cls(
+            encoding.name,
+            pat_str=_native.regex_stage(encoding._pat_str),
+            mergeable_ranks=encoding._mergeable_ranks,
+            special_tokens=encoding._special_tokens,
+        )
 
-    def _set(self, tokenizer: Tokenizer, name: str) -> None:
+    @classmethod
+    def _published(cls, name: str) -> Encoding:
+        """The encoding of this name, on the tables that `bytemill.get_encoding` has."""
+        made = cls.__new__(cls)
+        made._set(encodings.get_encoding(name), name, ENCODINGS[name].aliases)
+        return made
+
+    def _set(
+        self, tokenizer: Tokenizer, name: str, aliases: Mapping[str, int] = NO_ALIASES
+    ) -> None:
         self.name = name
         self._tokenizer = tokenizer
-        self._special_tokens = tokenizer.special_tokens
+        # A special token whose id another one has is unknown to the tokenizer.
+        self._aliases = aliases
+        self._special_tokens = tokenizer.special_tokens | dict(aliases)
         self._special_token_values = set(self._special_tokens.values())
         self.max_token_value = tokenizer.max_id
 
@@ -112,7 +139,13 @@ class Encoding:
         default all that are not allowed) are a `ValueError`; any others are plain text.
         """
         encode = self._tokenizer._core.encode
-        return self._guarded([text], allowed_special, disallowed_special, lambda s: encode(text, s))
+        return self._guarded(
+            [text],
+            allowed_special,
+            disallowed_special,
+            lambda special: encode(text, special),
+            lambda lists: lists[0],
+        )
 
     def encode_to_numpy(
         self,
@@ -122,8 +155,16 @@ class Encoding:
         disallowed_special: Disallowed = "all",
     ) -> npt.NDArray[np.uint32]:
         """As `encode`, but an array."""
+        import numpy as np
+
         encode = self._tokenizer._core.encode_array
-        return self._guarded([text], allowed_special, disallowed_special, lambda s: encode(text, s))
+        return self._guarded(
+            [text],
+            allowed_special,
+            disallowed_special,
+            lambda special: encode(text, special),
+            lambda lists: np.array(lists[0], np.uint32),
+        )
 
     def encode_ordinary_batch(self, text: list[str], *, num_threads: int = 8) -> list[list[int]]:
         """As `encode_ordinary`, of many texts, on several threads."""
@@ -139,9 +180,17 @@ class Encoding:
         disallowed_special: Disallowed = "all",
     ) -> list[list[int]]:
         """As `encode`, of many texts, on several threads."""
+        _check_threads(num_threads)
+        if disallowed_special != "all":
+            # None is refused here, as in tiktoken.
+            disallowed_special = frozenset(disallowed_special)
         texts = list(text)
         return self._guarded(
-            texts, allowed_special, disallowed_special, lambda s: self._batch(texts, s, num_threads)
+            texts,
+            allowed_special,
+            disallowed_special,
+            lambda special: self._batch(texts, special, num_threads),
+            lambda lists: lists,
         )
 
     def encode_with_unstable(
@@ -160,15 +209,20 @@ class Encoding:
         ids = self.encode(
             text, allowed_special=allowed_special, disallowed_special=disallowed_special
         )
-        specials = {id for token, id in self._special_tokens.items() if token in allowed}
+        specials = {id for token, id in self._special_tokens.items() if token in as_set(allowed)}
         return with_unstable(self._tokenizer, self._merger, self._sorted_tokens, ids, specials)
 
     def encode_single_token(self, text_or_bytes: str | bytes) -> int:
         """The id of one token, special ones too; a `KeyError` if there is none."""
         token = text_or_bytes.encode() if isinstance(text_or_bytes, str) else text_or_bytes
+        if not isinstance(token, bytes):
+            raise TypeError(f"a token must be str or bytes, not {type(token).__name__}")
         try:
             return self._tokenizer.token_id(token)
         except TokenizerError:
+            for alias, id in self._aliases.items():
+                if token == alias.encode():
+                    return id
             raise KeyError(token) from None
 
     # Private in tiktoken too, but used.
@@ -186,8 +240,7 @@ class Encoding:
         return encode_bytes(self._tokenizer, text)
 
     def _batch(self, texts: Sequence[str], special: Special, num_threads: int) -> list[list[int]]:
-        if num_threads <= 0:
-            raise ValueError("max_workers must be greater than 0")
+        _check_threads(num_threads)
         return self._tokenizer.encode_batch(texts, special=special, threads=num_threads, lists=True)
 
     def _policy(
@@ -197,12 +250,10 @@ class Encoding:
         known = self.special_tokens_set
         if allowed == "all":
             allowed = known
-        if not isinstance(allowed, AbstractSet):
-            raise TypeError(f'allowed_special must be "all" or a set, not {type(allowed).__name__}')
         if disallowed == "all":
-            disallowed = known - allowed
+            disallowed = known - as_set(allowed)
         # None disallows nothing, as in tiktoken.
-        return known & allowed, frozenset(disallowed or ())
+        return allowed, frozenset(disallowed or ())
 
     def _guarded(
         self,
@@ -210,28 +261,52 @@ class Encoding:
         allowed: Allowed,
         disallowed: Disallowed,
         encode: Callable[[Special], T],
+        result: Callable[[list[list[int]]], T],
     ) -> T:
-        """Encodes unless one of the texts holds what is not allowed."""
+        """Encodes unless one of the texts holds what is not allowed.
+
+        `result` makes of the ids of each text what `encode` gives.
+        """
         special, refused = self._policy(allowed, disallowed)
         for text in texts:
             _checked(text)
-        if not special and refused == self.special_tokens_set:
+        with_alias = bool(self._aliases) and any(
+            alias in text for alias in self._aliases for text in texts
+        )
+        if special == NOTHING and not with_alias and refused == self.special_tokens_set:
             # By far the commonest call. The core looks for special tokens on its way, so that the
             # texts need not be searched beforehand.
             try:
                 return encode("error")
             except TokenizerError:
-                _refuse(texts, refused)
+                refuse(texts, refused)
                 # A special token that surrogates spell is none before they are put together.
                 return encode("none")
-        if refused:
-            _refuse(texts, refused)
-        return encode(special or "none")
+        for text in texts if refused else ():
+            refuse([text], refused)
+            as_set(special)  # text by text, for the exceptions of tiktoken
+        special = self.special_tokens_set & as_set(special)
+        if with_alias and special:
+            return result([self._encode_parts(text, special) for text in texts])
+        return encode(special - self._aliases.keys() or "none")
+
+    def _encode_parts(self, text: str, special: AbstractSet[str]) -> list[int]:
+        """As the core encodes, but aliases are special too."""
+        encode = self._tokenizer._core.encode
+        ids: list[int] = []
+        at = 0
+        for found in any_of(frozenset(special)).finditer(text):
+            ids += encode(text[at : found.start()], "none")
+            ids.append(self._special_tokens[found[0]])
+            at = found.end()
+        return ids + encode(text[at:], "none")
 
     # --- decoding -----------------------------------------------------------------------------
 
     def decode_bytes(self, tokens: Sequence[int]) -> bytes:
         """The bytes of ids; a `KeyError` for an id that is not in the vocabulary."""
+        if isinstance(tokens, str | AbstractSet | Mapping):
+            raise TypeError(f"tokens must be a sequence of ids, not {type(tokens).__name__}")
         try:
             return self._tokenizer.decode_bytes(tokens)
         except TokenizerError:
@@ -274,18 +349,19 @@ class Encoding:
         self, batch: Iterable[Sequence[int]], *, errors: str = "replace", num_threads: int = 8
     ) -> list[str]:
         """As `decode`, of many. Decoding is too quick for threads to help: there is one."""
-        return [data.decode("utf-8", errors=errors) for data in self._decoded(batch, num_threads)]
+        return self._each(batch, num_threads, lambda tokens: self.decode(tokens, errors))
 
     def decode_bytes_batch(
         self, batch: Iterable[Sequence[int]], *, num_threads: int = 8
     ) -> list[bytes]:
         """As `decode_bytes`, of many."""
-        return self._decoded(batch, num_threads)
+        return self._each(batch, num_threads, self.decode_bytes)
 
-    def _decoded(self, batch: Iterable[Sequence[int]], num_threads: int) -> list[bytes]:
-        if num_threads <= 0:
-            raise ValueError("max_workers must be greater than 0")
-        return [self.decode_bytes(tokens) for tokens in batch]
+    def _each(
+        self, batch: Iterable[Sequence[int]], num_threads: int, decode: Callable[[Sequence[int]], T]
+    ) -> list[T]:
+        _check_threads(num_threads)
+        return [decode(tokens) for tokens in batch]
 
     def _knows(self, token: int) -> bool:
         try:
@@ -351,7 +427,66 @@ class Encoding:
         return f"<Encoding {self.name!r}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_tokenizer, (self._tokenizer, self.name)
+        return _restored, (type(self), self._tokenizer, self.name, dict(self._aliases))
+
+
+def _restored(
+    kind: type[Encoding], tokenizer: Tokenizer, name: str, aliases: dict[str, int]
+) -> Encoding:
+    made = kind.__new__(kind)
+    made._set(tokenizer, name, aliases)
+    return made
+
+
+# --- by name ------------------------------------------------------------------------------------
+
+_lock = threading.RLock()
+_made: dict[str, Encoding] = {}
+
+
+def get_encoding(encoding_name: str) -> Encoding:
+    """The encoding of a name; a `ValueError` for a name that is not known.
+
+    The published encodings are those of `bytemill.get_encoding`; others come from plugins of
+    tiktoken. Later calls return the same object.
+    """
+    if not isinstance(encoding_name, str):
+        raise ValueError(f"encoding_name must be a string, not {type(encoding_name).__name__}")
+    with _lock:
+        if encoding_name not in _made:
+            known = constructors()
+            if encoding_name not in known:
+                raise ValueError(
+                    f"Unknown encoding {encoding_name}.\n"
+                    f"hint: known: {', '.join(known)}; plugins: "
+                    f"{', '.join(plugin_modules()) or 'none'}"
+                )
+            constructor = known[encoding_name]
+            _made[encoding_name] = (
+                Encoding._published(encoding_name)
+                if constructor is None
+                else Encoding(**constructor())
+            )
+        return _made[encoding_name]
+
+
+def list_encoding_names() -> list[str]:
+    """The names that `get_encoding` knows."""
+    with _lock:
+        return list(constructors())
+
+
+def encoding_name_for_model(model_name: str) -> str:
+    """The name of the encoding that a model uses; a `KeyError` for a model that is not known."""
+    try:
+        return encodings.encoding_name_for_model(model_name)
+    except ConfigError as error:
+        raise KeyError(str(error)) from None
+
+
+def encoding_for_model(model_name: str) -> Encoding:
+    """The encoding that a model uses; a `KeyError` for a model that is not known."""
+    return get_encoding(encoding_name_for_model(model_name))
 
 
 def _checked(text: str) -> str:
@@ -361,31 +496,15 @@ def _checked(text: str) -> str:
     return text
 
 
+def _check_threads(num_threads: int | None) -> None:
+    if num_threads is not None and num_threads <= 0:
+        raise ValueError("max_workers must be greater than 0")
+
+
 def _check_range(token: int) -> None:
-    if not 0 <= token < 1 << 32:
+    if not 0 <= operator.index(token) < 1 << 32:
         raise OverflowError(f"{token} is not an id: out of range")
 
 
 def _continues(byte: int) -> bool:
     return 0x80 <= byte < 0xC0
-
-
-@functools.lru_cache(maxsize=128)
-def _any_of(tokens: frozenset[str]) -> re.Pattern[str]:
-    longest_first = sorted(tokens, key=lambda token: (-len(token), token))
-    return re.compile("|".join(map(re.escape, longest_first)))
-
-
-def _refuse(texts: Iterable[str], refused: frozenset[str]) -> None:
-    for text in texts:
-        if found := _any_of(refused).search(text):
-            _raise_disallowed(found[0])
-
-
-def _raise_disallowed(token: str) -> NoReturn:
-    # The first line is tiktoken's, since there is code that looks for it.
-    raise ValueError(
-        f"Encountered text corresponding to disallowed special token {token!r}.\n"
-        f"hint: for the special token, allow it: allowed_special={{{token!r}}}; for plain text, "
-        "leave it out of disallowed_special, or give disallowed_special=() to refuse nothing"
-    )

@@ -94,7 +94,8 @@ def train(
     Args:
         tokens: a directory of tokens, a `.npy`, or raw ids such as nanoGPT's `train.bin`.
         out: the run's directory.
-        tokenizer: the tokenizer of the tokens; None looks in their directory and beside it.
+        tokenizer: the tokenizer of the tokens, a file, or the name of an encoding such as
+            `cl100k_base`; None looks in their directory and beside it.
         val: tokens to evaluate on; None for the split `val`, or the last share of the tokens.
         token_dtype: type of raw ids.
         model: a config, or the name of a preset (`bytemill.lm.PRESETS`), which takes the vocabulary

@@ -25,7 +25,7 @@ class ProgressEvent:
             counts are merged from disk; `"compare"`; `"encode"`, `"shuffle"` if documents are
             shuffled, `"write"` if they are shuffled or on a cluster, and `"verify"` for tokens on
             disk; `"train"`, `"evaluate"`, `"overlap"`, `"sweep"`, `"export"` and `"import"` for
-            language models.
+            language models; `"download"` for the vocabulary of an encoding.
         done: bytes of text in the phases `count`, `encode` and `compare`, merges in `merge`, tokens
             in `evaluate`, steps in `train` and `sweep`, bytes of files in the others.
         total: the same for the whole phase; None if unknown. The amount of text in compressed files

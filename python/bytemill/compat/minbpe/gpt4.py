@@ -1,4 +1,4 @@
-"""minbpe's `GPT4Tokenizer`: cl100k_base, whose ranks tiktoken has or fetches."""
+"""minbpe's `GPT4Tokenizer`: the encoding cl100k_base."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ... import _files
-from ...errors import require
+from ...encodings import get_encoding
 from ._first_met import Pair
 from .base import WatchedDict, vocab_lines
 from .regex import GPT4_SPLIT_PATTERN, RegexTokenizer
@@ -54,12 +54,13 @@ def recover_merges(mergeable_ranks: Mapping[bytes, int]) -> dict[Pair, int]:
 
 
 class GPT4Tokenizer(RegexTokenizer):
-    """GPT-4's tokenizer. Needs tiktoken, which has its vocabulary or fetches it."""
+    """GPT-4's tokenizer; its vocabulary is found as by `bytemill.get_encoding`."""
 
     def __init__(self) -> None:
         super().__init__(pattern=GPT4_SPLIT_PATTERN)
-        tiktoken = require("tiktoken", "the vocabulary of GPT4Tokenizer")
-        ranks: dict[bytes, int] = tiktoken.get_encoding("cl100k_base")._mergeable_ranks
+        encoding = get_encoding("cl100k_base")
+        special = set(encoding.special_tokens.values())
+        ranks = {token: id for id, token in encoding.vocab.items() if id not in special}
         self.merges = WatchedDict(recover_merges(ranks))
         self.vocab = self._build_vocab()
         # In this vocabulary the ids of bytes are not in their order: a byte is renamed to its id

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from ... import encodings
 from ..._files import remove_if_empty, write_atomically
 from ..._json import read_object
 from ...engines import Engine, EngineLike, Local, chosen
@@ -164,7 +165,7 @@ def sweep(
     found = trials_of(space, random, check_seed(same.get("seed", 0)))
     common: dict[str, Any] = {
         "tokens": os.path.abspath(tokens),
-        "tokenizer": None if tokenizer is None else os.path.abspath(tokenizer),
+        "tokenizer": _whole_path(tokenizer),
         "val": None if val is None else os.path.abspath(val),
         "token_dtype": token_dtype,
         "preset": preset,
@@ -196,6 +197,13 @@ def sweep(
         names += [name for o in orders if (name := Path(o["run"]).name) not in names]
         facts = common | {"fixed": same, "random": random, "runs": names}
         return _sweep(place, orders, facts, list(space), worker, progress)
+
+
+def _whole_path(tokenizer: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
+    """The tokenizer for processes in other directories; the name of an encoding stays as it is."""
+    if tokenizer is None or encodings.is_name(tokenizer):
+        return tokenizer
+    return os.path.abspath(tokenizer)
 
 
 def _sweep(

@@ -170,6 +170,7 @@ def open_run(
     tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
 ) -> OpenRun:
     """Finds a checkpoint, as `load` does, and its tokenizer."""
+    from ... import encodings
     from ...tokenizer import Tokenizer
 
     place = Path(run)
@@ -186,7 +187,7 @@ def open_run(
         tokenizer = path
     name = "the tokenizer" if isinstance(tokenizer, Tokenizer) else str(tokenizer)
     if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
-        tokenizer = Tokenizer.load(tokenizer)
+        tokenizer = encodings.load(tokenizer)
     if tokenizer is not None:
         trained = facts.get("tokenizer") or tokenizer_fingerprint(config.get("tokens", {}))
         n_ids = model_config(facts, str(chosen)).vocab_size
@@ -220,7 +221,8 @@ def load(
         run: the directory, or one step in it.
         step: `"best"` by evaluation (else the last), `"last"`, or a number.
         device: `cpu`, `cuda`, `cuda:1`, `mps`; `"auto"` for a GPU, or the CPU. None for the CPU.
-        tokenizer: the tokenizer the model was trained with, for a run that has none.
+        tokenizer: the tokenizer the model was trained with, for a run that has none: a tokenizer,
+            a file, or the name of an encoding such as `cl100k_base`.
     """
     place = None if device is None else find_device(device)
     chosen, facts, found = open_run(run, step, tokenizer)

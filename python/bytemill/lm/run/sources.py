@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ... import _native
+from ... import _native, encodings
 from ..._files import regular
 from ...errors import ConfigError, TokensError
 from ...tokenizer import Tokenizer
@@ -133,7 +133,7 @@ def _tokenizer(
     place: Path, given: Tokenizer | str | os.PathLike[str] | None, fingerprint: str | None
 ) -> Tokenizer | None:
     if given is not None:
-        found = given if isinstance(given, Tokenizer) else Tokenizer.load(given)
+        found = given if isinstance(given, Tokenizer) else encodings.load(given)
         if fingerprint not in (None, found.fingerprint):
             raise TokensError(
                 f"{place}: encoded with the tokenizer {str(fingerprint)[:12]}…, "
