@@ -50,6 +50,12 @@ def json_records() -> Iterator[tuple[str, bytes]]:
         yield f"lines-{flags}", bytes([flags, 20, 60]) + json_lines()
 
 
+def separated_text() -> Iterator[tuple[str, bytes]]:
+    for separator in ("\n\n", "<|end|>", "aa"):
+        head = bytes([1, 20, 60, len(separator.encode()) - 1]) + separator.encode()
+        yield f"text-{len(separator)}", head + (separator.join(TEXTS) + "aaaa").encode()
+
+
 def csv_rows() -> Iterator[tuple[str, bytes]]:
     """The same with rows."""
     for flags in (4, 5, 6, 0xFC):
@@ -100,7 +106,10 @@ def counts_files() -> Iterator[tuple[str, bytes]]:
         yield "sealed", b"\1" + path.read_bytes()
 
 
-TARGETS = (tokenizer_files, json_records, csv_rows, tar_archives, zip_archives, counts_files)
+TARGETS = (
+    tokenizer_files, json_records, separated_text, csv_rows, tar_archives, zip_archives,
+    counts_files,
+)  # fmt: skip
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ pub fn learn(
         .iter()
         .map(|(piece, count)| (piece.iter().map(|&b| vec![b]).collect(), *count))
         .collect();
-    let mut order = HuggingFaceOrder::new();
+    let mut order = IdOrder::new(tie_break);
     let mut merges = Vec::new();
     while merges.len() < n_merges {
         let mut counts = HashMap::<(&[u8], &[u8]), u64>::new();
@@ -34,7 +34,7 @@ pub fn learn(
             .max_by(|&(a, n), &(b, m)| {
                 n.cmp(&m).then_with(|| match tie_break {
                     TieBreak::Bytes => a.cmp(&b),
-                    TieBreak::HuggingFace => order.of(b).cmp(&order.of(a)),
+                    TieBreak::HuggingFace | TieBreak::RustBpe => order.of(b).cmp(&order.of(a)),
                 })
             });
         let Some(((left, right), _)) = best else { break };
@@ -48,16 +48,18 @@ pub fn learn(
     merges
 }
 
-/// The ids of `tokenizers`: the bytes in the order of the characters that spell them in its byte-level
-/// alphabet, then the merges in order.
-struct HuggingFaceOrder(HashMap<Vec<u8>, usize>);
+/// Tokens by id: the bytes, then the merges in order. The bytes are in the order of their values or,
+/// in `tokenizers`, of the characters that spell them in its byte-level alphabet.
+struct IdOrder(HashMap<Vec<u8>, usize>);
 
-impl HuggingFaceOrder {
-    fn new() -> Self {
+impl IdOrder {
+    fn new(tie_break: TieBreak) -> Self {
         let printable = |b: u8| matches!(b, 33..=126 | 161..=172 | 174..=255);
-        let mut bytes: Vec<u8> = (0..=255).filter(|&b| printable(b)).collect();
-        bytes.extend((0..=255).filter(|&b| !printable(b)));
-        HuggingFaceOrder(bytes.into_iter().enumerate().map(|(i, b)| (vec![b], i)).collect())
+        let mut bytes: Vec<u8> = (0..=255).collect();
+        if tie_break == TieBreak::HuggingFace {
+            bytes.sort_by_key(|&b| !printable(b));
+        }
+        IdOrder(bytes.into_iter().enumerate().map(|(i, b)| (vec![b], i)).collect())
     }
 
     fn of(&self, pair: (&[u8], &[u8])) -> (usize, usize) {

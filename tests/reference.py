@@ -68,6 +68,11 @@ def split_specials(data: bytes, specials: Iterable[str]) -> Iterator[tuple[bytes
         yield data[start:], False
 
 
+def documents(data: bytes, separator: str) -> list[bytes]:
+    """What a separator cuts a text file into."""
+    return [document for document in data.split(separator.encode()) if document]
+
+
 def count(documents: Iterable[bytes], specials: Sequence[str], pattern: str) -> Counter[bytes]:
     """How often each piece occurs."""
     return Counter(
@@ -105,8 +110,13 @@ def train(
     min_piece_count: int = 1,
     max_token_length: int | None = None,
     start: Sequence[Pair] = (),
+    tie_break: str = "bytes",
 ) -> list[Pair]:
-    """The merges: highest count first, of equal counts the greatest pair of byte strings."""
+    """The merges: highest count first, of equal counts the greatest pair of byte strings.
+
+    With `tie_break="rustbpe"`, of equal counts the pair of the tokens that were there first; the
+    bytes are in the order of their values.
+    """
     words = {singles(piece): n for piece, n in counts.items() if n >= min_piece_count}
     limit = float("inf") if max_token_length is None else max_token_length
     merges: list[Pair] = []
@@ -114,6 +124,8 @@ def train(
         words = {merge(word, known): n for word, n in words.items()}
         merges.append(known)
     while len(merges) < n_merges:
+        created = [*(bytes([b]) for b in range(256)), *(left + right for left, right in merges)]
+        age = {token: -number for number, token in enumerate(created)}
         pairs: Counter[Pair] = Counter()
         for word, n in words.items():
             for pair in zip(word, word[1:]):
@@ -125,7 +137,10 @@ def train(
         ]
         if not allowed:
             break
-        _, best = max(allowed)
+        if tie_break == "rustbpe":
+            best = max(allowed, key=lambda some: (some[0], age[some[1][0]], age[some[1][1]]))[1]
+        else:
+            best = max(allowed)[1]
         merges.append(best)
         words = {merge(word, best): n for word, n in words.items()}
     return merges

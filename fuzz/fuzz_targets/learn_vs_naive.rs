@@ -1,4 +1,4 @@
-//! Any counted pieces: the merges are those of the naive trainer, under both tie rules.
+//! Any counted pieces: the merges are those of the naive trainer, under every tie rule.
 
 #![no_main]
 
@@ -16,7 +16,7 @@ struct Input {
     /// Pieces as letters of a small alphabet, so that pairs meet again, with their counts.
     pieces: Vec<(Vec<u8>, u8)>,
     letters: u8,
-    huggingface: bool,
+    tie_break: u8,
     min_frequency: u8,
     max_token_length: u8,
     threads: u8,
@@ -36,7 +36,11 @@ fuzz_target!(|input: Input| {
         .collect();
     let options = Options {
         n_merges: 60,
-        tie_break: if input.huggingface { TieBreak::HuggingFace } else { TieBreak::Bytes },
+        tie_break: match input.tie_break % 3 {
+            0 => TieBreak::Bytes,
+            1 => TieBreak::HuggingFace,
+            _ => TieBreak::RustBpe,
+        },
         min_frequency: u64::from(input.min_frequency % 8).max(1),
         max_token_length: if input.max_token_length < 128 {
             usize::from(input.max_token_length % 16).max(1)

@@ -19,6 +19,8 @@ class Reading:
 
     text_field: str = "text"
     on_error: str = "stop"
+    null: str = "error"
+    separator: str | None = None
     max_document: int | None = None
     max_ratio: int | None = None
     max_window: int | None = None

@@ -340,7 +340,9 @@ def count_to_file(
             if not resume:
                 _files.remove(directory)
         elif resume and output.exists():
-            return _finished(output, empty.fingerprint, sources, memory_limit)
+            # Separators are in the files, but not in the text.
+            n_bytes = _text_bytes(sources) if resolved.separator is None else None
+            return _finished(output, empty.fingerprint, sources, n_bytes, memory_limit)
         elif output.exists() and not overwrite:
             raise FileExistsError(f"{output} exists already (overwrite=True replaces it)")
         directory.mkdir(exist_ok=True)
@@ -386,8 +388,19 @@ def _check_options(directory: Path, options: dict[str, Any]) -> None:
         )
 
 
+def _text_bytes(sources: list[Entry]) -> int | None:
+    """The bytes of text, if all sources are plain text of known size."""
+    if all(source.format == "text" and source.size for source in sources):
+        return sum(source.size for source in sources)
+    return None
+
+
 def _finished(
-    output: Path, fingerprint: str, sources: list[Entry], memory_limit: int | str | None
+    output: Path,
+    fingerprint: str,
+    sources: list[Entry],
+    n_bytes: int | None,
+    memory_limit: int | str | None,
 ) -> Counts:
     """The counts in a finished file, if they match the request as far as can be checked.
 
@@ -399,10 +412,7 @@ def _finished(
         raise ConfigError(
             f"{output}: finished with a different pattern or special tokens", HINT_RESTART
         )
-    n_bytes = sum(source.size for source in sources)
-    if all(source.format == "text" and source.size for source in sources) and (
-        n_bytes != counts.bytes_read
-    ):
+    if n_bytes not in (None, counts.bytes_read):
         raise ConfigError(
             f"{output}: finished with {counts.bytes_read:,} bytes of text, not {n_bytes:,}",
             HINT_RESTART,

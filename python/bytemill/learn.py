@@ -27,7 +27,7 @@ from .tokenizer import Tokenizer
 
 __all__ = ["TieBreak", "train_bpe", "train_tokenizer"]
 
-TieBreak: TypeAlias = Literal["bytes", "huggingface"]
+TieBreak: TypeAlias = Literal["bytes", "huggingface", "rustbpe"]
 
 
 def train_tokenizer(
@@ -65,7 +65,8 @@ def train_tokenizer(
             (`"cl100k_base"`, `"gpt-4"`), a regular expression, or a list of several stages, each
             cutting the pieces of the one before.
         tie_break: among pairs with equal counts, `"bytes"` merges the greatest pair of byte
-            strings first, `"huggingface"` the pair that the `tokenizers` library merges first.
+            strings first, `"huggingface"` and `"rustbpe"` the pair that the `tokenizers` or the
+            `rustbpe` library merges first: for the latter, the smallest pair of ids.
         min_frequency: pairs that occur less often are not merged.
         min_piece_count: pieces that occur less often are dropped before merging.
         max_token_length: maximum length of a token in bytes; at most 65,536.

@@ -13,7 +13,7 @@ use std::str::from_utf8;
 use memchr::{memchr, memchr3};
 
 use super::inputs::SourcePosition;
-use super::reading::{Context, Fault};
+use super::reading::{Context, Fault, Nulls};
 use super::records::{BYTE_ORDER_MARK, BlockContent, hint};
 use super::text_stream::{READ_SIZE, TextStream};
 use crate::base::error::{Error, Result};
@@ -124,8 +124,12 @@ impl CsvStream {
                 None
             } else if row.unclosed {
                 Some((Fault::Csv, "unclosed quotation mark"))
-            } else if column.is_none_or(|column| column >= row.n_values) {
+            } else if column.is_none() {
                 Some((Fault::Field, "no such column"))
+            } else if column.is_some_and(|column| column >= row.n_values) {
+                // A row that is too short has nulls in the other columns, as in Python.
+                let is_kept = context.reading.nulls == Nulls::Keep;
+                (!is_kept).then_some((Fault::Null, "no value"))
             } else if from_utf8(&text[before..]).is_err() {
                 Some((Fault::Utf8, "not UTF-8"))
             } else {
@@ -166,12 +170,16 @@ impl CsvStream {
         let TextStream { name, at, skipped, .. } = &mut self.stream;
         context.reading.skip_or_fail(fault, skipped, || {
             let place = format!("{name}: row {} (byte {})", at.records + 1, at.offset);
-            if fault == Fault::Field {
+            if matches!(fault, Fault::Field | Fault::Null) {
                 let field = &context.reading.text_field;
                 let columns = self.columns.as_deref().unwrap_or_default().join(", ");
                 let message =
                     format!("{place}: no value in column {field:?}; columns are {columns}");
-                return (message, "set text_field= to the column with the text");
+                let hint = match fault {
+                    Fault::Null => hint(fault),
+                    _ => "set text_field= to the column with the text",
+                };
+                return (message, hint);
             }
             (format!("{place}: {what}"), hint(fault))
         })

@@ -112,7 +112,7 @@ impl JsonScanner<'_> {
                 };
                 self.value(depth)?;
                 Ok(match (byte, last) {
-                    (b'n', true) => FieldValue::Null,
+                    (b'n', _) if level > 0 => FieldValue::Null,
                     (_, true) => FieldValue::Other(what),
                     // The record itself must be an object; members on the path may be missing.
                     (_, false) if level == 0 => FieldValue::Other(what),

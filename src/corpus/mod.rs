@@ -4,12 +4,12 @@
 //! inputs ──► bytes ──────────► records ──────────► blocks ─────────► readers
 //! kind       decompress        text_stream         ranges            in order or
 //! choice     tar, zip          csv, json           sequential        in any order
-//! reading
+//! reading                    separator
 //! ```
 //!
 //! - `inputs`, `kind`, `choice`, `reading`: what to read, and how
 //! - `bytes`, `decompress`, `tar`, `zip`: where bytes come from
-//! - `records`, `json`, `csv`, `text_stream`: bytes → texts and documents
+//! - `records`, `json`, `csv`, `text_stream`, `separator`: bytes → texts and documents
 //! - `blocks`, `ranges`, `sequential`: an open source, cut into blocks
 //! - `readers`: the blocks of all sources, for many workers
 //!
@@ -29,6 +29,7 @@ mod ranges;
 mod readers;
 mod reading;
 mod records;
+mod separator;
 mod sequential;
 mod tar;
 mod text_stream;
@@ -46,5 +47,5 @@ pub use inputs::{
 };
 pub use kind::{Compression, FileFormat, FileKind, not_text};
 pub use readers::{AnyOrder, InOrder};
-pub use reading::{Context, OnError, Reading, Skipped};
+pub use reading::{Context, Nulls, OnError, Reading, Skipped};
 pub use records::{BlockBuffers, BlockEnd, BlockText};

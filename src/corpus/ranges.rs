@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
-use memchr::memchr;
-
 use super::bytes::read_range;
 use super::inputs::{Input, Source, SourcePosition, Storage};
 use super::kind::{FileFormat, TEXT_SAMPLE, not_text};
 use super::reading::{Context, Fault, Skipped};
-use super::records::{BlockContent, BlockEnd, Cut, LineSpan, LinesBefore, Raw};
+use super::records::{BlockContent, BlockEnd, Cut, LinesBefore, Raw, RecordSpan};
+use super::separator::Separator;
 use crate::base::error::Result;
 use crate::text::cutter::Cutter;
 
@@ -25,7 +24,7 @@ pub(super) struct Ranges<'a> {
     name: &'a str,
     storage: Arc<dyn Storage>,
     source: Option<&'a Source>,
-    is_text: bool,
+    format: FileFormat,
     at: u64,
     end: u64,
     over: bool,
@@ -41,18 +40,18 @@ impl<'a> Ranges<'a> {
         context: &Context<'_>,
     ) -> Result<Self> {
         let size = storage.size();
-        let is_text = input.kind.format == FileFormat::Text;
+        let format = input.kind.format;
         let mut ranges = Ranges {
             name: &input.name,
             storage,
             source,
-            is_text,
+            format,
             at: from.offset,
             end: size,
             over: false,
             skipped: Skipped::default(),
         };
-        if is_text {
+        if format == FileFormat::Text {
             ranges.refuse_other_than_text(context)?;
         }
         if let Some((start, end)) = input.range {
@@ -78,13 +77,14 @@ impl<'a> Ranges<'a> {
         if nominal == 0 || nominal >= self.storage.size() {
             return Ok(nominal.min(self.storage.size()));
         }
-        if self.is_text {
-            let storage = self.storage.as_ref();
-            return Ok(
-                cut_from(storage, context.cutter, 0, nominal, u64::MAX)?.unwrap_or(storage.size())
-            );
+        let storage = self.storage.as_ref();
+        match Separator::of(self.format, context.reading) {
+            Some(separator) => Ok(separator.end_from(storage, 0, nominal, u64::MAX)?.0),
+            None => {
+                let cut = cut_from(storage, context.cutter, 0, nominal, u64::MAX)?;
+                Ok(cut.unwrap_or(storage.size()))
+            }
         }
-        Ok(end_of_line(self.storage.as_ref(), nominal - 1, u64::MAX)?.0)
     }
 
     /// Where the block of text from `self.at` ends, at or after `nominal`, and whether that is inside a
@@ -120,6 +120,37 @@ impl<'a> Ranges<'a> {
         Ok(())
     }
 
+    /// Moves to the end of a block of records; returns where the bytes to be read end, and what they are.
+    fn records(
+        &mut self,
+        separator: &Separator<'_>,
+        nominal: u64,
+        context: &Context<'_>,
+    ) -> Result<(u64, Raw)> {
+        let (storage, start) = (self.storage.as_ref(), self.at);
+        let (mut end, mut next, mut cut_short) = (self.end, self.end, false);
+        if nominal < self.end {
+            // A record without a separator up to there is too long, even if one begins just before.
+            let longest = context.reading.max_document.saturating_add(separator.len());
+            let limit = nominal.saturating_add(longest as u64);
+            let (found, is_end) = separator.end_from(storage, start, nominal, limit)?;
+            (end, next) = (found, found);
+            if !is_end {
+                // The rest of the record is skipped.
+                cut_short = true;
+                (next, _) = separator.end_from(storage, start, found, u64::MAX)?;
+            }
+        }
+        self.at = next;
+        let span = RecordSpan { name: self.name.to_owned(), offset: start, cut_short };
+        Ok(match self.format {
+            FileFormat::Jsonl => {
+                (end, Raw::Lines(span, LinesBefore::In(Arc::clone(&self.storage))))
+            }
+            _ => (end, Raw::Separated(span)),
+        })
+    }
+
     /// The next block, or None after the one that ends the source.
     pub(super) fn next(&mut self, context: &Context<'_>) -> Result<Option<Cut<'a>>> {
         if self.over {
@@ -134,44 +165,29 @@ impl<'a> Ranges<'a> {
                 skipped: std::mem::take(&mut self.skipped),
             }));
         }
-        let (storage, start) = (self.storage.as_ref(), self.at);
+        let storage = self.storage.as_ref();
+        let size = storage.size();
+        let start = self.at;
         let nominal = start + context.block_size as u64;
-        let mut next = self.end;
-        let (mut end, mut cut_short, mut is_open) = (self.end, false, false);
-        if nominal < self.end {
-            if self.is_text {
-                (end, is_open) = self.cut(nominal, context)?;
-                next = end;
-            } else {
-                let limit = nominal.saturating_add(context.reading.max_document as u64 + 1);
-                let (found, is_end) = end_of_line(storage, nominal - 1, limit)?;
-                (end, next) = (found, found);
-                if !is_end {
-                    // The line is too long: the rest of it is skipped.
-                    cut_short = true;
-                    (next, _) = end_of_line(storage, found, u64::MAX)?;
-                }
-            }
-        }
-        self.at = next;
-        self.over = next >= self.end;
-        let raw = if self.is_text {
-            Raw::Text {
-                end: match end {
+        let (end, raw) = match Separator::of(self.format, context.reading) {
+            Some(separator) => self.records(&separator, nominal, context)?,
+            None => {
+                let (end, is_open) = if nominal < self.end {
+                    self.cut(nominal, context)?
+                } else {
+                    (self.end, false)
+                };
+                self.at = end;
+                let end_kind = match end {
                     _ if is_open => BlockEnd::InsidePiece,
-                    _ if end == storage.size() => BlockEnd::EndOfText,
+                    _ if end == size => BlockEnd::EndOfText,
                     _ => BlockEnd::BetweenPieces,
-                },
+                };
+                (end, Raw::Text { end: end_kind })
             }
-        } else {
-            let lines_before = LinesBefore::In(Arc::clone(&self.storage));
-            Raw::Lines(LineSpan {
-                name: self.name.to_owned(),
-                offset: start,
-                lines_before,
-                cut_short,
-            })
         };
+        let next = self.at;
+        self.over = next >= self.end;
         let check = if self.over { self.source } else { None };
         Ok(Some(Cut {
             content: BlockContent::Range {
@@ -187,22 +203,6 @@ impl<'a> Ranges<'a> {
             skipped: Skipped::default(),
         }))
     }
-}
-
-/// Where the line at `from` ends, with its newline, and whether the end was found before `limit`.
-fn end_of_line(storage: &dyn Storage, from: u64, limit: u64) -> Result<(u64, bool)> {
-    let (mut at, mut buffer, mut width) = (from, Vec::new(), FIRST_WINDOW);
-    let size = storage.size();
-    while at < size.min(limit) {
-        let next = (at + width).min(size).min(limit);
-        read_range(storage, at, next, &mut buffer)?;
-        if let Some(n) = memchr(b'\n', &buffer) {
-            return Ok((at + n as u64 + 1, true));
-        }
-        at = next;
-        width = (width * 2).min(MAX_WINDOW);
-    }
-    Ok((at, at >= size))
 }
 
 /// The first position from `nominal` on at which the text may be cut, searched up to about `limit`.

@@ -19,12 +19,25 @@ pub enum OnError {
     Skip,
 }
 
+/// What to do with a record whose text is null.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nulls {
+    /// It is an empty document.
+    Keep,
+    /// Skip it and count it.
+    Skip,
+    /// It cannot be read.
+    Error,
+}
+
 /// Why a record, or the rest of a file, cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     Json,
-    /// A record without the field, or with `null` in it.
+    /// A record without the field.
     Field,
+    /// A record with `null` in the field.
+    Null,
     /// A field that is not a string, or a record that is not an object.
     Type,
     Utf8,
@@ -43,7 +56,7 @@ impl Fault {
     pub fn name(self) -> &'static str {
         match self {
             Fault::Json => "invalid_json",
-            Fault::Field => "missing_field",
+            Fault::Field | Fault::Null => "missing_field",
             Fault::Type => "wrong_type",
             Fault::Utf8 => "invalid_utf8",
             Fault::Csv => "invalid_csv",
@@ -62,6 +75,9 @@ pub struct Reading {
     /// `text_field` split at dots: the path to a field of nested objects.
     pub path: Vec<String>,
     pub on_error: OnError,
+    pub nulls: Nulls,
+    /// What separates the documents of text files; None if only special tokens do.
+    pub separator: Option<Vec<u8>>,
     /// The longest record, in bytes.
     pub max_document: usize,
     /// The largest ratio of the decompressed to the compressed size of a file.
@@ -78,6 +94,8 @@ impl Default for Reading {
             text_field: "text".into(),
             path: vec!["text".into()],
             on_error: OnError::Stop,
+            nulls: Nulls::Error,
+            separator: None,
             max_document: 128 << 20,
             max_ratio: 250,
             max_window: 128 << 20,
@@ -94,14 +112,15 @@ impl Reading {
         self
     }
 
-    /// Counts a fault if `on_error` is to skip; otherwise an error with the message and hint of `report`.
+    /// Counts a fault if it is to be skipped; otherwise an error with the message and hint of `report`.
     pub fn skip_or_fail(
         &self,
         fault: Fault,
         skipped: &mut Skipped,
         report: impl FnOnce() -> (String, &'static str),
     ) -> Result<()> {
-        if self.on_error == OnError::Skip {
+        let skip_null = fault == Fault::Null && self.nulls == Nulls::Skip;
+        if self.on_error == OnError::Skip || skip_null {
             skipped.add(fault.name(), 1);
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! The content of a block → its texts: running text unchanged, JSON lines and rows of batches as
-//! documents.
+//! The content of a block → its texts: running text unchanged; text between separators, JSON lines and
+//! rows of batches as documents.
 //!
 //! A block is found by one worker at a time, which only looks for its end or decompresses it. The work
 //! of this module is done by the worker that gets the block, in parallel with the others.
@@ -7,12 +7,14 @@
 use std::str::from_utf8;
 use std::sync::Arc;
 
-use memchr::{memchr, memchr_iter};
+use memchr::memchr;
 
 use super::bytes::read_range;
 use super::inputs::{RowBatch, Source, SourcePosition, Storage};
 use super::json;
-use super::reading::{Context, Fault, Reading, SKIP_HINT, Skipped};
+use super::kind::FileFormat;
+use super::reading::{Context, Fault, Nulls, Reading, SKIP_HINT, Skipped};
+use super::separator::Separator;
 use crate::base::error::Result;
 
 /// A block as its source finds it.
@@ -61,8 +63,12 @@ pub(super) enum BlockContent<'a> {
 /// What the bytes of a block are.
 #[derive(Debug)]
 pub(super) enum Raw {
-    Text { end: BlockEnd },
-    Lines(LineSpan),
+    Text {
+        end: BlockEnd,
+    },
+    Lines(RecordSpan, LinesBefore),
+    /// Text in which separators end documents.
+    Separated(RecordSpan),
 }
 
 /// What one read of a block yields.
@@ -121,7 +127,10 @@ impl BlockContent<'_> {
             BlockContent::Rows { batch, first, end, place, before } => {
                 let mut documents = Vec::with_capacity(end - first);
                 for row in *first..*end {
-                    let text = batch.get(row);
+                    let mut text = batch.get(row);
+                    if context.reading.nulls == Nulls::Keep {
+                        text = text.or(Some(b""));
+                    }
                     let Some((fault, what)) = row_fault(text, batch.as_ref(), context) else {
                         documents.extend(text);
                         continue;
@@ -137,11 +146,14 @@ impl BlockContent<'_> {
         };
         match raw {
             Raw::Text { end } => each(BlockText::Running { text: data, end: *end }),
-            Raw::Lines(span) => {
+            Raw::Lines(span, lines) => {
                 text.clear();
                 ends.clear();
-                read_lines(data, span, context.reading, text, ends, skipped)?;
+                read_lines(data, span, lines, context.reading, text, ends, skipped)?;
                 each(BlockText::Documents(documents(text, ends)))
+            }
+            Raw::Separated(span) => {
+                each(BlockText::Documents(separated(data, span, context.reading, skipped)?))
             }
         }
     }
@@ -185,7 +197,7 @@ fn row_fault(
 ) -> Option<(Fault, String)> {
     let max_size = context.reading.max_document;
     match text {
-        None => Some((Fault::Field, "the text is null".to_owned())),
+        None => Some((Fault::Null, "the text is null".to_owned())),
         Some(_) if batch.is_callers_own() => None,
         Some(text) if text.len() > max_size => {
             Some((Fault::TooLong, format!("longer than {max_size} bytes")))
@@ -203,6 +215,9 @@ pub(super) fn hint(fault: Fault) -> &'static str {
             "set text_field= to the field with the text, dotted if nested; on_error=\"skip\" skips \
              and counts such records"
         }
+        Fault::Null => {
+            "null=\"keep\" reads null as an empty document, null=\"skip\" skips and counts it"
+        }
         Fault::TooLong => "raise max_document=; on_error=\"skip\" skips and counts such records",
         Fault::Json => {
             "each line must be a JSON object; on_error=\"skip\" skips and counts such lines, \
@@ -212,21 +227,49 @@ pub(super) fn hint(fault: Fault) -> &'static str {
     }
 }
 
-// --- lines of JSON ------------------------------------------------------------------------------
+// --- text between separators, lines of JSON -----------------------------------------------------
 
 /// Of UTF-8: some programs begin files with it.
 pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Where whole lines are in their source, for messages.
+/// Where whole records are in their source, for messages.
 #[derive(Debug)]
-pub(super) struct LineSpan {
+pub(super) struct RecordSpan {
     /// The file, and the member of an archive.
     pub name: String,
     /// The byte at which they begin.
     pub offset: u64,
-    pub lines_before: LinesBefore,
-    /// Whether the last line is too long, and only its beginning is here.
+    /// Whether the last record is too long, and only its beginning is here.
     pub cut_short: bool,
+}
+
+/// The documents between separators; nothing between two of them is not a document.
+fn separated<'t>(
+    data: &'t [u8],
+    span: &RecordSpan,
+    reading: &Reading,
+    skipped: &mut Skipped,
+) -> Result<Vec<&'t [u8]>> {
+    let Some(separator) = Separator::of(FileFormat::Text, reading) else { return Ok(vec![data]) };
+    let (mut documents, mut start) = (Vec::new(), 0);
+    for end in separator.ends(data).map(Some).chain([None]) {
+        let document = match end {
+            Some(end) => &data[start..end - separator.len()],
+            None => &data[start..],
+        };
+        if document.len() > reading.max_document || (end.is_none() && span.cut_short) {
+            reading.skip_or_fail(Fault::TooLong, skipped, || {
+                let (offset, limit) = (span.offset + start as u64, reading.max_document);
+                let what =
+                    format!("the text up to the next separator is longer than {limit} bytes");
+                (format!("{}: byte {offset}: {what}", span.name), hint(Fault::TooLong))
+            })?;
+        } else if !document.is_empty() {
+            documents.push(document);
+        }
+        start = end.unwrap_or(data.len());
+    }
+    Ok(documents)
 }
 
 #[derive(Debug)]
@@ -236,12 +279,12 @@ pub(super) enum LinesBefore {
     In(Arc<dyn Storage>),
 }
 
-impl LineSpan {
-    /// The number, from 1, of the line after `text`, which the span begins with.
-    fn line_after(&self, text: &[u8]) -> u64 {
-        let before = match &self.lines_before {
+impl LinesBefore {
+    /// The number, from 1, of the line after `text`, which begins at byte `offset`.
+    fn line_after(&self, text: &[u8], offset: u64) -> u64 {
+        let before = match self {
             LinesBefore::Known(n) => *n,
-            LinesBefore::In(storage) => lines_in(storage.as_ref(), self.offset).unwrap_or(0),
+            LinesBefore::In(storage) => lines_in(storage.as_ref(), offset).unwrap_or(0),
         };
         before + count_lines(text) + 1
     }
@@ -250,7 +293,8 @@ impl LineSpan {
 /// Appends the texts of lines to `text`, and the end of each to `ends`. Blank lines are skipped.
 fn read_lines(
     data: &[u8],
-    span: &LineSpan,
+    span: &RecordSpan,
+    lines: &LinesBefore,
     reading: &Reading,
     text: &mut Vec<u8>,
     ends: &mut Vec<usize>,
@@ -276,6 +320,7 @@ fn read_lines(
         } else {
             let before = text.len();
             match json::text_at(line, &reading.path, text) {
+                Ok(json::FieldValue::Null) if reading.nulls == Nulls::Keep => None,
                 Ok(found) => other_than_text(found, &reading.text_field),
                 Err(wrong) => {
                     text.truncate(before);
@@ -288,7 +333,8 @@ fn read_lines(
             continue;
         };
         reading.skip_or_fail(fault, skipped, || {
-            let (line, offset) = (span.line_after(&data[..start]), span.offset + start as u64);
+            let line = lines.line_after(&data[..start], span.offset);
+            let offset = span.offset + start as u64;
             (format!("{}: line {line} (byte {offset}): {what}", span.name), hint(fault))
         })?;
     }
@@ -299,7 +345,7 @@ fn other_than_text(found: json::FieldValue, field: &str) -> Option<(Fault, Strin
     match found {
         json::FieldValue::Text => None,
         json::FieldValue::Missing => Some((Fault::Field, format!("no field {field:?}"))),
-        json::FieldValue::Null => Some((Fault::Field, format!("the field {field:?} is null"))),
+        json::FieldValue::Null => Some((Fault::Null, format!("the field {field:?} is null"))),
         json::FieldValue::Other(what) => {
             Some((Fault::Type, format!("expected a string {field:?}, found {what}")))
         }
@@ -307,7 +353,7 @@ fn other_than_text(found: json::FieldValue, field: &str) -> Option<(Fault, Strin
 }
 
 pub(super) fn count_lines(text: &[u8]) -> u64 {
-    memchr_iter(b'\n', text).count() as u64
+    Separator::new(Separator::NEWLINE).count(text)
 }
 
 /// The number of lines before byte `end`.

@@ -333,6 +333,61 @@ proptest! {
         }
     }
 
+    /// Separators end documents as `split` has them, in any blocks and ranges, from any position on.
+    #[test]
+    fn documents_between_separators(
+        parts in prop::collection::vec(
+            prop::sample::select(vec!["a", "b", "ab", "aaaa", "\n", "\n\n\n", "aba", "<|end|>", "é 1"]),
+            0..40,
+        ),
+        separator in prop::sample::select(vec!["\n", "\n\n", "aba", "aa", "<|end|>", "a\nb"]),
+        block_size in prop_oneof![1usize..40, 40usize..400],
+        packing in prop::sample::select(vec!["", "gz", "bz2"]),
+        cuts in prop::collection::vec(0u64..80, 0..6),
+        max_document in prop_oneof![Just(usize::MAX), 1usize..12],
+    ) {
+        let text = parts.concat();
+        let (short, long): (Vec<&str>, Vec<&str>) = text
+            .split(separator)
+            .filter(|document| !document.is_empty())
+            .partition(|document| document.len() <= max_document);
+        let expected: Vec<Part> =
+            short.iter().map(|document| Part::Document(document.as_bytes().to_vec())).collect();
+        let with = |mut inputs: Inputs| {
+            inputs.reading.separator = Some(separator.as_bytes().to_vec());
+            inputs.reading.max_document = max_document;
+            skipping(inputs)
+        };
+        let data = text.as_bytes();
+        let file = Files::new(&[("a.txt", data.to_vec())]);
+        let in_tar = pack(&tar(&[("b.txt", data)]), packing);
+        let name = |name: &str| if packing.is_empty() { name.to_owned() } else { format!("{name}.{packing}") };
+        let packed = Files::new(&[(&name("a.txt"), pack(data, packing))]);
+        let archive = Files::new(&[(&name("a.tar"), in_tar)]);
+        let mut piped_inputs = file.inputs();
+        piped_inputs.list[0].location = piped(&piped_inputs.list[0].name, data);
+        let mut ranges = file.inputs();
+        let one = ranges.list.pop().unwrap();
+        let mut cuts = cuts;
+        cuts.extend([0, u64::MAX]);
+        cuts.sort_unstable();
+        cuts.dedup();
+        for range in cuts.windows(2) {
+            ranges.list.push(Input { range: Some((range[0], range[1])), ..one.clone() });
+        }
+        for inputs in [file.inputs(), packed.inputs(), archive.inputs(), piped_inputs, ranges] {
+            let is_pipe = matches!(inputs.list[0].location, Location::Pipe(..));
+            let inputs = with(inputs);
+            let (found, skipped, rests) = read(&inputs, block_size, Default::default()).unwrap();
+            prop_assert_eq!(&found, &expected);
+            prop_assert_eq!(skipped.0.get("too_long").copied().unwrap_or(0), long.len() as u64);
+            for (place, rest) in rests.into_iter().filter(|_| !is_pipe) {
+                let (again, _, _) = read(&inputs, block_size + 3, place).unwrap();
+                prop_assert_eq!(again, rest, "from {:?}", place);
+            }
+        }
+    }
+
     /// However a file is damaged, reading it ends with an error or with skipped records counted.
     #[test]
     fn damage_is_told(
@@ -597,6 +652,37 @@ fn read_with(inputs: &Inputs, sources: &[Source]) -> crate::Result<()> {
         job: &job(),
     };
     InOrder::new(inputs, sources, context, Default::default()).next_block().map(|_| ())
+}
+
+#[test]
+fn nulls_are_kept_skipped_or_errors() {
+    let lines =
+        b"{\"a\":{\"b\":\"x\"}}\n{\"a\":{\"b\":null}}\n{\"a\":null}\n{\"a\":{\"b\":\"\"}}\n";
+    let files =
+        Files::new(&[("a.jsonl", lines.to_vec()), ("b.csv", b"c,a.b\n1,x\n2\n3,y\n".to_vec())]);
+    let with = |nulls: Nulls| {
+        let mut inputs = files.inputs();
+        inputs.reading = Reading { nulls, ..inputs.reading.with_field("a.b") };
+        inputs
+    };
+    let (found, skipped, _) = read(&with(Nulls::Keep), 7, Default::default()).unwrap();
+    assert_eq!(texts(&found), ["x", "", "", "", "x", "", "y"]);
+    assert!(skipped.is_empty());
+    let (found, skipped, _) = read(&with(Nulls::Skip), 7, Default::default()).unwrap();
+    assert_eq!(texts(&found), ["x", "", "x", "y"]);
+    assert_eq!(skipped.0["missing_field"], 3);
+    let error = read(&with(Nulls::Error), 7, Default::default()).unwrap_err().to_string();
+    assert!(error.contains("line 2") && error.contains("null=\"keep\""), "{error}");
+    let (found, skipped, _) = read(&skipping(with(Nulls::Error)), 7, Default::default()).unwrap();
+    assert_eq!((texts(&found).len(), skipped.0["missing_field"]), (4, 3));
+    // A field that is not there is not null.
+    let missing = Files::new(&[("a.jsonl", b"{\"b\":1}".to_vec()), ("b.csv", b"c\n1\n".to_vec())]);
+    for place in 0..2 {
+        let mut inputs = missing.inputs();
+        inputs.list.remove(place);
+        inputs.reading.nulls = Nulls::Keep;
+        assert!(read(&inputs, 7, Default::default()).is_err());
+    }
 }
 
 /// A file that is not text was read as text when it was cut into ranges.

@@ -6,13 +6,12 @@
 
 use std::io::ErrorKind;
 
-use memchr::{memchr, memrchr};
-
 use super::bytes::ByteStream;
 use super::inputs::SourcePosition;
 use super::kind::{FileFormat, TEXT_SAMPLE, not_text};
 use super::reading::{Context, Fault, ReadFailure, Skipped};
-use super::records::{BlockContent, BlockEnd, LineSpan, LinesBefore, Raw, count_lines};
+use super::records::{BlockContent, BlockEnd, LinesBefore, Raw, RecordSpan, count_lines};
+use super::separator::Separator;
 use crate::base::error::{Error, Result};
 use crate::base::memory::reserve;
 
@@ -80,10 +79,24 @@ impl TextStream {
 
     /// The content of the next block. Must not be called once `over`.
     pub fn next<'a>(&mut self, context: &Context<'_>) -> Result<BlockContent<'a>> {
-        match self.format {
-            FileFormat::Jsonl => self.next_lines(context),
-            _ => self.next_text(context),
+        if self.format == FileFormat::Text && self.at.offset == 0 && self.is_not_text(context)? {
+            self.over = true;
+            return Ok(BlockContent::Nothing);
         }
+        match Separator::of(self.format, context.reading) {
+            Some(separator) => self.next_records(&separator, context),
+            None => self.next_text(context),
+        }
+    }
+
+    /// Whether it begins with something else than text, which is counted or an error.
+    fn is_not_text(&mut self, context: &Context<'_>) -> Result<bool> {
+        self.fill(TEXT_SAMPLE, context)?;
+        let sample = &self.data()[..self.held().min(TEXT_SAMPLE)];
+        let Some((what, hint)) = not_text(sample) else { return Ok(false) };
+        let report = || (format!("{}: {what}", self.name), hint);
+        context.reading.skip_or_fail(Fault::NotText, &mut self.skipped, report)?;
+        Ok(true)
     }
 
     pub fn held(&self) -> usize {
@@ -152,15 +165,6 @@ impl TextStream {
     fn next_text<'a>(&mut self, context: &Context<'_>) -> Result<BlockContent<'a>> {
         let size = context.block_size.max(1);
         let mut wanted = size + CUT_SEARCH_BYTES.max(4 * context.cutter.specials.longest());
-        if self.at.offset == 0 {
-            self.fill(wanted.max(TEXT_SAMPLE), context)?;
-            if let Some((what, hint)) = not_text(&self.data()[..self.held().min(TEXT_SAMPLE)]) {
-                let report = || (format!("{}: {what}", self.name), hint);
-                context.reading.skip_or_fail(Fault::NotText, &mut self.skipped, report)?;
-                self.over = true;
-                return Ok(BlockContent::Nothing);
-            }
-        }
         let (end, is_open) = loop {
             self.fill(wanted, context)?;
             let held = self.held();
@@ -208,56 +212,61 @@ impl TextStream {
         )
     }
 
-    // --- lines --------------------------------------------------------------------------------
+    // --- records ------------------------------------------------------------------------------
 
-    fn next_lines<'a>(&mut self, context: &Context<'_>) -> Result<BlockContent<'a>> {
+    fn next_records<'a>(
+        &mut self,
+        separator: &Separator<'_>,
+        context: &Context<'_>,
+    ) -> Result<BlockContent<'a>> {
         let mut wanted = context.block_size.max(1);
         loop {
             self.fill(wanted, context)?;
-            let whole_lines = memrchr(b'\n', self.data()).map(|last| last + 1);
-            if self.ended || whole_lines.is_some() {
-                // A last line without a newline is whole, unless a fault truncated it.
+            let whole = separator.last_end(self.data());
+            if self.ended || whole.is_some() {
+                // A last record without a separator is whole, unless a fault truncated it.
                 let to_the_end = self.ended && !self.broken;
-                let n = if to_the_end { self.held() } else { whole_lines.unwrap_or(0) };
+                let n = if to_the_end { self.held() } else { whole.unwrap_or(0) };
                 self.over = self.ended;
-                let raw = Raw::Lines(self.span(false));
+                let raw = self.raw(false);
                 let data = self.take(n);
-                self.at.records += count_lines(&data);
+                self.at.records += separator.count(&data);
                 return Ok(BlockContent::Bytes { data, raw });
             }
-            if self.held() > context.reading.max_document {
-                let raw = Raw::Lines(self.span(true));
+            // The last bytes may be the beginning of a separator.
+            if self.held() >= context.reading.max_document.saturating_add(separator.len()) {
+                let raw = self.raw(true);
                 let data = self.take(1);
-                self.pass_line(context)?;
+                self.pass_record(separator, context)?;
                 return Ok(BlockContent::Bytes { data, raw });
             }
             wanted = self.held() * 2;
         }
     }
 
-    fn span(&self, cut_short: bool) -> LineSpan {
-        LineSpan {
-            name: self.name.clone(),
-            offset: self.at.offset,
-            lines_before: LinesBefore::Known(self.at.records),
-            cut_short,
+    fn raw(&self, cut_short: bool) -> Raw {
+        let span = RecordSpan { name: self.name.clone(), offset: self.at.offset, cut_short };
+        match self.format {
+            FileFormat::Jsonl => Raw::Lines(span, LinesBefore::Known(self.at.records)),
+            _ => Raw::Separated(span),
         }
     }
 
-    /// Skips the rest of a line.
-    fn pass_line(&mut self, context: &Context<'_>) -> Result<()> {
+    /// Skips the rest of a record.
+    fn pass_record(&mut self, separator: &Separator<'_>, context: &Context<'_>) -> Result<()> {
         loop {
-            if let Some(n) = memchr(b'\n', self.data()) {
-                self.pass(n + 1);
+            if let Some(end) = separator.first_end(self.data()) {
+                self.pass(end);
                 self.at.records += 1;
                 return Ok(());
             }
-            self.pass(self.held());
-            self.fill(1, context)?;
-            if self.ended && self.held() == 0 {
+            if self.ended {
+                self.pass(self.held());
                 self.over = true;
                 return Ok(());
             }
+            self.pass(self.held().saturating_sub(separator.len() - 1));
+            self.fill(separator.len(), context)?;
         }
     }
 }

@@ -19,8 +19,8 @@ use crate::base::job::{Job, Phase};
 use crate::base::threads::background;
 use crate::corpus::{
     self, BlockBuffers, Choice, Chosen, Context, FileKind, GivenRows, InOrder, Input, Location,
-    OnError, Pipe, Reading, RowBatch, RowBatches, RowSource, Skipped, Source, SourcePosition,
-    Storage, ended_early,
+    Nulls, OnError, Pipe, Reading, RowBatch, RowBatches, RowSource, Skipped, Source,
+    SourcePosition, Storage, ended_early,
 };
 use crate::text::cutter::Cutter;
 
@@ -49,6 +49,8 @@ struct EntryArgument<'py> {
 struct ReadingArgument {
     text_field: String,
     on_error: String,
+    null: String,
+    separator: Option<String>,
     max_document: Option<usize>,
     max_ratio: Option<u64>,
     max_window: Option<u64>,
@@ -67,8 +69,23 @@ impl ReadingArgument {
                     .with_hint("use \"stop\" or \"skip\""));
             }
         };
+        let nulls = match self.null.as_str() {
+            "keep" => Nulls::Keep,
+            "skip" => Nulls::Skip,
+            "error" => Nulls::Error,
+            other => {
+                return Err(Error::config(format!("null={other:?} is not known"))
+                    .with_hint("use \"keep\", \"skip\" or \"error\""));
+            }
+        };
+        let separator = self.separator.map(String::into_bytes);
+        if separator.as_ref().is_some_and(Vec::is_empty) {
+            return Err(Error::config("separator must not be empty"));
+        }
         let reading = Reading {
             on_error,
+            nulls,
+            separator,
             max_document: self.max_document.unwrap_or(default.max_document),
             max_ratio: self.max_ratio.unwrap_or(default.max_ratio),
             max_window: self.max_window.unwrap_or(default.max_window),
@@ -173,7 +190,7 @@ fn read_up_to(
             let mut left = limit - given;
             texts.retain_mut(|text| {
                 let fits = left > 0;
-                if sources[number].format.is_empty() {
+                if sources[number].format.is_empty() && inputs.reading.separator.is_none() {
                     text.truncate(left as usize);
                 }
                 left = left.saturating_sub(text.len() as u64);

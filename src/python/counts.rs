@@ -268,9 +268,10 @@ impl LearnOptions<'_> {
         let tie_break = match self.tie_break.as_str() {
             "bytes" => TieBreak::Bytes,
             "huggingface" => TieBreak::HuggingFace,
+            "rustbpe" => TieBreak::RustBpe,
             other => {
                 return Err(Error::config(format!("tie_break={other:?} is not known"))
-                    .with_hint("use \"bytes\" or \"huggingface\""));
+                    .with_hint("use \"bytes\", \"huggingface\" or \"rustbpe\""));
             }
         };
         Ok(Target {

@@ -14,6 +14,7 @@ import pytest
 
 import bytemill
 from bytemill import cli
+from bytemill.learn import TieBreak
 from bytemill.lm.presets import MODEL_KEYS, TRAIN_KEYS
 from command_line import COMMANDS, ok, run
 
@@ -133,10 +134,13 @@ def test_train_tokenizer(sample: Path, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_train_tokenizer_with_every_option(sample: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("tie_break", ["huggingface", "rustbpe"])
+def test_train_tokenizer_with_every_option(
+    sample: Path, tmp_path: Path, tie_break: TieBreak
+) -> None:
     out = tmp_path / "new.json"
     ok("train-tokenizer", sample, sample, "-o", out, "--vocab-size", 400, "--special-token", "<a>",
-       "--special-token", "<b>", "--pattern", "cl100k", "--tie-break", "huggingface",
+       "--special-token", "<b>", "--pattern", "cl100k", "--tie-break", tie_break,
        "--min-frequency", 3, "--min-piece-count", 2, "--max-token-length", 6,
        "--threads", 2)  # fmt: skip
     expected = bytemill.train_tokenizer(
@@ -144,7 +148,7 @@ def test_train_tokenizer_with_every_option(sample: Path, tmp_path: Path) -> None
         vocab_size=400,
         special_tokens=["<a>", "<b>"],
         pattern="cl100k",
-        tie_break="huggingface",
+        tie_break=tie_break,
         min_frequency=3,
         min_piece_count=2,
         max_token_length=6,

@@ -116,6 +116,19 @@ def test_counts_are_those_of_the_local_engine(cluster: None, data: Path, tmp_pat
     assert one == two
 
 
+def test_separators_are_those_of_the_local_engine(
+    cluster: None, data: Path, tmp_path: Path
+) -> None:
+    reading = Corpus(data / "a.txt", separator="\n\n")
+    local = saved(bytemill.count_corpus(reading), tmp_path / "a")
+    assert saved(bytemill.count_corpus(reading, engine=engine()), tmp_path / "b") == local
+    tokenizer = bytemill.train_tokenizer(iter(["the cat"]), vocab_size=258)
+    there = tokenizer.encode_files(reading, tmp_path / "there", engine=engine())
+    here = tokenizer.encode_files(reading, tmp_path / "here")
+    assert len(there.documents) == len(here.documents) > 1000
+    assert content(tmp_path / "there") == content(tmp_path / "here")
+
+
 @pytest.mark.parametrize(
     "options",
     [

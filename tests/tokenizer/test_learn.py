@@ -16,11 +16,13 @@ import generated
 import reference
 import rivals
 from bytemill import _native
+from bytemill.learn import TieBreak
 
 EOT = "<|endoftext|>"
 Merges = list[tuple[bytes, bytes]]
 
 patterns = st.sampled_from([*reference.PATTERNS, r"\p{L}+|\P{L}"])
+tie_breaks = st.sampled_from(["bytes", "rustbpe"])
 
 
 def learnt(
@@ -53,19 +55,19 @@ def counted(
     patterns,
     st.integers(1, 8),
     st.integers(0, 60),
+    tie_breaks,
 )
-@example([b"aaaaaaaaaaa aaaaaa aaaaa aaa"], "gpt2", 1, 20)
-@example([b"abababab aabb ababa bbaba"], "gpt2", 2, 20)
+@example([b"aaaaaaaaaaa aaaaaa aaaaa aaa"], "gpt2", 1, 20, "bytes")
+@example([b"abababab aabb ababa bbaba"], "gpt2", 2, 20, "rustbpe")
 def test_merges_are_those_of_the_naive_trainer(
-    documents: list[bytes], pattern: str, threads: int, n_merges: int
+    documents: list[bytes], pattern: str, threads: int, n_merges: int, tie_break: str
 ) -> None:
     counts = reference.count(documents, generated.SPECIALS, pattern)
-    expected = reference.train(counts, n_merges)
+    expected = reference.train(counts, n_merges, tie_break=tie_break)
     if len(expected) < n_merges:
         n_merges = len(expected)
-    assert expected == learnt(
-        documents, n_merges, generated.SPECIALS, pattern=pattern, threads=threads
-    )
+    options = {"pattern": pattern, "threads": threads, "tie_break": tie_break}
+    assert expected == learnt(documents, n_merges, generated.SPECIALS, **options)
 
 
 @pytest.mark.slow
@@ -96,11 +98,17 @@ def test_counts_do_not_depend_on_threads_files_and_chunks(
     st.integers(1, 6),
     st.integers(1, 3),
     st.one_of(st.none(), st.integers(2, 6)),
+    tie_breaks,
 )
 def test_limits_are_those_of_the_naive_trainer(
-    documents: list[str], min_frequency: int, min_piece_count: int, max_token_length: int | None
+    documents: list[str],
+    min_frequency: int,
+    min_piece_count: int,
+    max_token_length: int | None,
+    tie_break: str,
 ) -> None:
     limits = {
+        "tie_break": tie_break,
         "min_frequency": min_frequency,
         "min_piece_count": min_piece_count,
         "max_token_length": max_token_length,
@@ -172,31 +180,44 @@ def test_runs_of_letters_are_merged_as_huggingface_does(documents: list[str]) ->
 
 
 @pytest.mark.slow
-@given(st.lists(generated.texts, min_size=1, max_size=5).filter(any), st.integers(0, 40))
-def test_truncating_and_extending_are_exact(documents: list[str], at: int) -> None:
-    merges = reference.train(reference.count((d.encode() for d in documents), [EOT], "gpt2"), 40)
+@given(
+    st.lists(generated.texts, min_size=1, max_size=5).filter(any), st.integers(0, 40), tie_breaks
+)
+def test_truncating_and_extending_are_exact(
+    documents: list[str], at: int, tie_break: TieBreak
+) -> None:
+    counts = reference.count((d.encode() for d in documents), [EOT], "gpt2")
+    merges = reference.train(counts, 40, tie_break=tie_break)
     at = min(at, len(merges))
     small, large = (
-        bytemill.train_tokenizer(iter(documents), vocab_size=257 + n) for n in (at, len(merges))
+        bytemill.train_tokenizer(iter(documents), vocab_size=257 + n, tie_break=tie_break)
+        for n in (at, len(merges))
     )
     assert large.with_vocab_size(257 + at) == small
     extended = bytemill.train_tokenizer(
-        iter(documents), vocab_size=257 + len(merges), extend_from=small
+        iter(documents), vocab_size=257 + len(merges), tie_break=tie_break, extend_from=small
     )
     assert extended == large
     assert extended.merges == merges
 
 
-def test_extending_keeps_what_was_known(tokenizer: bytemill.Tokenizer) -> None:
+@pytest.mark.parametrize("tie_break", ["bytes", "rustbpe"])
+def test_extending_keeps_what_was_known(tokenizer: bytemill.Tokenizer, tie_break: TieBreak) -> None:
     texts = ["zyxzyx zyxzyx " * 50]
     more = bytemill.train_tokenizer(
-        iter(texts), vocab_size=4005, special_tokens=["<|new|>"], extend_from=tokenizer
+        iter(texts),
+        vocab_size=4005,
+        special_tokens=["<|new|>"],
+        tie_break=tie_break,
+        extend_from=tokenizer,
     )
     known = len(tokenizer.merges)
     assert more.merges[:known] == tokenizer.merges
     assert set(more.special_tokens) == {EOT, "<|new|>"}
     counts = reference.count((t.encode() for t in texts), [EOT, "<|new|>"], "gpt2")
-    assert more.merges == reference.train(counts, known + 4, start=tokenizer.merges)
+    assert more.merges == reference.train(
+        counts, known + 4, start=tokenizer.merges, tie_break=tie_break
+    )
 
 
 def test_a_vocabulary_out_of_reach_ends_early_with_a_warning() -> None:

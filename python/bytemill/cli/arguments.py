@@ -87,8 +87,8 @@ def load_counts(names: Sequence[str], memory_limit: str | None, spill_dir: Path 
 
 
 READING = (
-    "text_field", "input_format", "on_error", "max_document", "max_ratio", "max_window", "include",
-    "exclude",
+    "text_field", "input_format", "on_error", "null", "separator", "max_document", "max_ratio",
+    "max_window", "include", "exclude",
 )  # fmt: skip
 
 

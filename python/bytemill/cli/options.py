@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import click
 
@@ -35,6 +36,22 @@ class Count(click.types.IntParamType):
         if self._least is not None and value < self._least:
             self.fail(f"must be ≥ {self._least}, got {value}", param, ctx)
         return int(value)
+
+
+class Escaped(click.types.StringParamType):
+    """A string with the escapes \\n, \\r, \\t, \\0 and \\\\."""
+
+    letters: ClassVar = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        def letter(found: re.Match[str]) -> str:
+            if found[1] not in self.letters:
+                self.fail(
+                    f"{found[0]} is not an escape: use \\n, \\r, \\t, \\0 or \\\\", param, ctx
+                )
+            return self.letters[found[1]]
+
+        return re.sub(r"\\(.?)", letter, value, flags=re.DOTALL)
 
 
 def all_of(*decorators: Callable[[Function], Function]) -> Callable[[Function], Function]:
@@ -281,6 +298,21 @@ corpus_options = all_of(
         default="stop",
         show_default=True,
         help="Stop at a record that cannot be read, or skip and count it.",
+    ),
+    click.option(
+        "--null",
+        type=click.Choice(["keep", "skip", "error"]),
+        default="error",
+        show_default=True,
+        help="A record whose text is null: an empty document, skipped and counted, or a record "
+        "that cannot be read.",
+    ),
+    click.option(
+        "--separator",
+        type=Escaped(),
+        metavar="TEXT",
+        help="String that separates the documents of text files and is no part of them; \\n, \\r, "
+        "\\t, \\0 and \\\\ are escapes.  [default: special tokens separate them]",
     ),
     click.option(
         "--max-document",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -12,7 +12,7 @@ from .. import _numbers
 from ..convert import CARRIES, Format
 from ..counts import DEFAULT_PATTERN, DEFAULT_SPECIALS
 from ..formats import stages, target_paths
-from ..learn import learn
+from ..learn import TieBreak, learn
 from ..preview import Counting
 from ..tokenizer import Tokenizer
 from . import arguments, options, outputs, streams
@@ -50,10 +50,11 @@ examples:
 @options.pattern_option
 @click.option(
     "--tie-break",
-    type=click.Choice(["bytes", "huggingface"]),
+    type=click.Choice(get_args(TieBreak)),
     default="bytes",
     show_default=True,
-    help="Order of equally frequent pairs: the greatest byte strings first, or as in tokenizers.",
+    help="Order of equally frequent pairs: the greatest byte strings first, or as in tokenizers, "
+    "or as in rustbpe (the smallest ids first).",
 )
 @click.option(
     "--min-frequency",

@@ -44,8 +44,9 @@ CorpusLike: TypeAlias = "Corpus | Places"
 class Corpus:
     """What to read, and how.
 
-    Plain text is split into documents by special tokens. In the other formats every record is a
-    document: a line of JSONL, a row of CSV, Parquet, Arrow or a dataset, an item of an iterator.
+    Plain text is split into documents by special tokens and by `separator`. In the other formats
+    every record is a document: a line of JSONL, a row of CSV, Parquet, Arrow or a dataset, an item
+    of an iterator.
 
     Args:
         places: a path, a glob (`**` for any depth), a directory (the files below it whose format
@@ -59,6 +60,10 @@ class Corpus:
             and so on with `gz`, `zst`, `xz` and `bz2`.
         on_error: an unreadable record raises an error (`"stop"`), or is skipped and counted
             (`"skip"`).
+        null: a record whose text is null is an empty document (`"keep"`), is skipped and counted
+            (`"skip"`), or cannot be read (`"error"`), so that `on_error` decides.
+        separator: a string that separates the documents of text files, such as `"\\n\\n"`, and is
+            no part of them; nothing between two separators is not a document.
         max_document: maximum size of a record, in bytes or as in `"128MB"`.
         max_ratio: maximum ratio of decompressed to compressed size.
         max_window: maximum memory for decompressing a file.
@@ -76,6 +81,8 @@ class Corpus:
     text_field: str = "text"
     input_format: str | None = None
     on_error: Literal["stop", "skip"] = "stop"
+    null: Literal["keep", "skip", "error"] = "error"
+    separator: str | None = None
     max_document: int | str = 128 << 20
     max_ratio: int = 250
     max_window: int | str = 128 << 20
@@ -89,6 +96,16 @@ class Corpus:
             raise ConfigError("text_field must be the name of a field", 'the usual one is "text"')
         if self.on_error not in ("stop", "skip"):
             raise ConfigError(f"on_error must be 'stop' or 'skip', got {self.on_error!r}")
+        if self.null not in ("keep", "skip", "error"):
+            raise ConfigError(f"null must be 'keep', 'skip' or 'error', got {self.null!r}")
+        if self.separator is not None:
+            if not isinstance(self.separator, str) or not self.separator:
+                raise ConfigError(
+                    f"separator must be a string that is not empty, got {self.separator!r}",
+                    'for an empty line, "\\n\\n"; for none, None',
+                )
+            if self.separator.encode(errors="replace").decode() != self.separator:
+                raise ConfigError(f"separator={self.separator!r} cannot be written as UTF-8")
         for name in ("max_document", "max_ratio", "max_window"):
             if self._bytes(name) <= 0:
                 raise ConfigError(f"{name} must be ≥ 1, got {getattr(self, name)!r}")
@@ -151,12 +168,26 @@ class Corpus:
         return _native.Inputs(self.entries() if entries is None else entries, Reading(**settings))
 
     @property
+    def changes_of_documents(self) -> dict[str, Any]:
+        """`null` and `separator`, unless they have their defaults.
+
+        Left out then, so that work that was begun before they existed can be resumed.
+        """
+        usual = {"null": "error", "separator": None}
+        return {
+            name: getattr(self, name)
+            for name, value in usual.items()
+            if getattr(self, name) != value
+        }
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The reading options as plain data."""
         return {
             "text_field": self.text_field,
             "input_format": self.input_format,
             "on_error": self.on_error,
+            **self.changes_of_documents,
             "max_document": self._bytes("max_document"),
             "max_ratio": self.max_ratio,
             "max_window": self._bytes("max_window"),

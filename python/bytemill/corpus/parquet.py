@@ -62,7 +62,7 @@ class Table:
             ) from None
         if column is None:
             if self._on_error == "skip":
-                return [[None] * self.rows(number)]
+                return "missing_field", self.rows(number)
             raise CorpusError(
                 f"{self._entry.name}: no column {self._field!r}; columns are "
                 f"{', '.join(self.names())}",

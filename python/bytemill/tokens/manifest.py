@@ -316,6 +316,9 @@ def _check_plan(manifest: Mapping[str, Any]) -> None:
 def _check_reading(reading: Mapping[str, Any]) -> None:
     _text(reading, "text_field")
     _require(reading.get("on_error") in ("stop", "skip"), "on_error is unknown")
+    _require(reading.get("null", "error") in ("keep", "skip", "error"), "null is unknown")
+    separator = reading.get("separator", "x")
+    _require(isinstance(separator, str) and separator != "", "separator is not a string")
     for name in ("max_document", "max_ratio", "max_window"):
         _whole(reading, name)
     for name in ("include", "exclude"):

@@ -154,14 +154,19 @@ def make_plan(
         val_fraction=None if val_fraction is None else float(val_fraction),
         shuffle=shuffle,
         seed=seed if shuffle or val_fraction is not None else 0,
-        reading=None if plain and corpus.on_error == "stop" else _reading(corpus.settings),
+        reading=None if plain and _is_usual(corpus) else _reading(corpus.settings),
         sources=sources,
     )
 
 
+def _is_usual(corpus: Corpus) -> bool:
+    """Whether plain text is read in the usual way."""
+    return corpus.on_error == "stop" and corpus.separator is None
+
+
 def _reading(settings: Mapping[str, Any]) -> dict[str, Any]:
     names = ["text_field", "on_error", "max_document", "max_ratio", "max_window"]
-    names += [name for name in ("include", "exclude") if settings[name]]
+    names += [name for name in ("null", "separator", "include", "exclude") if settings.get(name)]
     return {name: settings[name] for name in names}
 
 

@@ -506,6 +506,8 @@ class _Verification:
         ]
         if self._plan.reading is not None:
             corpus = Corpus((), **self._plan.reading)
+        else:
+            corpus = replace(corpus, separator=None)
         splits, text_bytes = json.dumps(manifest["splits"]), manifest.get("text_bytes")
         difference = _native.compare_with_sources(
             tokenizer._core,

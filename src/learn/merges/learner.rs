@@ -309,6 +309,7 @@ impl PairOrder for LearnerVocab {
                     |left: u32, right: u32| (self.ranks[left as usize], self.ranks[right as usize]);
                 key(a_left, a_right) < key(b_left, b_right)
             }
+            TieBreak::RustBpe => (a_left, a_right) < (b_left, b_right),
         }
     }
 }

@@ -48,6 +48,9 @@ pub enum TieBreak {
     Bytes,
     /// As the `tokenizers` library: the smallest pair of its ids.
     HuggingFace,
+    /// As the `rustbpe` library: the smallest pair of ids, which are in order of creation, the bytes first
+    /// and by value.
+    RustBpe,
 }
 
 #[derive(Debug, Clone, Copy)]

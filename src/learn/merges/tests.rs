@@ -10,6 +10,8 @@ use crate::base::threads::{Idle, Team};
 use crate::learn::counts::PieceList;
 use crate::naive;
 
+const TIE_BREAKS: [TieBreak; 3] = [TieBreak::Bytes, TieBreak::HuggingFace, TieBreak::RustBpe];
+
 fn list(pieces: &[(Vec<u8>, u64)]) -> PieceList {
     let mut list = PieceList::default();
     for (piece, count) in pieces {
@@ -44,7 +46,7 @@ fn agree(pieces: &[(Vec<u8>, u64)], options: &Options) {
 
 #[test]
 fn runs_of_equal_letters() {
-    for tie_break in [TieBreak::Bytes, TieBreak::HuggingFace] {
+    for tie_break in TIE_BREAKS {
         for longest in 1..24 {
             let pieces: Vec<(Vec<u8>, u64)> =
                 (1..=longest).map(|n| (vec![b'a'; n], (n * 7 % 5 + 1) as u64)).collect();
@@ -100,11 +102,10 @@ proptest! {
     fn equals_the_naive_learner(
         pieces in prop::collection::vec((piece(), 1u64..20), 0..24),
         n_merges in 0usize..120,
-        huggingface in any::<bool>(),
+        tie_break in prop::sample::select(TIE_BREAKS.to_vec()),
         min_frequency in 0u64..6,
         max_token_length in prop_oneof![Just(usize::MAX), 1usize..8],
     ) {
-        let tie_break = if huggingface { TieBreak::HuggingFace } else { TieBreak::Bytes };
         agree(&pieces, &Options { n_merges, tie_break, min_frequency, max_token_length, threads: 1 });
     }
 }
@@ -121,10 +122,12 @@ fn threads_do_not_matter() {
         let piece = (0..length).map(|i| b"aab"[(state >> (2 * i) & 3) as usize % 3]).collect();
         pieces.push((piece, 1 + (state >> 40 & 3)));
     }
-    let options = Options { n_merges: 60, ..Options::default() };
-    let alone = learned(&pieces, &options);
-    for threads in [2, 3, 8] {
-        assert_eq!(learned(&pieces, &Options { threads, ..options }), alone);
+    for tie_break in TIE_BREAKS {
+        let options = Options { n_merges: 60, tie_break, ..Options::default() };
+        let alone = learned(&pieces, &options);
+        for threads in [2, 3, 8] {
+            assert_eq!(learned(&pieces, &Options { threads, ..options }), alone);
+        }
     }
 }
 
