@@ -62,11 +62,13 @@ if TYPE_CHECKING:
     from .plan.measuring import Measured, measured_step, this_machine
     from .plan.rate_test import RateTest, find_lr
     from .plan.space import Range
-    from .plan.sweeping import Sweep, Trial, sweep
+    from .plan.sweeping import Sweep, Trial, read_sweep, sweep
     from .presets import PRESETS
     from .run.checkpoint import load_checkpoint, save_checkpoint
     from .run.directory import load, read_config
+    from .run.metrics import MetricsLog
     from .run.sources import open_tokens
+    from .run.state import RunState, run_state
     from .training import TrainResult, train
 
 __all__ = [  # noqa: RUF022
@@ -77,6 +79,9 @@ __all__ = [  # noqa: RUF022
     "PRESETS",
     "load",
     "read_config",
+    "run_state",
+    "RunState",
+    "MetricsLog",
     "generate_text",
     "stream_text",
     "GeneratedText",
@@ -98,6 +103,7 @@ __all__ = [  # noqa: RUF022
     "sweep",
     "Sweep",
     "Trial",
+    "read_sweep",
     "Range",
     "find_lr",
     "RateTest",
@@ -180,11 +186,13 @@ _HOMES = {
     "plan.measuring": ("Measured", "measured_step", "this_machine"),
     "plan.rate_test": ("RateTest", "find_lr"),
     "plan.space": ("Range",),
-    "plan.sweeping": ("Sweep", "Trial", "sweep"),
+    "plan.sweeping": ("Sweep", "Trial", "read_sweep", "sweep"),
     "presets": ("PRESETS",),
     "run.checkpoint": ("load_checkpoint", "save_checkpoint"),
     "run.directory": ("load", "read_config"),
+    "run.metrics": ("MetricsLog",),
     "run.sources": ("open_tokens",),
+    "run.state": ("RunState", "run_state"),
     "training": ("TrainResult", "train"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

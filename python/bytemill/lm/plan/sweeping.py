@@ -45,7 +45,7 @@ from .space import Range, name_of, trials_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Sweep", "Trial", "sweep"]
+__all__ = ["Sweep", "Trial", "read_sweep", "sweep"]
 
 SUMMARY = "sweep.json"
 KIND = "bytemill sweep"
@@ -418,6 +418,31 @@ def _results(run: Path) -> dict[str, Any]:
 
 
 # --- results -------------------------------------------------------------------------------------
+
+
+def read_sweep(out: str | os.PathLike[str]) -> Sweep:
+    """The results of a sweep so far, from its directory, best first.
+
+    Runs that have not ended are not among the trials.
+    """
+    place = Path(out)
+    path = place / SUMMARY
+    found = read_object(path, CheckpointError)
+    listed = found.get("trials")
+    if found.get("kind") != KIND or not isinstance(listed, list):
+        raise CheckpointError(f"{path}: not the table of a bytemill sweep")
+    trials = []
+    for fields in listed:
+        if not (
+            isinstance(fields, dict)
+            and _is_trial(fields)
+            and isinstance(fields["settings"], dict)
+            and _is_name(fields["run"])
+        ):
+            raise CheckpointError(f"{path}: damaged: {str(fields)[:60]}")
+        trials.append(Trial(**fields | {"run": place / fields["run"]}))
+    fields = list({name: None for trial in trials for name in trial.settings})
+    return Sweep(place, fields, sorted(trials, key=lambda trial: trial.score), [])
 
 
 def _finished(place: Path, fields: list[str], trials: list[Trial], facts: dict[str, Any]) -> Sweep:

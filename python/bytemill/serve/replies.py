@@ -1,0 +1,71 @@
+"""Replies as JSON: results, and refusals in one form for the pages and for OpenAI's clients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from .._json import parse_object
+from ..errors import BytemillError, ConfigError
+
+__all__ = ["Refusal", "json_body", "refusal_response", "reply"]
+
+# The type of an error, as OpenAI's clients know it.
+TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    503: "server_error",
+}
+
+
+class Refusal(BytemillError):
+    """A request that is refused with a status of its own.
+
+    Any other `BytemillError` of a handler becomes a 400.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        hint: str | None = None,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, hint)
+        self.status, self.param, self.code = status, param, code
+        self.headers = headers
+
+
+def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A value as JSON."""
+    # Escaped: text may have lone surrogates, which UTF-8 cannot encode.
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return Response(text, status, headers, "application/json")
+
+
+def refusal_response(error: BytemillError) -> Response:
+    """A refusal as JSON."""
+    if not isinstance(error, Refusal):
+        error = Refusal(400, error.message, error.hint)
+    fields = {
+        "message": error.message,
+        "hint": error.hint,
+        "type": TYPES.get(error.status, "invalid_request_error"),
+        "param": error.param,
+        "code": error.code,
+    }
+    return reply({"error": fields}, error.status, error.headers)
+
+
+async def json_body(request: Request) -> dict[str, Any]:
+    """The JSON object in the body of a request."""
+    return parse_object(await request.body(), "the body of the request", ConfigError)
