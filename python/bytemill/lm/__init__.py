@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from .exchange.exporting import Export, export_run
     from .exchange.importing import Import, import_run
     from .fast import attach
+    from .fast.batching import Batch, Sample
     from .fast.head import linear_cross_entropy
     from .generate import (
         DecodeStep,
         GeneratedText,
         Sampling,
+        TextStream,
         generate_ids,
         generate_text,
         stream_text,
@@ -140,6 +142,9 @@ __all__ = [  # noqa: RUF022
     "load_checkpoint",
     "generate_ids",
     "DecodeStep",
+    "Batch",
+    "Sample",
+    "TextStream",
     "attach",
     "linear_cross_entropy",
 ]
@@ -152,11 +157,13 @@ _HOMES = {
     "exchange.exporting": ("Export", "export_run"),
     "exchange.importing": ("Import", "import_run"),
     "fast": ("attach",),
+    "fast.batching": ("Batch", "Sample"),
     "fast.head": ("linear_cross_entropy",),
     "generate": (
         "DecodeStep",
         "GeneratedText",
         "Sampling",
+        "TextStream",
         "generate_ids",
         "generate_text",
         "stream_text",

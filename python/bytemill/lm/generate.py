@@ -33,6 +33,8 @@ __all__ = [
     "GeneratedText",
     "Sampler",
     "Sampling",
+    "TextStream",
+    "check_prompt",
     "generate_ids",
     "generate_text",
     "id_steps",
@@ -89,10 +91,16 @@ class Sampler:
         sampling: the options.
         n_samples: B.
         max_tokens: maximum number of calls of `choose`.
+        first: the number of the first sample; draws depend on the number.
     """
 
     def __init__(
-        self, sampling: Sampling, n_samples: int, max_tokens: int, device: torch.device
+        self,
+        sampling: Sampling,
+        n_samples: int,
+        max_tokens: int,
+        device: torch.device,
+        first: int = 0,
     ) -> None:
         self.sampling = sampling
         self._seen: Tensor | None = None
@@ -101,7 +109,8 @@ class Sampler:
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
         # All draws in advance: none is made, or moved to a device, between two steps.
-        draws = [np.random.default_rng([seed, n]).random(max_tokens) for n in range(n_samples)]
+        numbers = range(first, first + n_samples)
+        draws = [np.random.default_rng([seed, n]).random(max_tokens) for n in numbers]
         self._draws = torch.tensor(np.array(draws), dtype=torch.float32, device=device)
 
     def observe(self, ids: Tensor, vocab_size: int) -> None:
@@ -291,7 +300,7 @@ def id_steps(
 ) -> Iterator[list[int]]:
     """Yields the next id of every sample, `max_tokens` times."""
     prompt = torch.as_tensor(ids, dtype=torch.long, device=model.device).reshape(-1)
-    _check_prompt(model, prompt, max_tokens, n_samples)
+    check_prompt(model, prompt, max_tokens, n_samples)
     context = model.config.context_length
     n_read = len(prompt)  # ids in the context
     history = torch.empty(n_samples, n_read + max_tokens, dtype=torch.long, device=model.device)
@@ -316,7 +325,8 @@ def id_steps(
                 logits = step.read(history[:, end + 1 - n_read : end + 1])
 
 
-def _check_prompt(model: TransformerLM, prompt: Tensor, max_tokens: int, n_samples: int) -> None:
+def check_prompt(model: TransformerLM, prompt: Tensor, max_tokens: int, n_samples: int) -> None:
+    """Raises unless the model can continue the ids of this prompt."""
     for name, value in (("max_tokens", max_tokens), ("n_samples", n_samples)):
         if value < 1:
             raise ConfigError(f"{name} must be ≥ 1, got {value}")
@@ -401,7 +411,7 @@ def stream_text(
         raise ConfigError("stop strings must not be empty", "omit it")
     end = end_of_text(tokenizer, None, append_eot=False)
     end_id = None if end is None else tokenizer.special_tokens[end]
-    texts = [_Text(tokenizer, tuple(stop)) for _ in range(n_samples)]
+    texts = [TextStream(tokenizer, tuple(stop)) for _ in range(n_samples)]
     open_ = list(range(n_samples))
     steps = id_steps(
         model,
@@ -444,7 +454,7 @@ def generate_text(
     return texts
 
 
-class _Text:
+class TextStream:
     """Ids → text: whole characters only, and no part of a stop string."""
 
     def __init__(self, tokenizer: Tokenizer, stops: tuple[str, ...]) -> None:
