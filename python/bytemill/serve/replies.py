@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from starlette.requests import Request
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from .._json import parse_object
 from ..errors import BytemillError, ConfigError
 
-__all__ = ["Refusal", "json_body", "refusal_response", "reply"]
+__all__ = ["Refusal", "json_body", "number_in_query", "refusal_response", "reply"]
+
+# Larger bodies are parsed in a thread.
+MAX_INLINE_BODY = 64 << 10
 
 # The type of an error, as OpenAI's clients know it.
 TYPES = {
@@ -67,5 +71,28 @@ def refusal_response(error: BytemillError) -> Response:
 
 
 async def json_body(request: Request) -> dict[str, Any]:
-    """The JSON object in the body of a request."""
-    return parse_object(await request.body(), "the body of the request", ConfigError)
+    """The JSON object in the body of a request; its strings may have lone surrogates."""
+    try:
+        body = await request.body()
+    except ClientDisconnect:
+        raise Refusal(400, "the request ended early") from None
+    if len(body) < MAX_INLINE_BODY:
+        return _parsed(body)
+    return await run_in_threadpool(_parsed, body)
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    return parse_object(body, "the body of the request", ConfigError, surrogates=True)
+
+
+Default = TypeVar("Default", int, None)
+
+
+def number_in_query(request: Request, name: str, default: Default, most: int) -> int | Default:
+    """A number from 0 to `most` in the query of a request."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isdecimal() and text.isascii() and len(text) < 20 and int(text) <= most):
+        raise ConfigError(f"{name} must be a number from 0 to {most:,}, got {text[:50]!r}")
+    return int(text)

@@ -193,7 +193,7 @@ def sweep(
             names = []
         # All runs that the sweep may write, so that it can be replaced at any time.
         names += [name for o in orders if (name := Path(o["run"]).name) not in names]
-        facts = common | {"fixed": same, "random": random, "runs": names}
+        facts = common | {"fixed": same, "random": random, "fields": list(space), "runs": names}
         return _sweep(place, orders, facts, list(space), worker, progress)
 
 
@@ -210,7 +210,7 @@ def _sweep(
     fixed = facts["fixed"]
     is_new = not (place / SUMMARY).exists()
     before = {"kind": KIND, "trials": []} if is_new else read_object(place / SUMMARY, ConfigError)
-    _write_json(place / SUMMARY, before | {"runs": facts["runs"]})
+    _write_json(place / SUMMARY, before | {name: facts[name] for name in ("fields", "runs")})
 
     def over(trial: Trial) -> None:
         # After each run: a sweep that is killed leaves a table of its finished runs.
@@ -441,8 +441,12 @@ def read_sweep(out: str | os.PathLike[str]) -> Sweep:
         ):
             raise CheckpointError(f"{path}: damaged: {str(fields)[:60]}")
         trials.append(Trial(**fields | {"run": place / fields["run"]}))
-    fields = list({name: None for trial in trials for name in trial.settings})
-    return Sweep(place, fields, sorted(trials, key=lambda trial: trial.score), [])
+    varied = found.get("fields")
+    if varied is None:  # of an earlier version
+        varied = list({name: None for trial in trials for name in trial.settings})
+    if not isinstance(varied, list) or not all(isinstance(name, str) for name in varied):
+        raise CheckpointError(f"{path}: damaged: fields is {str(varied)[:60]}")
+    return Sweep(place, varied, sorted(trials, key=lambda trial: trial.score), [])
 
 
 def _finished(place: Path, fields: list[str], trials: list[Trial], facts: dict[str, Any]) -> Sweep:

@@ -1,0 +1,86 @@
+"""Tokenizers in memory: by file, or by the name of an encoding."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+from typing import Any
+
+from ..errors import BytemillError
+from ..tokenizer import Tokenizer
+from .recent import Recent
+
+__all__ = ["Loaded"]
+
+# One of 200,000 tokens takes about 50 MB.
+MAX_LOADED = 8
+# What is shown of each tokenizer in the list.
+MAX_FACTS = 500
+
+
+class Loaded:
+    """Tokenizers that were used last, and what the list shows of all; usable from many threads."""
+
+    def __init__(self) -> None:
+        self._tokenizers = Recent(MAX_LOADED)
+        self._facts = Recent(MAX_FACTS)
+
+    def tokenizer(self, path: Path | None, name: str) -> Tokenizer:
+        """The tokenizer at `path`, or the encoding `name`."""
+        if path is None:
+            return self._tokenizers.get(name, lambda: _encoding(name))
+        # An absolute path is never taken for the name of a model on the hub.
+        return self._tokenizers.get(stamp(path), lambda: Tokenizer.from_pretrained(path))
+
+    def facts(self, path: Path | None, name: str) -> dict[str, Any] | BytemillError | OSError:
+        """What the list shows of a tokenizer, kept until its file changes; or why it cannot be
+        read."""
+
+        def read() -> dict[str, Any] | BytemillError | OSError:
+            try:
+                return _facts(self.tokenizer(path, name))
+            except (BytemillError, OSError) as error:
+                return error
+
+        try:
+            return self._facts.get(name if path is None else stamp(path), read)
+        except OSError as error:
+            return error
+
+
+def stamp(path: Path) -> tuple[str, int, int, int]:
+    """Changes when the file does."""
+    found = os.stat(path)
+    return str(path), found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _facts(tokenizer: Tokenizer) -> dict[str, Any]:
+    return {
+        "vocab_size": len(tokenizer),
+        "pattern": tokenizer.pattern,
+        "special_tokens": list(tokenizer.special_tokens),
+        "fingerprint": tokenizer.fingerprint,
+    }
+
+
+# --- named encodings ------------------------------------------------------------------------------
+
+
+def encoding_names() -> list[str]:
+    """The encodings whose vocabulary is on this machine."""
+    try:
+        names: list[str] = _encodings().available()
+    except ModuleNotFoundError:
+        return []
+    return names
+
+
+def _encoding(name: str) -> Tokenizer:
+    found: Tokenizer = _encodings().get_encoding(name)
+    return found
+
+
+def _encodings() -> Any:
+    # Until the module is there.
+    return importlib.import_module("..encodings", __package__)
