@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from bytemill import Tokenizer
 from bytemill.lm import ModelConfig, TransformerLM, fast, naive
 from bytemill.lm.run.checkpoint import weights_of, write_step
-from bytemill.lm.run.directory import write_config
+from bytemill.lm.run.config_file import write_config
 
 # Models as small as these only lose by a second thread, and most of all on a busy machine.
 torch.set_num_threads(1)

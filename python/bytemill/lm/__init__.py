@@ -67,7 +67,8 @@ if TYPE_CHECKING:
     from .plan.sweeping import Sweep, Trial, read_sweep, sweep
     from .presets import PRESETS
     from .run.checkpoint import load_checkpoint, save_checkpoint
-    from .run.directory import load, read_config
+    from .run.config_file import read_config
+    from .run.directory import load
     from .run.metrics import MetricsLog
     from .run.sources import open_tokens
     from .run.state import RunState, run_state
@@ -196,7 +197,8 @@ _HOMES = {
     "plan.sweeping": ("Sweep", "Trial", "read_sweep", "sweep"),
     "presets": ("PRESETS",),
     "run.checkpoint": ("load_checkpoint", "save_checkpoint"),
-    "run.directory": ("load", "read_config"),
+    "run.config_file": ("read_config",),
+    "run.directory": ("load",),
     "run.metrics": ("MetricsLog",),
     "run.sources": ("open_tokens",),
     "run.state": ("RunState", "run_state"),

@@ -38,7 +38,8 @@ from .keywords import StepName, TokenDtype
 from .model import TransformerLM
 from .naive import perplexity
 from .parallel import World
-from .run.directory import load, read_config
+from .run.config_file import read_config
+from .run.directory import load
 from .run.sources import TokenSlice, open_tokens, splits_of
 from .trainer import prepare
 

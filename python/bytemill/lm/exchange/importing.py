@@ -20,7 +20,8 @@ from ...tokenizer import Tokenizer
 from ..config import ModelConfig
 from ..plan.costs import n_parameters
 from ..run.checkpoint import write_step
-from ..run.directory import foreign_in_run, write_config
+from ..run.config_file import write_config
+from ..run.directory import foreign_in_run
 from ..run.placing import check_place, replacing_place
 from ..run.tensors import Deferred, converted, open_tensors
 from ..run.weights import weight_shapes

@@ -35,7 +35,8 @@ from .. import presets
 from ..config import MAX_COUNT, ModelConfig, TrainConfig
 from ..config_checks import check_seed
 from ..keywords import ConfigOptions, PresetName, TokenDtype, with_fields
-from ..run.directory import CONFIG, OUTCOME, clear_run, foreign_in_run, read_config
+from ..run.config_file import CONFIG, read_config
+from ..run.directory import OUTCOME, clear_run, foreign_in_run
 from ..run.metrics import METRICS, read_metrics
 from ..run.placing import contents, tidy, writing
 from ..training import Divergence, train

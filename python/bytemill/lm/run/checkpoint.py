@@ -28,11 +28,12 @@ from torch.optim import Optimizer
 from ... import _files
 from ..._files import naming, regular, replacing, replacing_directory
 from ..._json import parse_object, read_object
-from ...errors import CheckpointError, ConfigError
+from ...errors import CheckpointError
 from ..config import ModelConfig
 from ..model import TransformerLM
 from ..optim import Optimizers
 from ..parallel import like, whole
+from .config_file import model_config
 from .placing import contents
 from .tensors import Deferred, check_finite, open_tensors, raw_bytes, write_safetensors
 from .weights import OTHER_CONFIG, check_weights, wrong_shape, wrong_type
@@ -154,18 +155,6 @@ def _new_model(config: ModelConfig, weights: dict[str, Tensor], name: str) -> Tr
     model = TransformerLM(config)
     fill_model(model, weights, name)
     return model
-
-
-def model_config(facts: Mapping[str, Any], name: str) -> ModelConfig:
-    """The model config in a checkpoint; `name` is the file, for errors."""
-    if "model" not in facts:
-        raise CheckpointError(
-            f"{name}: contains no model config", "create the model and pass it as model="
-        )
-    try:
-        return ModelConfig.from_json(facts["model"])
-    except ConfigError as error:
-        raise CheckpointError(f"{name}: {error.message}", "the file is damaged") from None
 
 
 def checked_config(directory: Path, facts: Mapping[str, Any]) -> ModelConfig:

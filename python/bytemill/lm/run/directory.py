@@ -15,11 +15,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..._files import remove_if_empty, write_atomically, write_together
+from ..._files import remove_if_empty, write_atomically
 from ..._json import read_object
 from ...errors import CheckpointError
 from ..devices import find_device
@@ -30,10 +29,17 @@ from .checkpoint import (
     STEP,
     foreign_in_step,
     load_model,
-    model_config,
     read_step,
     remove_step,
     step_directories,
+)
+from .config_file import (
+    CONFIG,
+    TOKENIZER,
+    check_tokenizer,
+    model_config,
+    read_config,
+    tokenizer_fingerprint,
 )
 from .metrics import EVENTS, METRICS
 from .placing import contents
@@ -49,46 +55,11 @@ __all__ = [
     "foreign_in_run",
     "load",
     "open_run",
-    "read_config",
-    "tokenizer_fingerprint",
     "write_best",
-    "write_config",
 ]
 
-CONFIG = "config.json"
 BEST = "best.json"
-TOKENIZER = "tokenizer.json"
 OUTCOME = "outcome.json"
-KIND = "bytemill run"
-
-
-def write_config(run: Path, fields: dict[str, Any], tokenizer: Tokenizer | None = None) -> None:
-    """Writes the config of a run and, if given, its tokenizer: both or neither."""
-    text = json.dumps({"kind": KIND, "version": 1} | fields, indent=2) + "\n"
-    files = {} if tokenizer is None else {TOKENIZER: tokenizer.write("huggingface")[0]}
-    write_together(run, files | {CONFIG: text.encode()})
-
-
-def read_config(run: Path) -> dict[str, Any]:
-    """The config of a run."""
-    path = run / CONFIG
-    if not run.is_dir():
-        raise FileNotFoundError(2, "No such file or directory", str(run))
-    try:
-        fields = read_object(path, CheckpointError)
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"{run}: not a run: it has no {CONFIG}", "bytemill train -o creates runs"
-        ) from None
-    if fields.get("kind") != KIND:
-        raise CheckpointError(f"{path}: not the config of a bytemill run")
-    for name in ("model", "train", "tokens", "plan"):
-        if not isinstance(fields.get(name, {}), dict):
-            raise CheckpointError(f"{path}: damaged: {name} is {str(fields[name])[:60]}")
-    start = fields.get("start_from")
-    if start is not None and (not isinstance(start, str) or "\0" in start):
-        raise CheckpointError(f"{path}: damaged: start_from is {start!r:.60}")
-    return fields
 
 
 # --- the files of a run -------------------------------------------------------------------------
@@ -218,18 +189,8 @@ def open_run(
         tokenizer = Tokenizer.load(tokenizer)
     if tokenizer is not None:
         trained = facts.get("tokenizer") or tokenizer_fingerprint(config.get("tokens", {}))
-        if trained not in (None, tokenizer.fingerprint):
-            raise CheckpointError(
-                f"{name}: not the tokenizer that the model was trained with: its fingerprint is "
-                f"{tokenizer.fingerprint[:12]}…, not {str(trained)[:12]}…",
-                "use the tokenizer that the tokens were encoded with",
-            )
         n_ids = model_config(facts, str(chosen)).vocab_size
-        if tokenizer.max_id >= n_ids:
-            raise CheckpointError(
-                f"{name}: has ids up to {tokenizer.max_id}, but the model's vocab_size is {n_ids}",
-                "use the tokenizer that the tokens were encoded with",
-            )
+        check_tokenizer(tokenizer, name, trained, n_ids)
     return OpenRun(chosen, facts, tokenizer)
 
 
@@ -244,12 +205,6 @@ def check_same_model(run: Path, config: dict[str, Any], step: Path, facts: dict[
         f"{name} is {ours.get(name)!r:.60} and {theirs.get(name)!r:.60}",
         "one of the files was changed or belongs to another run",
     )
-
-
-def tokenizer_fingerprint(tokens: Mapping[str, Any]) -> str | None:
-    """The fingerprint of the tokenizer, from the description of tokens in the config of a run."""
-    found = tokens.get("tokenizer") or tokens.get("fingerprint")
-    return None if found is None else str(found)
 
 
 def load(

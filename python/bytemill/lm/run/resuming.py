@@ -12,8 +12,9 @@ from typing import Any
 from ...errors import CheckpointError, ConfigError, TokensError
 from .. import presets
 from ..config import ModelConfig, TrainConfig
-from .checkpoint import checked_config, model_config, read_step, step_directories
-from .directory import CONFIG, TOKENIZER, check_same_model, open_run, read_config
+from .checkpoint import checked_config, read_step, step_directories
+from .config_file import CONFIG, TOKENIZER, model_config, read_config
+from .directory import check_same_model, open_run
 from .placing import contents, writing
 from .sources import Sources
 

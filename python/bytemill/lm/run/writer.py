@@ -13,15 +13,8 @@ import torch
 from ... import __version__
 from ...progress import Progress
 from . import checkpoint
-from .directory import (
-    CONFIG,
-    TOKENIZER,
-    best_step,
-    clear_run,
-    tokenizer_fingerprint,
-    write_best,
-    write_config,
-)
+from .config_file import CONFIG, TOKENIZER, tokenizer_fingerprint, write_config
+from .directory import best_step, clear_run, write_best
 from .metrics import Metrics
 from .resuming import Start
 from .sources import Sources
@@ -77,6 +70,7 @@ class RunWriter:
                 "train": self.trainer.config.to_json(),
                 "tokens": self.sources.facts,
                 "plan": self.trainer.plan.to_json(),
+                "ranks": self.trainer.world.size,
                 "start_from": None if weights is None else str(weights),
             },
             None if (self.run / TOKENIZER).exists() else self.sources.tokenizer,
