@@ -63,8 +63,9 @@ if TYPE_CHECKING:
     from .plan.accounting import Account, Hardware, account
     from .plan.measuring import Measured, measured_step, this_machine
     from .plan.rate_test import RateTest, find_lr
+    from .plan.results import Sweep, Trial, read_sweep
     from .plan.space import Range
-    from .plan.sweeping import Sweep, Trial, read_sweep, sweep
+    from .plan.sweeping import sweep
     from .presets import PRESETS
     from .run.checkpoint import load_checkpoint, save_checkpoint
     from .run.config_file import read_config
@@ -193,8 +194,9 @@ _HOMES = {
     "plan.accounting": ("Account", "Hardware", "account"),
     "plan.measuring": ("Measured", "measured_step", "this_machine"),
     "plan.rate_test": ("RateTest", "find_lr"),
+    "plan.results": ("Sweep", "Trial", "read_sweep"),
     "plan.space": ("Range",),
-    "plan.sweeping": ("Sweep", "Trial", "read_sweep", "sweep"),
+    "plan.sweeping": ("sweep",),
     "presets": ("PRESETS",),
     "run.checkpoint": ("load_checkpoint", "save_checkpoint"),
     "run.config_file": ("read_config",),

@@ -174,7 +174,13 @@ class Scan:
         except (BytemillError, OSError) as error:
             self._note(place.name, error)
             return
-        id, tokenizer = _id(place.path), _of_fingerprint(self.found, state.fingerprint)
+        fingerprint = state.fingerprint
+        own = place.path / "tokenizer.json"
+        if fingerprint is None and own.is_file():  # imported
+            facts = self._loaded.facts(own, place.name)
+            fingerprint = facts["fingerprint"] if isinstance(facts, dict) else None
+        tokenizer = None if fingerprint is None else _of_fingerprint(self.found, fingerprint)
+        id = _id(place.path)
         self.found.runs[id] = RunEntry(id, place.name, place.path, state, tokenizer, place.sweep)
 
     def _add_sweep(self, place: _Place) -> str | None:
@@ -196,7 +202,7 @@ class Scan:
             self.found.sweeps[id] = replace(entry, n_trials=max(entry.n_trials, n_runs))
 
 
-def _of_fingerprint(found: Found, fingerprint: str | None) -> str | None:
+def _of_fingerprint(found: Found, fingerprint: str) -> str | None:
     """The id of a tokenizer."""
     entries = found.tokenizers.values()
     return next((each.id for each in entries if each.facts["fingerprint"] == fingerprint), None)

@@ -11,14 +11,12 @@ Finished runs are kept, interrupted ones are resumed: all state is in their dire
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from ..._files import remove_if_empty, write_atomically
 from ..._json import read_object
@@ -41,15 +39,14 @@ from ..run.metrics import METRICS, read_metrics
 from ..run.placing import contents, tidy, writing
 from ..training import Divergence, train
 from .plot import plot_curves, plot_settings
+from .results import KIND, SUMMARY, Status, Sweep, Trial, is_name, is_trial
 from .space import Range, name_of, trials_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Sweep", "Trial", "read_sweep", "sweep"]
+__all__ = ["sweep"]
 
-SUMMARY = "sweep.json"
-KIND = "bytemill sweep"
 BEST = "best.toml"
 PICTURES = ("settings.png", "curves.png")
 # Settings that depend on the machine or the tokens, not on what is best.
@@ -57,69 +54,6 @@ NOT_IN_BEST = ("vocab_size", "device", "dtype", "kernels", "compile", "threads",
                "tensorboard", "wandb")  # fmt: skip
 # Share of the last steps whose mean loss counts if a run has no evaluation.
 LAST_SHARE = 0.1
-
-
-Status = Literal["done", "diverged", "failed"]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A run of a sweep.
-
-    Attributes:
-        settings: the settings that vary in the sweep.
-        run: its directory.
-        status: `"done"`, `"diverged"` (stopped early), or `"failed"` (could not start).
-        step: updates done.
-        loss: mean training loss of its last steps.
-        val_loss: held-out loss at the end; None without held-out tokens.
-        val_bits_per_byte: the same in bits per byte.
-        seconds: duration of its steps.
-        message: the reason, if it is not done.
-    """
-
-    settings: dict[str, Any]
-    run: Path
-    status: Status
-    step: int = 0
-    loss: float | None = None
-    val_loss: float | None = None
-    val_bits_per_byte: float | None = None
-    seconds: float = 0.0
-    message: str | None = None
-
-    @property
-    def score(self) -> float:
-        """The held-out loss, or that of the last steps; lower is better."""
-        found = self.loss if self.val_loss is None else self.val_loss
-        if self.status != "done" or found is None or not math.isfinite(found):
-            return math.inf
-        return found
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"run": self.run.name}
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """The result of a sweep.
-
-    Attributes:
-        out: its directory.
-        fields: the settings that vary.
-        trials: the runs, best first.
-        notes: notes for the user.
-    """
-
-    out: Path
-    fields: list[str]
-    trials: list[Trial]
-    notes: list[str]
-
-    @property
-    def best(self) -> Trial | None:
-        """The run with the lowest loss; None if none finished."""
-        return self.trials[0] if math.isfinite(self.trials[0].score) else None
 
 
 @with_fields(ConfigOptions)
@@ -264,7 +198,7 @@ def _planned(place: Path, resume: bool, overwrite: bool) -> list[str]:
         )
     found = read_object(path, CheckpointError)
     names = found.get("runs")
-    if found.get("kind") != KIND or not isinstance(names, list) or not all(map(_is_name, names)):
+    if found.get("kind") != KIND or not isinstance(names, list) or not all(map(is_name, names)):
         raise CheckpointError(f"{path}: not the table of a bytemill sweep")
     if not (resume or overwrite):
         raise ConfigError(
@@ -281,10 +215,6 @@ def _planned(place: Path, resume: bool, overwrite: bool) -> list[str]:
                 "move it elsewhere, or choose another directory",
             )
     return names
-
-
-def _is_name(name: object) -> bool:
-    return isinstance(name, str) and name not in ("", ".", "..") and Path(name).name == name
 
 
 def _clear(place: Path, names: list[str]) -> None:
@@ -385,23 +315,9 @@ def _outcome(run: Path, keys: dict[str, Any], varied: dict[str, Any]) -> Trial |
             f"{run}: was trained with a different {', '.join(differ)}",
             "start over with overwrite=True, or choose another directory",
         )
-    if not isinstance(trial, dict) or not _is_trial(trial):
+    if not isinstance(trial, dict) or not is_trial(trial):
         raise CheckpointError(f"{path}: damaged", "delete it to resume the run")
     return Trial(**trial | {"run": run, "settings": varied})
-
-
-def _is_trial(fields: Mapping[str, Any]) -> bool:
-    """Whether these are the fields of a `Trial`, each of its type."""
-    names = {field.name for field in dataclasses.fields(Trial)}
-    numbers = ("loss", "val_loss", "val_bits_per_byte")
-    return (
-        set(fields) == names
-        and fields["status"] in get_args(Status)
-        and type(fields["step"]) is int
-        and all(fields[name] is None or type(fields[name]) in (int, float) for name in numbers)
-        and type(fields["seconds"]) in (int, float)
-        and isinstance(fields["message"], (str, type(None)))
-    )
 
 
 def _results(run: Path) -> dict[str, Any]:
@@ -419,35 +335,6 @@ def _results(run: Path) -> dict[str, Any]:
 
 
 # --- results -------------------------------------------------------------------------------------
-
-
-def read_sweep(out: str | os.PathLike[str]) -> Sweep:
-    """The results of a sweep so far, from its directory, best first.
-
-    Runs that have not ended are not among the trials.
-    """
-    place = Path(out)
-    path = place / SUMMARY
-    found = read_object(path, CheckpointError)
-    listed = found.get("trials")
-    if found.get("kind") != KIND or not isinstance(listed, list):
-        raise CheckpointError(f"{path}: not the table of a bytemill sweep")
-    trials = []
-    for fields in listed:
-        if not (
-            isinstance(fields, dict)
-            and _is_trial(fields)
-            and isinstance(fields["settings"], dict)
-            and _is_name(fields["run"])
-        ):
-            raise CheckpointError(f"{path}: damaged: {str(fields)[:60]}")
-        trials.append(Trial(**fields | {"run": place / fields["run"]}))
-    varied = found.get("fields")
-    if varied is None:  # of an earlier version
-        varied = list({name: None for trial in trials for name in trial.settings})
-    if not isinstance(varied, list) or not all(isinstance(name, str) for name in varied):
-        raise CheckpointError(f"{path}: damaged: fields is {str(varied)[:60]}")
-    return Sweep(place, varied, sorted(trials, key=lambda trial: trial.score), [])
 
 
 def _finished(place: Path, fields: list[str], trials: list[Trial], facts: dict[str, Any]) -> Sweep:

@@ -1,6 +1,6 @@
 """How far a run is, from outside: whether it is being trained, its steps, its best loss.
 
-Costs a few small files, whatever the length of the run; safe while the run is trained.
+Costs a few small files, whatever the length of the run; safe while the run is trained. No torch.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 from ..._files import is_locked
 from ...errors import CheckpointError, ConfigError
-from ..config import ModelConfig, TrainConfig
+from ..config import TrainConfig
 from ..plan.costs import n_parameters
-from .checkpoint import step_directories
-from .directory import best_step, read_config, tokenizer_fingerprint
+from .config_file import CONFIG, model_config, read_config, tokenizer_fingerprint
 from .metrics import last_step
 from .placing import LOCK
+from .steps import best_step, step_directories, step_number
 
 __all__ = ["RunState", "RunStatus", "run_state"]
 
@@ -60,13 +60,13 @@ def run_state(run: str | os.PathLike[str]) -> RunState:
     """Finds out how far a run is."""
     place = Path(run)
     fields = read_config(place)
+    model = model_config(fields, str(place / CONFIG))
     try:
-        model = ModelConfig.from_json(fields.get("model", {}))
         # An imported run has no training config.
         train = TrainConfig.from_json(fields["train"]) if "train" in fields else None
     except ConfigError as error:
-        raise CheckpointError(f"{place / 'config.json'}: {error.message}", error.hint) from None
-    checkpoints = [int(path.name.removeprefix("step-")) for path in step_directories(place)]
+        raise CheckpointError(f"{place / CONFIG}: {error.message}", error.hint) from None
+    checkpoints = [step_number(path) for path in step_directories(place)]
     best = best_step(place)
     step = max([last_step(place), *checkpoints])
     steps = step if train is None else train.steps
@@ -80,7 +80,7 @@ def run_state(run: str | os.PathLike[str]) -> RunState:
         step=step,
         steps=steps,
         checkpoints=checkpoints,
-        best=None if best is None else int(best[0].name.removeprefix("step-")),
+        best=None if best is None else step_number(best[0]),
         val_loss=None if best is None else best[1],
         n_parameters=n_parameters(model),
         tokens_per_step=0 if train is None else train.batch_size * model.context_length,
