@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["SearchBy", "Vocabulary"]
 
 SearchBy = Literal["text", "hex", "id"]
-# Nodes of a tree, and bytes of a token whose merges are derived from ranks, in quadratic time.
+# Of a tree; some tokens are hundreds of spaces.
 MAX_NODES = 1_000
 MAX_DEPTH = 100
-MAX_DERIVED = 256
 
 
 class Vocabulary:
@@ -75,42 +74,20 @@ class Vocabulary:
     def _node(self, id: int | None, token: bytes, depth: int, left: list[int]) -> dict[str, Any]:
         left[0] -= 2
         is_leaf = id in self.special_ids or depth == MAX_DEPTH or left[0] <= 0
-        found = None if is_leaf else self._merge_of(token)
+        found = None if is_leaf else self._merges.get(token)
         rank, parts = found if found is not None else (None, ())
         return self._shown(id, token) | {
             "rank": rank,
             "parts": [self._node(self._id_of(part), part, depth + 1, left) for part in parts],
         }
 
-    def _merge_of(self, token: bytes) -> tuple[int, tuple[bytes, bytes]] | None:
-        """The number of the merge that makes a token, and what it joins."""
-        if self._merges:
-            return self._merges.get(token)
-        if not 1 < len(token) <= MAX_DERIVED:
-            return None
-        return self._derived(token)
-
     @functools.cached_property
     def _merges(self) -> dict[bytes, tuple[int, tuple[bytes, bytes]]]:
+        """Token → the number of the merge that makes it, and what that joins."""
         found: dict[bytes, tuple[int, tuple[bytes, bytes]]] = {}
         for rank, (left, right) in enumerate(self.tokenizer.merges):
             found.setdefault(left + right, (rank, (left, right)))
         return found
-
-    def _derived(self, token: bytes) -> tuple[int, tuple[bytes, bytes]] | None:
-        """The last merge of a token, for a tokenizer that merges by rank: by the tokens before."""
-        own = self._id_of(token)
-        if own is None:
-            return None
-        parts = [token[i : i + 1] for i in range(len(token))]
-        while len(parts) > 2:
-            ranks = [self._id_of(a + b) for a, b in zip(parts, parts[1:])]
-            known = [(rank, i) for i, rank in enumerate(ranks) if rank is not None and rank < own]
-            if not known:
-                return None
-            _, i = min(known)
-            parts[i : i + 2] = [parts[i] + parts[i + 1]]
-        return own, (parts[0], parts[1])
 
     def _id_of(self, token: bytes) -> int | None:
         try:

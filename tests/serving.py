@@ -1,0 +1,42 @@
+"""The web app, for tests: a client of it, and something to serve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("httpx2")
+
+from starlette.testclient import TestClient
+
+import bytemill
+from bytemill.serve import Settings, make_app
+
+TEXT = (
+    "the cat sat on the mat; the hat of the cat. " * 20
+    + "naïve café — 12,345 straße\n" * 5
+    + "def function(argument): return other_argument\n" * 9
+)
+
+
+def client(*paths: Path, **settings: Any) -> TestClient:
+    """A client of the app over `paths`; a context manager, as the app has a beginning and an end."""
+    app = make_app(Settings(paths=paths, port=80, **settings))
+    return TestClient(app, base_url="http://127.0.0.1", follow_redirects=False)
+
+
+def small_tokenizer(vocab_size: int = 300) -> bytemill.Tokenizer:
+    """A tokenizer of some text."""
+    return bytemill.train_tokenizer(iter([TEXT]), vocab_size=vocab_size)
+
+
+def error_of(response: Any, status: int) -> str:
+    """The message of a refusal with this status."""
+    assert response.status_code == status, response.text
+    fields = response.json()["error"]
+    assert set(fields) == {"message", "hint", "type", "param", "code"}
+    return str(fields["message"])
