@@ -24,7 +24,7 @@ TEXT = (
 
 
 def client(*paths: Path, **settings: Any) -> TestClient:
-    """A client of the app over `paths`; a context manager, as the app has a beginning and an end."""
+    """A client of the app over `paths`; a context manager, which ends the app."""
     app = make_app(Settings(paths=paths, port=80, **settings))
     return TestClient(app, base_url="http://127.0.0.1", follow_redirects=False)
 

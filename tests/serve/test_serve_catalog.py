@@ -173,7 +173,8 @@ def test_a_scan_is_kept_for_a_second(place: Path, monkeypatch: pytest.MonkeyPatc
     catalog = Catalog([place])
     before = catalog.found()
     assert catalog.found() is before
-    monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic(): now + 2)
+    later = time.monotonic() + 2
+    monkeypatch.setattr(time, "monotonic", lambda: later)
     assert catalog.found() is not before
 
 
@@ -209,7 +210,7 @@ def test_paths_of_clients_open_nothing(place: Path) -> None:
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(ConfigError, match="ConfigError|needs a key"):
+    with pytest.raises(ConfigError, match="needs a key"):
         serving.client(host="0.0.0.0")
     serving.client(host="0.0.0.0", insecure=True)
     serving.client(host="0.0.0.0", api_key="a-long-key")
@@ -217,7 +218,7 @@ def test_settings_are_checked() -> None:
         serving.client(host=host)
     with pytest.raises(ConfigError, match="at least 8 characters"):
         serving.client(api_key="short")
-    with pytest.raises(ConfigError, match="printable ASCII"):
+    with pytest.raises(ConfigError, match="characters of ASCII"):
         serving.client(api_key="ein schlüssel")
     with pytest.raises(ConfigError, match="must be an origin"):
         serving.client(cors=["example.org"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
+import importlib
 from collections.abc import AsyncIterator, Callable
 from importlib import resources
 from types import ModuleType
@@ -62,8 +62,11 @@ def make_app(settings: Settings) -> Starlette:
 
 def _later() -> list[ModuleType]:
     # Until they are there.
-    names = (f"{__package__}.{name}" for name in ("write", "openai"))
-    return [importlib.import_module(name) for name in names if importlib.util.find_spec(name)]
+    found = []
+    for name in ("write", "openai"):
+        with contextlib.suppress(ModuleNotFoundError):
+            found.append(importlib.import_module(f"{__package__}.{name}"))
+    return found
 
 
 async def _refused(_request: Request, error: Exception) -> Response:
@@ -73,11 +76,12 @@ async def _refused(_request: Request, error: Exception) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    message = error.detail
+    # Not request.url, which fails if the query is not UTF-8.
+    message, path = error.detail, request.scope["path"][:200]
     if error.status_code == 404:
-        message = f"unknown path: {request.url.path[:200]}"
+        message = f"unknown path: {path}"
     elif error.status_code == 405:
-        message = f"{request.url.path[:200]} does not take {request.method[:20]}"
+        message = f"{path} does not take {request.method[:20]}"
     return refusal_response(Refusal(error.status_code, message, headers=error.headers))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from typing import Any
 
@@ -66,7 +67,7 @@ class _Runs:
     def metrics(self, request: Request) -> Response:
         entry = self._entry(request)
         after = number_in_query(request, "after", 0, 1 << 40)
-        version = number_in_query(request, "version", None, 1 << 40)
+        version = number_in_query(request, "version", None, 1 << 50)
         found = self._metrics_of(entry).rows(after, version)
         return reply(found | {"status": entry.state.status})
 
@@ -116,34 +117,39 @@ class _Followed:
         self._lock = threading.Lock()
         self._samples: list[dict[str, Any]] = []
         self._n_read = self._version = 0
+        # Versions of an earlier server must not be taken for ours.
+        self._first = secrets.randbits(40)
 
     def rows(self, after: int, version: int | None) -> dict[str, Any]:
         """The rows from line `after` on, or from the first if `version` is another."""
         with self._lock:
             rows = self._log.rows(after, MAX_ROWS)
-            if after > len(self._log) or version not in (None, self._log.version):
+            current = self._first + self._log.version
+            if after > len(self._log) or version not in (None, current):
                 after, rows = 0, self._log.rows(0, MAX_ROWS)
             return {
                 "rows": rows,
                 "after": after,
                 "next": after + len(rows),
                 "total": len(self._log),
-                "version": self._log.version,
+                "version": current,
             }
 
     def samples(self) -> list[dict[str, Any]]:
         """All samples, with their steps."""
         with self._lock:
-            while rows := self._log.rows(self._n_read, MAX_ROWS):
+            while True:
+                rows = self._log.rows(self._n_read, MAX_ROWS)
                 if self._log.version != self._version:
                     self._samples, self._n_read = [], 0
                     self._version = self._log.version
                     continue
+                if not rows:
+                    return list(self._samples)
                 self._n_read += len(rows)
                 self._samples += [
                     {"step": row["step"], "text": row["sample"]} for row in rows if "sample" in row
                 ]
-            return list(self._samples)
 
 
 def _flat(config: dict[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,13 @@ import ipaddress
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from .catalog import Catalog
+
+if TYPE_CHECKING:
+    from .models import Models
 
 __all__ = ["Settings", "State", "is_loopback"]
 
@@ -54,8 +58,7 @@ class Settings:
             len(key) >= MIN_KEY_LENGTH and all("!" <= char <= "~" for char in key)
         ):
             raise ConfigError(
-                f"api_key must have at least {MIN_KEY_LENGTH} characters, all of them printable "
-                "ASCII without spaces",
+                f"api_key must be at least {MIN_KEY_LENGTH} characters of ASCII, none a space",
                 "python -c 'import secrets; print(secrets.token_urlsafe())' makes one",
             )
         if not (is_loopback(self.host) or key or self.insecure):
@@ -87,11 +90,13 @@ class State:
     Attributes:
         settings: how the server was started.
         catalog: what was found under the paths.
+        models: the models in memory; None until the first is asked for.
         at_exit: called when the server ends.
     """
 
     settings: Settings
     catalog: Catalog
+    models: Models | None = None
     at_exit: list[Callable[[], None]] = field(default_factory=list)
 
     def close(self) -> None:
