@@ -35,6 +35,7 @@ __all__ = [
     "Sampling",
     "TextStream",
     "check_prompt",
+    "end_id",
     "generate_ids",
     "generate_text",
     "id_steps",
@@ -371,14 +372,20 @@ def prompt_ids(tokenizer: Tokenizer, prompt: str, special: Special = "none") -> 
     """The ids of a prompt; an empty prompt is the end-of-text token, which starts a new text."""
     ids = tokenizer.encode(prompt, special=special)
     if not ids:
-        end = end_of_text(tokenizer, None, append_eot=False)
+        end = end_id(tokenizer)
         if end is None:
             raise ConfigError(
                 "the prompt is empty, and the tokenizer has no end-of-text token to start from",
                 "give some text",
             )
-        ids = [tokenizer.special_tokens[end]]
+        ids = [end]
     return ids
+
+
+def end_id(tokenizer: Tokenizer) -> int | None:
+    """The id of the end-of-text token; None if there is none."""
+    end = end_of_text(tokenizer, None, append_eot=False)
+    return None if end is None else tokenizer.special_tokens[end]
 
 
 @with_fields(SamplingOptions)
@@ -409,8 +416,7 @@ def stream_text(
     """
     if any(not text for text in stop):
         raise ConfigError("stop strings must not be empty", "omit it")
-    end = end_of_text(tokenizer, None, append_eot=False)
-    end_id = None if end is None else tokenizer.special_tokens[end]
+    end = end_id(tokenizer)
     texts = [TextStream(tokenizer, tuple(stop)) for _ in range(n_samples)]
     open_ = list(range(n_samples))
     steps = id_steps(
@@ -423,7 +429,7 @@ def stream_text(
     )
     for new in steps:
         for number in list(open_):
-            if new[number] == end_id:
+            if new[number] == end:
                 yield GeneratedText(number, texts[number].finish(), "end")
                 open_.remove(number)
                 continue

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from .._json import parse_object
 from ..errors import BytemillError, ConfigError
 
-__all__ = ["Refusal", "json_body", "number_in_query", "refusal_response", "reply"]
+__all__ = ["Refusal", "json_body", "number_in_query", "refusal_fields", "refusal_response", "reply"]
 
 # Larger bodies are parsed in a thread.
 MAX_INLINE_BODY = 64 << 10
@@ -58,16 +58,21 @@ def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = Non
 
 def refusal_response(error: BytemillError) -> Response:
     """A refusal as JSON."""
+    status, headers = (error.status, error.headers) if isinstance(error, Refusal) else (400, None)
+    return reply({"error": refusal_fields(error)}, status, headers)
+
+
+def refusal_fields(error: BytemillError) -> dict[str, Any]:
+    """A refusal as the value of `error`."""
     if not isinstance(error, Refusal):
         error = Refusal(400, error.message, error.hint)
-    fields = {
+    return {
         "message": error.message,
         "hint": error.hint,
         "type": TYPES.get(error.status, "invalid_request_error"),
         "param": error.param,
         "code": error.code,
     }
-    return reply({"error": fields}, error.status, error.headers)
 
 
 async def json_body(request: Request) -> dict[str, Any]:

@@ -1,16 +1,16 @@
 """Continuous batching: samples that are decoded together and join and leave at any step.
 
-    prompt ─► read into a row of the cache ─► logits ─► sampler ─► id ─► step of all rows ─► logits …
+    prompt ─► read into a row of the cache ─► logits ─► sampler ─► id ─► step of all rows ─► …
 
 A step of a small model waits for its weights from memory, so eight samples together take little
 longer than one. Each sample has a row of the cache and its own position in it. Prompts are read by
-the model itself, in pieces, so that a long prompt does not hold up the others. Prompts that are equal
-and join together are read once. When a context is full, its second half is read again, as in
+the model itself, in pieces, so that a long prompt does not hold up the others. Equal prompts that
+join together are read once. When a context is full, its second half is read again, as in
 `id_steps`.
 
 With the native step, and for prompts of at most one piece, the ids of a sample are those of
-`generate_ids` with the same seed, whatever the other samples are. The step in torch, for other models
-and devices, computes the same up to rounding.
+`generate_ids` with the same seed, whatever the other samples are. The step in torch, for other
+models and devices, computes the same up to rounding.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .decode import can_run, decoder_arguments
 
 __all__ = ["Batch", "Sample"]
 
-# Ids of a prompt that are read between two steps: some 50 ms for 20 million parameters on two cores.
+# Ids of a prompt that are read between two steps.
 PIECE = 256
 
 
