@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 from collections.abc import AsyncIterator, Callable
 from importlib import resources
-from types import ModuleType
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ..errors import BytemillError
-from . import runs, tokens
+from . import openai, runs, tokens, write
 from .catalog import Catalog
 from .guard import guards
 from .replies import Refusal, refusal_response
@@ -46,7 +44,7 @@ def make_app(settings: Settings) -> Starlette:
             state.close()
 
     routes: list[BaseRoute] = [*_static()]
-    for module in (tokens, runs, *_later()):
+    for module in (tokens, write, runs, openai):
         routes += module.routes(state)
     app = Starlette(
         routes=routes,
@@ -58,15 +56,6 @@ def make_app(settings: Settings) -> Starlette:
     app.router.redirect_slashes = False
     app.state.bytemill = state
     return app
-
-
-def _later() -> list[ModuleType]:
-    # Until they are there.
-    found = []
-    for name in ("write", "openai"):
-        with contextlib.suppress(ModuleNotFoundError):
-            found.append(importlib.import_module(f"{__package__}.{name}"))
-    return found
 
 
 async def _refused(_request: Request, error: Exception) -> Response:
