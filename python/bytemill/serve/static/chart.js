@@ -242,7 +242,10 @@ export class Chart {
     const rows = shown.slice(0, 12).map(({ one, i }) => {
       const key = element("i");
       key.style.background = one.colour;
-      return element("tr", {}, element("td", {}, key, one.label?.(i) ?? one.name), element("td", {}, showY(one.ys[i])));
+      const name = one.label?.(i) ?? one.name;
+      // Evaluations are at other steps than the rest.
+      const own = one.xs[i] === lead || xLabels ? "" : `, ${xName} ${showX(one.xs[i])}`;
+      return element("tr", {}, element("td", {}, key, name + own), element("td", {}, showY(one.ys[i])));
     });
     const title = xLabels ? `${xName} ${xLabels[lead]}` : `${xName} ${showX(lead)}`;
     this.hint.replaceChildren(element("b", {}, title), element("table", {}, element("tbody", {}, rows)));

@@ -58,7 +58,8 @@ export function extent(values, { log = false, margin = 0 } = {}) {
     if (x > high) high = x;
   }
   if (low > high) return null;
-  if (low === high) {
+  // Averages of a constant differ by rounding.
+  if (high - low <= 1e-6 * Math.abs(high)) {
     const around = Math.abs(low) * 0.1 || 1;
     return log ? [low / 1.1, low * 1.1] : [low - around, high + around];
   }
