@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +32,35 @@ def client(*paths: Path, **settings: Any) -> TestClient:
     """A client of the app over `paths`; a context manager, which ends the app."""
     app = make_app(Settings(paths=paths, port=80, **settings))
     return TestClient(app, base_url="http://127.0.0.1", follow_redirects=False)
+
+
+@contextlib.contextmanager
+def running(*paths: Path, **settings: Any) -> Iterator[str]:
+    """The app over `paths`, behind a port of this machine; gives its address."""
+    import uvicorn
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        app = make_app(Settings(paths=paths, port=port, **settings))
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_level="error", ws="none", timeout_graceful_shutdown=2)
+        )
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            until(lambda: server.started)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def until(true: Any, seconds: float = 30.0) -> None:
+    """Waits until a call returns true."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.005)
 
 
 def small_tokenizer(vocab_size: int = 300) -> bytemill.Tokenizer:
