@@ -60,15 +60,16 @@ def _tokenizers(place: Folder) -> Iterator[Reader]:
             lines = tuple(f"{line} --pattern gpt2" for line in lines)
         if to == "minbpe":
             lines += ("api compat-minbpe area/a.model",)
-        yield Reader(f"tokenizer-{to}", lines, _below(place.area))
+        yield Reader(f"tokenizer-{to}", (*lines, "api serve area"), _below(place.area))
     place.empty()
     place.must("convert inputs/tokenizer.json --to gpt2 -o area/pair")
     lines = tuple(line.format("pair") for line in use)
-    yield Reader("tokenizer-gpt2", lines, _below(place.area))
+    yield Reader("tokenizer-gpt2", (*lines, "api serve area"), _below(place.area))
     place.empty()
     place.must("count inputs/corpus -o area/some.counts")
     line = "train-tokenizer --counts area/some.counts -o area/out.json --vocab-size 290"
-    yield Reader("counts", (line, "api counts area/some.counts"), _below(place.area))
+    lines = (line, "api counts area/some.counts", "api serve area")
+    yield Reader("counts", lines, _below(place.area))
 
 
 def _corpora() -> Iterator[Reader]:
@@ -138,6 +139,7 @@ def _tokens(place: Folder) -> Iterator[Reader]:
     verify = "verify area/tokens -t inputs/tokenizer.json"
     decode = "decode area/tokens -t inputs/tokenizer.json --split train -o area/out --overwrite"
     lines = (verify, f"{verify} --source inputs/corpus", decode, "api tokens area/tokens")
+    lines += ("api serve area",)
     yield Reader("tokens", lines, _below(place.area))
     for name, options in {"unfinished": "", "unfinished-shuffled": " --shuffle"}.items():
         place.empty()
@@ -164,7 +166,7 @@ def _models(place: Folder) -> Iterator[Reader]:
     plot = "plot area/run -o area/loss.svg --overwrite"
     export = "export area/run -o area/model --overwrite"
     load = "api checkpoint area/run/step-00000004"
-    lines = (generate, evaluate, export, plot, "account area/run", load, resume)
+    lines = (generate, evaluate, export, plot, "account area/run", load, "api serve area", resume)
     yield Reader("run", lines, _below(place.area), learns=True)
     yield Reader(
         "imported",
@@ -186,4 +188,4 @@ def _models(place: Folder) -> Iterator[Reader]:
     place.empty()
     sweep = f"sweep inputs/tokens -o area/sweep --lr 1e-3,1e-2 --steps 2 {SMALL} --tensorboard no"
     place.must(sweep)
-    yield Reader("sweep", (f"{sweep} --resume",), _below(place.area), learns=True)
+    yield Reader("sweep", ("api serve area", f"{sweep} --resume"), _below(place.area), learns=True)
