@@ -19,7 +19,7 @@ pytest.importorskip("httpx2")
 from starlette.testclient import TestClient
 
 import bytemill
-from bytemill.serve import Settings, make_app
+from bytemill.serve import Settings, catalog, make_app
 
 TEXT = (
     "the cat sat on the mat; the hat of the cat. " * 20
@@ -61,6 +61,12 @@ def until(true: Any, seconds: float = 30.0) -> None:
     while not true():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.005)
+
+
+def scan_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the server look for files at every request."""
+    monkeypatch.setattr(catalog, "RESCAN_SECONDS", 0)
+    monkeypatch.setattr(catalog, "RESCAN_PAUSE", 0)
 
 
 def small_tokenizer(vocab_size: int = 300) -> bytemill.Tokenizer:

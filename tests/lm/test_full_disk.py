@@ -26,7 +26,7 @@ import bytemill
 import small_lm
 from bytemill import lm
 from bytemill.lm.run import checkpoint, metrics
-from bytemill.lm.run import directory as runs
+from bytemill.lm.run.config_file import write_config
 from command_line import run as command
 
 SMALL: dict[str, Any] = {
@@ -94,7 +94,7 @@ def test_a_full_disk_while_a_run_is_begun(
     assert caught.value.filename == str(tmp_path / "run" / "config.json")
     assert not (tmp_path / "run").exists()
     with files_of_at_most(20_000), pytest.raises(OSError, match="File too large") as caught:
-        runs.write_config(tmp_path, {}, tokenizer)
+        write_config(tmp_path, {}, tokenizer)
     assert caught.value.filename == str(tmp_path / "tokenizer.json")
     assert list(tmp_path.iterdir()) == []
 

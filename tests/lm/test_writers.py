@@ -28,6 +28,7 @@ import small_lm
 from bytemill import _files, lm
 from bytemill.lm.run import checkpoint, placing
 from bytemill.lm.run import directory as runs
+from bytemill.lm.run.config_file import write_config
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="signals and locks of POSIX")
 SMALL: dict[str, Any] = {
@@ -532,10 +533,10 @@ def test_config_and_tokenizer_appear_together(
     real = _files.write_atomically
     monkeypatch.setattr(_files, "write_atomically", full)
     with pytest.raises(OSError, match="No space"):
-        runs.write_config(tmp_path, {}, tokenizer)
+        write_config(tmp_path, {}, tokenizer)
     assert names(tmp_path) == []
     monkeypatch.setattr(_files, "write_atomically", real)
-    runs.write_config(tmp_path, {}, tokenizer)
+    write_config(tmp_path, {}, tokenizer)
     assert names(tmp_path) == ["config.json", "tokenizer.json"]
     assert bytemill.Tokenizer.load(tmp_path / "tokenizer.json") == tokenizer
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import serving
 from bytemill import ConfigError
-from bytemill.serve import catalog as catalogs
 from bytemill.serve import scan as scans
 from bytemill.serve.catalog import Catalog
 from bytemill.serve.found import Found
@@ -150,13 +153,13 @@ def test_a_scan_ends(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ids_stay_and_a_new_file_is_found(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    serving.scan_always(monkeypatch)
     serving.small_tokenizer().save(place / "tokenizer.json")
     catalog = Catalog([place])
     (id,) = (entry.id for entry in catalog.found().tokenizers.values() if entry.path is not None)
     assert id in found(place).tokenizers
     assert str(place) not in id
     assert "/" not in id
-    monkeypatch.setattr(catalogs, "RESCAN_SECONDS", 0.0)
     serving.small_tokenizer(280).save(place / "other.json")
     assert names(catalog.found()) == ["things/other.json", "things/tokenizer.json"]
     # A file that is replaced keeps its id.
@@ -173,9 +176,47 @@ def test_a_scan_is_kept_for_a_second(place: Path, monkeypatch: pytest.MonkeyPatc
     catalog = Catalog([place])
     before = catalog.found()
     assert catalog.found() is before
-    later = time.monotonic() + 2
+    later = time.monotonic() + 60
     monkeypatch.setattr(time, "monotonic", lambda: later)
     assert catalog.found() is not before
+
+
+def test_a_long_scan_holds_nobody_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    serving.scan_always(monkeypatch)
+    catalog = Catalog([place])
+    before = catalog.found()
+    goes_on, done = threading.Event(), threading.Event()
+
+    def slow(self: Any, roots: Any) -> Found:
+        goes_on.set()
+        assert done.wait(60)
+        return Found()
+
+    monkeypatch.setattr(scans.Scan, "over", slow)
+    scanning = threading.Thread(target=catalog.found)
+    scanning.start()
+    assert goes_on.wait(60)
+    assert catalog.found() is before
+    done.set()
+    scanning.join()
+
+
+def test_named_encodings(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = serving.small_tokenizer()
+    about = {"vocab_size": 300, "pattern": "gpt2", "special_tokens": {"<|endoftext|>": 299}}
+    module = SimpleNamespace(
+        available=lambda: ["small_base"],
+        definition=lambda _: SimpleNamespace(**about),
+        get_encoding=lambda _: tokenizer,
+    )
+    monkeypatch.setitem(sys.modules, "bytemill.encodings", module)
+    with serving.client(place) as client:
+        (entry,) = client.get("/api/catalog").json()["tokenizers"]
+        assert (entry["id"], entry["kind"], entry["vocab_size"]) == ("small_base", "encoding", 300)
+        body = {"tokenizer": "small_base", "text": "the cat"}
+        assert client.post("/api/tokenize", json=body).json()["ids"] == tokenizer.encode("the cat")
+        facts = client.get("/api/tokenizers/small_base").json()
+        assert facts["fingerprint"] == entry["fingerprint"]
 
 
 def test_a_file_that_vanishes_between_scan_and_use(place: Path) -> None:

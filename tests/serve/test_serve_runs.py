@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+# Some runs are trained first.
+pytestmark = pytest.mark.slow
 
 import serving
 import small_lm
 from bytemill import CheckpointError, ConfigError, lm
 from bytemill.lm.run.metrics import METRICS
-from bytemill.serve import catalog as catalogs
 from bytemill.serve import runs as runs_api
 from command_line import start
 
@@ -225,12 +226,26 @@ def test_damaged_metrics(tmp_path: Path, place: Path) -> None:
         assert client.get("/api/catalog").json()["runs"][0]["step"] == 4
 
 
+def test_metrics_that_may_not_be_read(
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(place / "b", tmp_path / "b")
+
+    def refuse(*_: Any) -> Any:
+        raise PermissionError(13, "Permission denied", str(tmp_path / "b" / METRICS))
+
+    with serving.client(tmp_path) as client:
+        (id,) = ids(client).values()
+        monkeypatch.setattr(lm.MetricsLog, "rows", refuse)
+        message = serving.error_of(client.get(f"/api/runs/{id}/metrics"), 404)
+    assert message == "metrics.jsonl: Permission denied"
+
+
 # --- while a run is trained -----------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_live_metrics(tmp_path: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogs, "RESCAN_SECONDS", 0.0)
+    serving.scan_always(monkeypatch)
     run, steps = tmp_path / "run", 200
     flags = {k: v for k, v in TINY.items() if k not in ("tensorboard", "progress")}
     options = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections.abc import AsyncIterator, Callable
 from importlib import resources
 
@@ -49,7 +50,11 @@ def make_app(settings: Settings) -> Starlette:
     app = Starlette(
         routes=routes,
         middleware=guards(settings),
-        exception_handlers={BytemillError: _refused, HTTPException: _http_error},
+        exception_handlers={
+            BytemillError: _refused,
+            HTTPException: _http_error,
+            OSError: _unreadable,
+        },
         lifespan=lifespan,
     )
     # A path with a slash too many is unknown: no redirects.
@@ -61,6 +66,13 @@ def make_app(settings: Settings) -> Starlette:
 async def _refused(_request: Request, error: Exception) -> Response:
     assert isinstance(error, BytemillError)
     return refusal_response(error)
+
+
+async def _unreadable(_request: Request, error: Exception) -> Response:
+    # A file that vanished, or may not be read.
+    assert isinstance(error, OSError)
+    name = "" if error.filename is None else f"{os.path.basename(os.fsdecode(error.filename))}: "
+    return refusal_response(Refusal(404, f"{name}{error.strerror or error}"))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

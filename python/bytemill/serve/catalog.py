@@ -22,6 +22,8 @@ from .scan import Scan
 __all__ = ["Catalog"]
 
 RESCAN_SECONDS = 1.0
+# Pause after a scan, in terms of its duration: of large directories, at most a fifth of the time.
+RESCAN_PAUSE = 4
 
 Value = TypeVar("Value")
 
@@ -33,16 +35,27 @@ class Catalog:
         self._roots = [Path(os.path.abspath(path)) for path in paths]
         self._lock = threading.Lock()
         self._found: Found | None = None
-        self._scanned = 0.0
+        self._until = 0.0
         self._loaded = Loaded()
 
     def found(self) -> Found:
-        """What there is now, not older than a second."""
-        with self._lock:
-            if self._found is None or time.monotonic() - self._scanned > RESCAN_SECONDS:
+        """What there is now, usually not older than a second."""
+        found = self._found
+        if found is not None and time.monotonic() < self._until:
+            return found
+        # While another thread scans, what was found before will do.
+        if not self._lock.acquire(blocking=found is None):
+            assert found is not None
+            return found
+        try:
+            if self._found is None or time.monotonic() >= self._until:
+                began = time.monotonic()
                 self._found = Scan(self._loaded).over(self._roots)
-                self._scanned = time.monotonic()
+                now = time.monotonic()
+                self._until = now + max(RESCAN_SECONDS, RESCAN_PAUSE * (now - began))
             return self._found
+        finally:
+            self._lock.release()
 
     def tokenizer_entry(self, id: str) -> TokenizerEntry:
         """The tokenizer of this id, or a 404."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ class Loaded:
     def __init__(self) -> None:
         self._tokenizers = Recent(MAX_LOADED)
         self._facts = Recent(MAX_FACTS)
+        self._encodings: dict[str, dict[str, Any]] = {}
+        self._encodings_until = 0.0
 
     def tokenizer(self, path: Path | None, name: str) -> Tokenizer:
         """The tokenizer at `path`, or the encoding `name`."""
@@ -33,7 +36,17 @@ class Loaded:
         # An absolute path is never taken for the name of a model on the hub.
         return self._tokenizers.get(stamp(path), lambda: Tokenizer.from_pretrained(path))
 
-    def facts(self, path: Path | None, name: str) -> dict[str, Any] | BytemillError | OSError:
+    def encodings(self) -> dict[str, dict[str, Any]]:
+        """What the list shows of the encodings whose vocabulary is on this machine; none is loaded.
+
+        Looked for once a minute, as their files are read and checked.
+        """
+        if time.monotonic() > self._encodings_until:
+            self._encodings = _encodings()
+            self._encodings_until = time.monotonic() + 60
+        return self._encodings
+
+    def facts(self, path: Path, name: str) -> dict[str, Any] | BytemillError | OSError:
         """What the list shows of a tokenizer, kept until its file changes; or why it cannot be
         read."""
 
@@ -44,7 +57,7 @@ class Loaded:
                 return error
 
         try:
-            return self._facts.get(name if path is None else stamp(path), read)
+            return self._facts.get(stamp(path), read)
         except OSError as error:
             return error
 
@@ -67,20 +80,29 @@ def _facts(tokenizer: Tokenizer) -> dict[str, Any]:
 # --- named encodings ------------------------------------------------------------------------------
 
 
-def encoding_names() -> list[str]:
-    """The encodings whose vocabulary is on this machine."""
-    try:
-        names: list[str] = _encodings().available()
-    except ModuleNotFoundError:
-        return []
-    return names
-
-
 def _encoding(name: str) -> Tokenizer:
-    found: Tokenizer = _encodings().get_encoding(name)
+    found: Tokenizer = _module().get_encoding(name)
     return found
 
 
-def _encodings() -> Any:
+def _encodings() -> dict[str, dict[str, Any]]:
+    try:
+        module = _module()
+    except ModuleNotFoundError:
+        return {}
+    found = {name: module.definition(name) for name in module.available()}
+    return {
+        name: {
+            "vocab_size": each.vocab_size,
+            "pattern": each.pattern,
+            "special_tokens": list(each.special_tokens),
+            # That of the tokenizer is known when it is loaded.
+            "fingerprint": f"encoding {name}",
+        }
+        for name, each in found.items()
+    }
+
+
+def _module() -> Any:
     # Until the module is there.
-    return importlib.import_module("..encodings", __package__)
+    return importlib.import_module("bytemill.encodings")

@@ -18,7 +18,7 @@ from .. import lm
 from ..errors import BytemillError
 from .found import Found, Kind, RunEntry, SweepEntry, TokenizerEntry
 from .kinds import is_run, is_sweep, is_tokens, may_be_tokenizer
-from .loading import Loaded, encoding_names
+from .loading import Loaded
 
 __all__ = ["Scan"]
 
@@ -73,8 +73,8 @@ class Scan:
         # The copies in runs and tokens last: they are shown only if they are the only ones.
         for path, kind, name in sorted(self._tokenizers, key=lambda each: each[1] == "run"):
             self._add_tokenizer(path, kind, name)
-        for name in encoding_names():
-            self._add_tokenizer(None, "encoding", name)
+        for name, facts in self._loaded.encodings().items():
+            self.found.tokenizers[name] = TokenizerEntry(name, name, "encoding", None, facts)
         for place in self._runs:
             self._add_run(place)
         self._count_trials()
@@ -151,7 +151,7 @@ class Scan:
 
     # --- what they are --------------------------------------------------------------------------
 
-    def _add_tokenizer(self, path: Path | None, kind: Kind, name: str) -> None:
+    def _add_tokenizer(self, path: Path, kind: Kind, name: str) -> None:
         found = self.found.tokenizers
         if len(found) >= MAX_TOKENIZERS:
             self._note(name, f"not shown: there are more than {MAX_TOKENIZERS} tokenizers")
@@ -162,7 +162,7 @@ class Scan:
             return
         if kind == "run" and _of_fingerprint(self.found, facts["fingerprint"]) is not None:
             return
-        id = name if path is None else _id(path)
+        id = _id(path)
         found[id] = TokenizerEntry(id, name, kind, path, facts)
 
     def _add_run(self, place: _Place) -> None:
