@@ -55,6 +55,7 @@ def ask(address: Any, path: str, **headers: str) -> tuple[int, Any, http.client.
 
 
 @POSIX
+@pytest.mark.slow
 def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     serving.small_tokenizer().save(tmp_path / "tokenizer.json")
     with served(tmp_path) as (process, address):
@@ -77,6 +78,7 @@ def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
 
 
 @POSIX
+@pytest.mark.slow
 def test_it_ends_by_sigterm(tmp_path: Path) -> None:
     with served(tmp_path) as (process, _):
         process.terminate()
@@ -85,6 +87,7 @@ def test_it_ends_by_sigterm(tmp_path: Path) -> None:
     assert b"Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_key_from_the_environment(tmp_path: Path) -> None:
     with served(tmp_path, BYTEMILL_API_KEY="key-of-environment") as (_, address):
         assert ask(address, "/api/catalog")[0] == 401

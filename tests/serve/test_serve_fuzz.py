@@ -101,6 +101,7 @@ headers = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(
     method=st.sampled_from(METHODS),
     path=paths,

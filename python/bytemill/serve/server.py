@@ -26,7 +26,7 @@ DEFAULT_PORT = 8300
 # Ports tried after it.
 N_PORTS = 20
 # Time for the headers of a request to arrive.
-HEADER_SECONDS = 15.0
+HEADER_SECONDS = 10.0
 MAX_CONNECTIONS = 256
 
 
