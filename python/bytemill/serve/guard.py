@@ -183,7 +183,11 @@ class Hosts:
 
 
 def _foreign(origin: str) -> Refusal:
-    return Refusal(403, f"pages of {origin} may not use this server", "cors= names those that may")
+    return Refusal(
+        403,
+        f"pages of {origin} may not use this server",
+        "start the server with --cors to let them",
+    )
 
 
 def _name_in(host: str) -> str:
