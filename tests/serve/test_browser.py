@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 
 REQUIRED = os.environ.get("BYTEMILL_BROWSER") == "required"
@@ -37,13 +38,26 @@ else:
 from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 import small_lm
-from bytemill import Tokenizer, train_tokenizer
+from bytemill import Tokenizer, lm, train_tokenizer
 from bytemill.lm.run.config_file import read_config, write_config
 from bytemill.lm.run.placing import writing
 from bytemill.serve import Settings, make_app
 
 pytestmark = pytest.mark.slow
+# Generous: other tests may run at the same time.
+expect.set_options(timeout=15_000)
 
+TINY: dict[str, Any] = {
+    "steps": 4,
+    "context_length": 16,
+    "d_model": 16,
+    "num_layers": 1,
+    "num_heads": 2,
+    "vocab_size": 97,
+    "batch_size": 4,
+    "tensorboard": False,
+    "threads": 1,
+}
 TEXT = 'def greet(name):\n    print("hello", name)\n'
 
 
@@ -52,7 +66,7 @@ TEXT = 'def greet(name):\n    print("hello", name)\n'
 
 @pytest.fixture(scope="module")
 def place(corpus: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two tokenizers, two runs of small models, one of them as if it were training."""
+    """Two tokenizers, two runs of small models, and a sweep of two."""
     place = tmp_path_factory.mktemp("served")
     tokenizer.save(place / "large.json")
     train_tokenizer(corpus, vocab_size=700, progress=False).save(place / "small.json")
@@ -63,6 +77,8 @@ def place(corpus: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathF
         train = {"steps": steps, "batch_size": 4, "lr": lr}
         write_config(run, facts | {"train": train}, tokenizer)
         (run / "metrics.jsonl").write_text("".join(metrics(1, 40)))
+    np.save(place / "ids.npy", small_lm.tokens())
+    lm.sweep(place / "ids.npy", place / "sweep", {"lr": [1e-3, 1e-2]}, progress=False, **TINY)
     return place
 
 
@@ -301,7 +317,7 @@ def test_a_megabyte_of_text(tab: Tab, documents: list[str], tokenizer: Tokenizer
     page.get_by_label("Show ids").check()
     page.get_by_label("Show white space").uncheck()
     expect(page.locator(".row small").first).to_be_visible()
-    assert len(tab.sent("/api/tokenize")) == 1
+    assert [one.url for one in tab.sent("/api/tokenize")].count(f"{tab.url}/api/tokenize") == 1
     # The text is too long for a link, which says so.
     expect(page.locator("#share-note")).to_be_visible()
     assert len(page.url) < 1000
@@ -375,6 +391,7 @@ def test_a_sample_streams_and_stops(tab: Tab) -> None:
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("stopped")).to_be_visible()
     n = written.count()
+    # Beyond the context of 32 tokens, too.
     assert 3 < n < 2000
     page.wait_for_timeout(300)
     assert written.count() == n
@@ -387,6 +404,7 @@ def test_a_sample_streams_and_stops(tab: Tab) -> None:
 
 def test_another_token_is_continued(tab: Tab) -> None:
     page = tab.open("/write", m=f"{run_id(tab, 'done')}:last", max_tokens="12", prompt="hello")
+    expect(page.get_by_text("parameters")).to_be_visible()
     page.keyboard.press("Control+Enter")
     expect(page.get_by_text("token limit")).to_be_visible()
     written = page.locator(".text span:not(.prompt)")
@@ -487,6 +505,28 @@ def test_what_differs_between_runs(tab: Tab) -> None:
     expect(table).not_to_contain_text("batch_size")
     page.get_by_role("checkbox", name="done").uncheck()
     expect(page.get_by_role("heading", name="Config")).to_be_visible()
+
+
+def test_a_sweep_is_a_table_with_plots(tab: Tab) -> None:
+    page = tab.open("/runs")
+    page.get_by_role("button", name="sweep").click()
+    table = page.locator(".trials")
+    rows = table.locator("tbody tr")
+    expect(rows).to_have_count(2)
+    # The best first, its runs drawn, the loss over what varies.
+    expect(rows.first).to_have_class("best")
+    expect(page.locator(".plots circle")).to_have_count(2)
+    expect(page.locator("#runs input:checked")).to_have_count(3)
+    rates = rows.locator("td:nth-child(2)")
+    table.get_by_role("button", name="lr").click()
+    expect(rates).to_have_text(["0.001", "0.01"])
+    table.get_by_role("button", name="lr").click()
+    expect(rates).to_have_text(["0.01", "0.001"])
+    rows.first.get_by_role("checkbox").uncheck()
+    expect(page.locator("#runs input:checked")).to_have_count(2)
+    page.wait_for_url(re.compile("sweep="))
+    page.reload()
+    expect(rows).to_have_count(2)
 
 
 # --- every page -----------------------------------------------------------------------------------

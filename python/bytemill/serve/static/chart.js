@@ -86,7 +86,7 @@ export class Chart {
     const name = `chart-clip-${(this.number ??= ++charts)}`;
     this.cursor = svg("g");
     this.picture.replaceChildren(
-      svg("clipPath", { id: name }, svg("rect", { x: LEFT - 4, y: TOP - 4, width: width - LEFT - RIGHT + 8, height: this.height - TOP - BOTTOM + 8 })),
+      svg("clipPath", { id: name }, this.area(4)),
       ...this.frame(),
       svg("g", { "clip-path": `url(#${name})` }, ...this.series.map((one) => this.curve(one))),
       this.cursor,
@@ -136,20 +136,36 @@ export class Chart {
 
   curve(one) {
     const { xs, ys } = one;
-    const style = { class: one.faint ? "curve faint" : "curve", stroke: one.colour };
+    const style = {
+      class: one.faint ? "curve faint" : "curve",
+      stroke: one.colour,
+      "stroke-width": one.faint ? 1 : (one.width ?? 2),
+      "stroke-dasharray": one.dash || null,
+    };
     if (one.mark) {
       const dots = [];
       for (let i = 0; i < xs.length; i++) {
         if (!this.drawable(ys[i])) continue;
-        dots.push(svg("circle", { cx: this.x.place(xs[i]), cy: this.y.place(ys[i]), r: 4, fill: one.colour, class: "dot" }));
+        dots.push(this.dot(one, i, 4, { class: "dot" }));
       }
       return svg("g", {}, dots);
     }
-    const line = svg("path", { ...style, "stroke-width": one.faint ? 1 : (one.width ?? 2), "stroke-dasharray": one.dash || null, d: this.path(xs, ys) });
+    const line = svg("path", { ...style, d: this.path(xs, ys) });
     const last = xs.length - 1;
     if (one.faint || last < 0 || !this.drawable(ys[last])) return line;
-    const end = svg("circle", { cx: this.x.place(xs[last]), cy: this.y.place(ys[last]), r: 2.5, fill: one.colour });
-    return svg("g", {}, line, end);
+    return svg("g", {}, line, this.dot(one, last, 2.5));
+  }
+
+  /** The rectangle between the axes, larger by `margin`. */
+  area(margin) {
+    const [width, height] = [this.width - LEFT - RIGHT, this.height - TOP - BOTTOM];
+    const [x, y] = [LEFT - margin, TOP - margin];
+    return svg("rect", { x, y, width: width + 2 * margin, height: height + 2 * margin });
+  }
+
+  dot(one, i, r, fields = {}) {
+    const [cx, cy] = [this.x.place(one.xs[i]), this.y.place(one.ys[i])];
+    return svg("circle", { cx, cy, r, fill: one.colour, ...fields });
   }
 
   drawable(y) {
@@ -162,9 +178,10 @@ export class Chart {
     let column = null;
     const flush = () => {
       if (!column) return;
-      const kept = [...new Set([column.first, column.low, column.high, column.last])].sort((a, b) => a - b);
-      for (const i of kept) {
-        d += `${d && !column.jump ? "L" : "M"}${this.x.place(xs[i]).toFixed(1)} ${this.y.place(ys[i]).toFixed(1)}`;
+      const kept = new Set([column.first, column.low, column.high, column.last]);
+      for (const i of [...kept].sort((a, b) => a - b)) {
+        const to = `${this.x.place(xs[i]).toFixed(1)} ${this.y.place(ys[i]).toFixed(1)}`;
+        d += (d && !column.jump ? "L" : "M") + to;
         column.jump = false;
       }
     };
@@ -209,7 +226,8 @@ export class Chart {
     if (event.key === "Escape") this.onZoom(null);
     if (!by || !this.x) return;
     event.preventDefault();
-    const longest = this.series.filter((one) => !one.faint).reduce((a, b) => (b.xs.length > a.xs.length ? b : a));
+    const shown = this.series.filter((one) => !one.faint);
+    const longest = shown.reduce((a, b) => (b.xs.length > a.xs.length ? b : a));
     const i = this.at === undefined || this.at === null ? -1 : nearest(longest.xs, this.at);
     const step = Math.max(1, Math.round(longest.xs.length / 100));
     this.point(longest.xs[Math.min(longest.xs.length - 1, Math.max(0, i + by * step))]);
@@ -233,11 +251,9 @@ export class Chart {
     this.hint.hidden = !shown.length;
     if (!shown.length) return;
     const x = this.x.place(at);
-    this.cursor.append(svg("path", { class: "cursor", d: `M${x.toFixed(1)} ${TOP}V${this.height - BOTTOM}` }));
-    for (const { one, i } of shown) {
-      const [cx, cy] = [this.x.place(one.xs[i]), this.y.place(one.ys[i])];
-      this.cursor.append(svg("circle", { cx, cy, r: 3.5, fill: one.colour, class: "dot" }));
-    }
+    const line = `M${x.toFixed(1)} ${TOP}V${this.height - BOTTOM}`;
+    this.cursor.append(svg("path", { class: "cursor", d: line }));
+    for (const { one, i } of shown) this.cursor.append(this.dot(one, i, 3.5, { class: "dot" }));
     const lead = shown[0].one.xs[shown[0].i];
     const rows = shown.slice(0, 12).map(({ one, i }) => {
       const key = element("i");
@@ -265,7 +281,8 @@ export class Chart {
   stretch(at) {
     this.band?.remove();
     const [from, to] = [Math.min(at, this.drag), Math.max(at, this.drag)];
-    this.band = svg("rect", { class: "band", x: from, y: TOP, width: to - from, height: this.height - TOP - BOTTOM });
+    const height = this.height - TOP - BOTTOM;
+    this.band = svg("rect", { class: "band", x: from, y: TOP, width: to - from, height });
     this.picture.append(this.band);
   }
 

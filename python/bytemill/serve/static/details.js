@@ -46,7 +46,7 @@ export class Details {
           swatch(number),
           element("b", {}, entry.name),
           element("a", { href: `/write#run=${encodeURIComponent(entry.id)}` }, "Write with it"),
-          element("a", { href: `/runs/${encodeURIComponent(entry.id)}/report`, target: "_blank", rel: "noopener" }, "Report"),
+          report(entry.id),
         ),
       ),
     );
@@ -108,7 +108,9 @@ export class Details {
 
   differences(shown, fields) {
     if (!fields.length) return element("p", { class: "dim" }, "These runs have the same config.");
-    const head = shown.map(({ entry, number }) => element("th", { scope: "col" }, swatch(number), entry.name));
+    const head = shown.map(({ entry, number }) =>
+      element("th", { scope: "col" }, swatch(number), entry.name),
+    );
     const rows = fields.map(({ name, values }) =>
       element(
         "tr",
@@ -119,6 +121,11 @@ export class Details {
     );
     return table(element("tr", {}, element("td"), head), rows);
   }
+}
+
+function report(run) {
+  const href = `/runs/${encodeURIComponent(run)}/report`;
+  return element("a", { href, target: "_blank", rel: "noopener" }, "Report");
 }
 
 /** The parts of a config, each a table of its fields. */

@@ -96,6 +96,24 @@ export function notice(message, hint = null, { error = false, code = null } = {}
 /** The notice for an error of a request. */
 export const failure = (error) => notice(error.message, error.hint, { error: true });
 
+/** Lists what the server found but could not read. */
+export function showNotes(notes) {
+  if (byId("notes").childElementCount && notes.join() === byId("notes").dataset.shown) return;
+  byId("notes").dataset.shown = notes.join();
+  byId("notes").replaceChildren(
+    ...(notes.length
+      ? [
+          element(
+            "details",
+            {},
+            element("summary", {}, `${plural(notes.length, "thing")} could not be read`),
+            element("ul", {}, notes.map((note) => element("li", {}, note))),
+          ),
+        ]
+      : []),
+  );
+}
+
 /** Copies text; the button says so for a moment. */
 export async function copy(button, text) {
   const label = button.textContent;

@@ -90,9 +90,11 @@ export class RunList {
 
 /** The line of a run in the charts; empty without a number. */
 export function swatch(number) {
-  const drawn = svg("svg", { class: "swatch", viewBox: "0 0 22 10", width: 22, height: 10, "aria-hidden": "true" });
+  const size = { viewBox: "0 0 22 10", width: 22, height: 10 };
+  const drawn = svg("svg", { class: "swatch", ...size, "aria-hidden": "true" });
   if (number !== undefined) {
-    drawn.append(svg("path", { d: "M0 5H22", stroke: colour(number), "stroke-width": 3, "stroke-dasharray": dash(number) || null }));
+    const style = { "stroke-width": 3, "stroke-dasharray": dash(number) || null };
+    drawn.append(svg("path", { d: "M0 5H22", stroke: colour(number), ...style }));
   }
   return drawn;
 }

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { Chart, colour, dash } from "./chart.js";
-import { byId, debounced, duration, element, failure, notice, short, svg, value } from "./dom.js";
+import { byId, debounced, duration, element, failure, notice, short, showNotes, svg, value } from "./dom.js";
 import { Details } from "./details.js";
 import * as fragment from "./fragment.js";
 import { Metrics, smooth } from "./metrics.js";
@@ -230,6 +230,7 @@ async function updateMetrics() {
 
 async function updateCatalog() {
   const found = await get("/api/catalog");
+  showNotes(found.notes);
   const text = JSON.stringify([found.runs, found.sweeps]);
   if (text === updateCatalog.text) return;
   updateCatalog.text = text;
@@ -238,7 +239,9 @@ async function updateCatalog() {
   byId("page").hidden = isEmpty;
   byId("nothing").hidden = !isEmpty;
   if (isEmpty) {
-    const hint = "Train a model on the tokens of any text, then start the server where it is; this page notices new runs.";
+    const hint =
+      "Train a model on the tokens of any text, below the directory of the server: this page " +
+      "notices new runs.";
     const code = "bytemill train tokens/ -o run/\nbytemill serve .";
     byId("nothing").replaceChildren(notice("No run was found.", hint, { code }));
     return;
@@ -293,7 +296,8 @@ function restore() {
     for (const run of first) add(run.id);
   }
   for (const [name, fallback] of [["x", "step"], ["y", "linear"]]) {
-    const radio = document.querySelector(`input[name=${name}][value="${CSS.escape(state[name] ?? fallback)}"]`);
+    const chosen = CSS.escape(state[name] ?? fallback);
+    const radio = document.querySelector(`input[name=${name}][value="${chosen}"]`);
     if (radio) radio.checked = true;
   }
   byId("smoothing").value = state.smoothing ?? "0.6";

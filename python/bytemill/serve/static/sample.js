@@ -1,6 +1,6 @@
 // A text that a model writes: its tokens, each shaded by its probability, and their alternatives.
 
-import { copy, count, element, perFrame } from "./dom.js";
+import { copy, element, perFrame, plural } from "./dom.js";
 import { fromHex, hex, visible } from "./visible.js";
 
 // A token of 10 bits (p < 0.001) has the full shade.
@@ -31,7 +31,15 @@ export class Sample {
       element("h3", {}, title),
       this.text,
       this.message,
-      element("div", { class: "bar" }, this.status, element("span", { class: "space" }), this.more, this.edit, this.copy),
+      element(
+        "div",
+        { class: "bar" },
+        this.status,
+        element("span", { class: "space" }),
+        this.more,
+        this.edit,
+        this.copy,
+      ),
     );
     this.onChoose = (i, token) => actions.choose(this, i, token);
     this.draw = perFrame(() => this.render());
@@ -76,7 +84,8 @@ export class Sample {
     this.render();
     const bits = this.tokens.filter((one) => one.p).map((one) => -Math.log2(one.p));
     const mean = bits.reduce((sum, one) => sum + one, 0) / bits.length;
-    const facts = [reason, bits.length && `${count(bits.length)} tokens`, bits.length && `${mean.toFixed(2)} bits per token`];
+    const facts = [reason];
+    if (bits.length) facts.push(plural(bits.length, "token"), `${mean.toFixed(2)} bits per token`);
     this.status.textContent = facts.filter(Boolean).join(" · ");
     this.message.replaceChildren(...(problem ? [problem] : []));
   }
@@ -100,7 +109,12 @@ export class Sample {
 
   span(i) {
     const token = this.tokens[i];
-    const made = element("span", { "data-i": i, role: "option", "aria-selected": "false", id: `${this.name}-${i}` });
+    const made = element("span", {
+      id: `${this.name}-${i}`,
+      role: "option",
+      "aria-selected": "false",
+      "data-i": i,
+    });
     if (token.p === null) {
       made.className = "prompt";
     } else {
@@ -161,7 +175,7 @@ export class Sample {
         element("span", { class: "share" }, percent(one.p)),
       );
     });
-    const about = token.p === null ? "A token of the prompt" : items.length ? "Continue from another token" : "No alternatives were asked for";
+    const about = token.p === null ? "A token of the prompt" : "Continue from another token";
     openMenu(span, [
       element("p", {}, element("b", {}, about)),
       element("p", { class: "dim" }, `id ${token.id}: ${hex(fromHex(token.hex)).slice(0, 60)}`),

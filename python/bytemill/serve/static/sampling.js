@@ -46,14 +46,24 @@ export class SamplingSettings {
         ),
       );
     }
-    this.stop = element("textarea", { id: "set-stop", rows: 1, "aria-describedby": "help-stop", placeholder: "none", spellcheck: "false" });
+    this.stop = element("textarea", {
+      id: "set-stop",
+      rows: 1,
+      placeholder: "none",
+      spellcheck: "false",
+      "aria-describedby": "help-stop",
+    });
     form.append(
       element(
         "div",
         { class: "setting" },
         element("label", { for: "set-stop" }, "Stop at"),
         this.stop,
-        element("p", { id: "help-stop", class: "dim" }, "Texts that end a sample, one per line; \\n is a line end."),
+        element(
+          "p",
+          { id: "help-stop", class: "dim" },
+          "Texts that end a sample, one per line; \\n is a line end.",
+        ),
       ),
     );
     form.addEventListener("input", onChange);

@@ -35,9 +35,10 @@ export class SweepTable {
     this.numbers = numbers;
     this.columns = [...fields.map((field) => [field, (trial) => trial.settings[field]]), ...RESULTS];
     const done = trials.filter((one) => !["training", "interrupted"].includes(one.status)).length;
+    const state = ` ${done} of ${trials.length} runs ended`;
     this.place = this.node.querySelector(".scroll")?.scrollTop ?? 0;
     this.node.replaceChildren(
-      element("h2", {}, `Sweep ${name}`, element("span", { class: "dim" }, ` ${done} of ${trials.length} runs ended`)),
+      element("h2", {}, `Sweep ${name}`, element("span", { class: "dim" }, state)),
       this.table(),
       element("div", { class: "plots" }, fields.map((field) => this.plot(field))),
     );
@@ -59,10 +60,15 @@ export class SweepTable {
       return element(
         "th",
         { scope: "col", "aria-sort": direction },
-        element("button", { class: "quiet", type: "button", "data-column": name, onclick: sort }, name + mark),
+        element(
+          "button",
+          { class: "quiet", type: "button", "data-column": name, onclick: sort },
+          name + mark,
+        ),
       );
     });
-    const shown = table(element("tr", {}, element("td"), heads), this.inOrder().map((trial) => this.row(trial)));
+    const rows = this.inOrder().map((trial) => this.row(trial));
+    const shown = table(element("tr", {}, element("td"), heads), rows);
     shown.querySelector("table").classList.add("trials");
     return shown;
   }
@@ -95,7 +101,8 @@ export class SweepTable {
       // What is missing comes last either way.
       if (x === null || x === undefined) return 1;
       if (y === null || y === undefined) return -1;
-      return sign * (typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y)));
+      const isNumeric = typeof x === "number" && typeof y === "number";
+      return sign * (isNumeric ? x - y : String(x).localeCompare(String(y)));
     });
   }
 
@@ -110,7 +117,8 @@ export class SweepTable {
     const points = ended
       .map((one) => {
         const setting = one.settings[field];
-        return { x: labels ? labels.indexOf(text(setting)) : setting, y: score(one), name: one.name ?? one.run };
+        const x = labels ? labels.indexOf(text(setting)) : setting;
+        return { x, y: score(one), name: one.name ?? one.run };
       })
       .sort((a, b) => a.x - b.x);
     const xs = points.map((one) => one.x);
@@ -118,7 +126,14 @@ export class SweepTable {
     const chart = this.charts.get(field) ?? new Chart(`Loss by ${field}`, { height: 190 });
     this.charts.set(field, chart);
     const series = [
-      { name: "loss", xs, ys: points.map((one) => one.y), colour: colour(0), mark: true, label: (i) => points[i].name },
+      {
+        name: "loss",
+        xs,
+        ys: points.map((one) => one.y),
+        colour: colour(0),
+        mark: true,
+        label: (i) => points[i].name,
+      },
     ];
     // Without a width of its own, a chart draws itself when it is in the page.
     chart.show(series, { xName: field, xLog: isWide, xLabels: labels, showX: value });

@@ -1,7 +1,7 @@
 // The Tokens page: a text, and its tokens by one or several tokenizers.
 
 import { get, isAbort, post } from "./api.js";
-import { byId, copy, count, debounced, element, failure, notice, plural } from "./dom.js";
+import { byId, copy, count, debounced, element, failure, notice, plural, showNotes } from "./dom.js";
 import * as fragment from "./fragment.js";
 import { TokenCard } from "./token_card.js";
 import { TokenView } from "./token_view.js";
@@ -53,7 +53,13 @@ class Column {
     );
     this.close = element(
       "button",
-      { class: "quiet", type: "button", "aria-label": "Remove this tokenizer", title: "Remove this tokenizer", onclick: () => removeColumn(this) },
+      {
+        class: "quiet",
+        type: "button",
+        title: "Remove this tokenizer",
+        "aria-label": "Remove this tokenizer",
+        onclick: () => removeColumn(this),
+      },
       "✕",
     );
     this.message = element("div", { class: "message", hidden: true });
@@ -123,9 +129,8 @@ class Column {
 
   show(flags) {
     const { found } = this;
-    const empty = !found && this.message.hidden;
     this.view.node.hidden = !found;
-    this.node.classList.toggle("empty", empty);
+    this.facts.hidden = !found;
     const options = { spaces: byId("spaces").checked, ids: byId("ids").checked };
     if (found) this.view.show(found, flags, options);
     const n = found?.length ?? 0;
@@ -274,19 +279,23 @@ function restore() {
 
 async function start() {
   try {
-    catalog = (await get("/api/catalog")).tokenizers;
+    const found = await get("/api/catalog");
+    showNotes(found.notes);
+    catalog = found.tokenizers;
   } catch (error) {
     columns.replaceChildren(failure(error));
     return;
   }
   if (!catalog.length) {
-    byId("options").hidden = true;
+    byId("editor").classList.add("useless");
     byId("side").hidden = true;
     const hint = "Learn one from any text, then start the server where it is:";
     const code = "bytemill train-tokenizer corpus.txt -o tokenizer.json\nbytemill serve tokenizer.json";
     columns.replaceChildren(notice("No tokenizer was found.", hint, { code }));
     return;
   }
+  byId("editor").classList.remove("useless");
+  byId("side").hidden = false;
   columns.replaceChildren();
   restore();
 }
@@ -316,9 +325,14 @@ text.after(
     "p",
     { id: "examples", class: "examples" },
     "Or take an example: ",
-    Object.entries(EXAMPLES).map(([name, example]) =>
-      element("button", { class: "link", type: "button", onclick: () => { text.value = example; text.focus(); update(); } }, name),
-    ),
+    Object.entries(EXAMPLES).map(([name, example]) => {
+      const onclick = () => {
+        text.value = example;
+        text.focus();
+        update();
+      };
+      return element("button", { class: "link", type: "button", onclick }, name);
+    }),
   ),
 );
 fragment.onChange(restore);

@@ -134,7 +134,8 @@ function histogram(lengths) {
     const label = `${i + 1}${i + 1 === MAX_LENGTH ? "+" : ""}`;
     const bar = element("i");
     bar.style.height = `${(n / most) * 100}%`;
-    return element("li", { title: `${label} bytes: ${plural(n, "token")}` }, bar, element("small", {}, label));
+    const title = `${label} bytes: ${plural(n, "token")}`;
+    return element("li", { title }, bar, element("small", {}, label));
   });
   return element("ul", { class: "histogram", role: "img", "aria-label": "Tokens by length" }, bars);
 }

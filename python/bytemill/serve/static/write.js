@@ -1,7 +1,7 @@
 // The Write page: models continue a prompt.
 
 import { ApiError, events, get, isAbort } from "./api.js";
-import { byId, copy, count, debounced, element, failure, notice, short, value } from "./dom.js";
+import { byId, copy, count, debounced, element, failure, notice, short, showNotes, value } from "./dom.js";
 import * as fragment from "./fragment.js";
 import { Sample, closeMenu } from "./sample.js";
 import { SamplingSettings } from "./sampling.js";
@@ -193,10 +193,27 @@ const actions = {
   },
 };
 
-function resume(sample) {
+async function resume(sample) {
   const chosen = sampling();
   if (!chosen) return;
-  write(sample.model, [sample], { ids: sample.ids }, { ...chosen, n: 1 });
+  sample.restart();
+  try {
+    // The model sees no more than its context, and the server takes no more.
+    const ids = sample.ids.slice(-(await contextLength(sample.model.run)));
+    write(sample.model, [sample], { ids }, { ...chosen, n: 1 });
+  } catch (error) {
+    sample.end("", failure(error));
+  }
+}
+
+const contexts = new Map(); // run id → tokens of its context
+
+async function contextLength(run) {
+  if (!contexts.has(run)) {
+    const { config } = await get(`/api/runs/${encodeURIComponent(run)}`);
+    contexts.set(run, config.model.context_length);
+  }
+  return contexts.get(run);
 }
 
 function showRate(n, seconds, rate = n / Math.max(seconds, 1e-3), seed = null) {
@@ -239,7 +256,10 @@ function restore() {
 }
 
 async function load() {
-  runs = (await get("/api/catalog")).runs.filter((one) => one.checkpoints.length);
+  const found = await get("/api/catalog");
+  showNotes(found.notes);
+  // Text needs a tokenizer, and weights.
+  runs = found.runs.filter((one) => one.tokenizer && one.checkpoints.length);
 }
 
 async function start() {
@@ -270,7 +290,9 @@ async function refresh() {
   try {
     const before = new Set(models.map((one) => one.entry));
     await load();
-    for (const model of models) if (model.entry && !before.has(model.entry)) model.offerSteps(model.step.value);
+    for (const model of models) {
+      if (model.entry && !before.has(model.entry)) model.offerSteps(model.step.value);
+    }
   } catch {
     // The banner shows it.
   }
