@@ -21,6 +21,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
@@ -42,6 +43,7 @@ __all__ = [
     "sweep",
     "sweep_directory",
     "sync",
+    "sync_all",
     "write_atomically",
     "write_together",
     "writer_lock",
@@ -53,6 +55,8 @@ COMMIT = ".commit" + SUFFIX
 LOCKED_BYTE = 1 << 30
 # Pause before the second attempt at a lock, in seconds; `is_locked` holds one for much less.
 LOCK_RETRY = 0.02
+# Files that are flushed at the same time.
+MAX_SYNCS = 8
 
 
 # --- what may be read, and what may be written --------------------------------------------------
@@ -192,22 +196,28 @@ def _is_at(handle: int, path: Path) -> bool:
 # --- one file -----------------------------------------------------------------------------------
 
 
-def write_atomically(target: Path, data: bytes) -> None:
-    """Writes `data` to `target` atomically: readers see all of it, or the previous content."""
-    with replacing(target) as file:
+def write_atomically(target: Path, data: bytes, *, flush: bool = True) -> None:
+    """Writes `data` to `target` atomically: readers see all of it, or the previous content.
+
+    Without `flush`, that holds when processes are killed, but not when the machine fails before the
+    caller has flushed the file and its directory.
+    """
+    with replacing(target, flush=flush) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
-def replacing(target: Path) -> Iterator[BinaryIO]:
+def replacing(target: Path, *, flush: bool = True) -> Iterator[BinaryIO]:
     """A new file that replaces `target` on success and is removed on failure."""
     sweep(target)
     with naming(target), _temporary(target) as (temporary, file):
         yield file
         file.flush()
-        os.fsync(file.fileno())
+        if flush:
+            os.fsync(file.fileno())
         os.replace(temporary, target)
-    sync(target.absolute().parent)
+    if flush:
+        sync(target.absolute().parent)
 
 
 @contextlib.contextmanager
@@ -437,6 +447,18 @@ def _system_swap() -> Callable[[bytes, bytes], int] | None:
         if sys.platform == "darwin":
             return lambda a, b: int(library.renamex_np(a, b, 2))  # RENAME_SWAP
     return None
+
+
+def sync_all(paths: Iterable[Path]) -> None:
+    """Flushes files and directories to disk at the same time.
+
+    A file system writes at once what several of them wait for; in turns, each would wait for its
+    own.
+    """
+    places = list(paths)
+    with ThreadPoolExecutor(max(1, min(len(places), MAX_SYNCS)), "bytemill-sync") as pool:
+        for done in [pool.submit(sync, path) for path in places]:
+            done.result()
 
 
 def sync(path: Path) -> None:

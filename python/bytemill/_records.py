@@ -15,10 +15,11 @@ from .errors import BytemillError
 __all__ = ["read_record", "write_record"]
 
 
-def write_record(path: Path, value: Any) -> None:
-    """Writes a record and flushes it to disk."""
+def write_record(path: Path, value: Any, *, flush: bool = True) -> None:
+    """Writes a record and, if asked to, flushes it to disk."""
     text = json.dumps(value).encode()
-    _files.write_atomically(path, b'["%08x", %s]\n' % (_checksum(path, text), text))
+    data = b'["%08x", %s]\n' % (_checksum(path, text), text)
+    _files.write_atomically(path, data, flush=flush)
 
 
 def read_record(path: Path, error: type[BytemillError]) -> Any:

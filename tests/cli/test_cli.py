@@ -73,6 +73,7 @@ OPTIONS = {
     "export": "--to -o --output --dtype --step --pre-tokenizer --overwrite --quiet --json",
     "import": "-o --output --tokenizer --no-tokenizer --overwrite --quiet --json",
     "plot": "-o --output --x --title --overwrite --quiet",
+    "report": "-o --output --overwrite --quiet --json",
     "demo": "--out --vocab-size --seconds --quiet",
 }
 

@@ -1,4 +1,4 @@
-"""`bytemill train`, `generate` and `plot`; and what happens without torch."""
+"""`bytemill train`, `generate`, `plot` and `report`; and what happens without torch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import bytemill
+import pages
 from command_line import ok, run
 
 
@@ -172,6 +173,9 @@ def test_prompts_from_stdin(made: tuple[Path, bytemill.Tokenizer]) -> None:
         (["evaluate", "run", "tokens", "--device", "cuda:99"], 1, "is not available to torch"),
         (["evaluate", "run", "text.txt"], 1, "encode it first"),
         (["plot", "tokens", "-o", "a.png"], 1, "has no metrics.jsonl"),
+        (["report", "tokens"], 1, "not a run: it has no config.json"),
+        (["report", "nothing"], 1, "no such file or directory"),
+        (["report", "run", "-o", "text.txt"], 1, "hint: --overwrite replaces it"),
     ],
 )
 def test_failures(
@@ -195,6 +199,31 @@ def test_plot(made: tuple[Path, bytemill.Tokenizer], tmp_path: Path) -> None:
     ok("plot", here / "run", here / "run", "-o", tmp_path / "loss.svg")
     assert b"<svg" in (tmp_path / "loss.svg").read_bytes()
     assert "--overwrite" in run("plot", here / "run", "-o", tmp_path / "loss.svg").said
+
+
+def test_report(made: tuple[Path, bytemill.Tokenizer], tmp_path: Path) -> None:
+    here, _ = made
+    text = ok("report", here / "run").text
+    assert text.startswith(f"run            {here / 'run'}: complete, step ")
+    assert "bits per byte  " in text
+    page = tmp_path / "report.html"
+    written = ok("report", here / "run", "-o", page)
+    assert (written.data, written.said) == (b"", f"saved   {page}\n")
+    pages.check(page.read_text(encoding="utf-8"))
+    found = ok("report", here / "run", "--json").json
+    memory = found["costs"][-1]
+    assert (found["status"], memory["name"]) == ("complete", "peak memory")
+    # What training predicted when it started, and what it took.
+    assert memory["expected"] == pytest.approx(memory["measured"], rel=0.5)
+    assert found["config"]["ranks"] == 1
+    learn, encode, train, _ = (one["line"] for one in found["commands"])
+    assert learn.endswith("--vocab-size 320")
+    assert encode.startswith(f"bytemill encode {here / 'text.txt'} -t tokenizer.json")
+    assert "--preset tiny" in train
+    assert "--overwrite" in run("report", here / "run", "-o", page).said
+    config = here / "run" / "config.json"
+    refused = run("report", here / "run", "-o", config, "--overwrite")
+    assert "config.json: is an input and would be overwritten" in refused.said
 
 
 WITHOUT = """

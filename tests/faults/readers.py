@@ -166,7 +166,9 @@ def _models(place: Folder) -> Iterator[Reader]:
     plot = "plot area/run -o area/loss.svg --overwrite"
     export = "export area/run -o area/model --overwrite"
     load = "api checkpoint area/run/step-00000004"
-    lines = (generate, evaluate, export, plot, "account area/run", load, "api serve area", resume)
+    report = "report area/run -o area/report.html --overwrite"
+    serve = "api serve area"
+    lines = (generate, evaluate, export, plot, report, "account area/run", load, serve, resume)
     yield Reader("run", lines, _below(place.area), learns=True)
     yield Reader(
         "imported",

@@ -146,6 +146,20 @@ def test_moving_into_place_can_stop_anywhere(paths: list[Path], tmp_path: Path) 
         assert content(out) == whole
 
 
+def test_a_damaged_plan_can_be_overwritten(
+    paths: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    assert stopped(monkeypatch, paths, out, 2)
+    # What a machine that fails may leave of a file that was not flushed.
+    (out / ".partial" / "plan.json").write_bytes(b"")
+    with pytest.raises(bytemill.TokensError, match="start over"):
+        encode(paths, out, resume=True)
+    encode(paths, out, overwrite=True)
+    encode(paths, tmp_path / "whole")
+    assert content(out) == content(tmp_path / "whole")
+
+
 def test_what_is_there_is_respected(paths: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()

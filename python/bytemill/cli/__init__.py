@@ -59,6 +59,7 @@ COMMANDS = {
     "export": ("export", "Export a model to transformers or llama.cpp."),
     "import": ("export", "Import a transformers model as a run."),
     "plot": ("plot", "Plot loss curves of runs."),
+    "report": ("report", "Describe a run on one page."),
     "account": ("account", "Estimate parameters, memory and training time."),
     "demo": ("demo", "Run every step on Python's own source."),
 }

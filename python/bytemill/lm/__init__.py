@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from .plan.space import Range
     from .plan.sweeping import sweep
     from .presets import PRESETS
+    from .report.card import RunReport, report_run
     from .run.checkpoint import load_checkpoint, save_checkpoint
     from .run.config_file import read_config
     from .run.directory import load
@@ -93,6 +94,8 @@ __all__ = [  # noqa: RUF022
     "evaluate",
     "Evaluation",
     "Scores",
+    "report_run",
+    "RunReport",
     "export_run",
     "Export",
     "import_run",
@@ -198,6 +201,7 @@ _HOMES = {
     "plan.space": ("Range",),
     "plan.sweeping": ("sweep",),
     "presets": ("PRESETS",),
+    "report.card": ("RunReport", "report_run"),
     "run.checkpoint": ("load_checkpoint", "save_checkpoint"),
     "run.config_file": ("read_config",),
     "run.directory": ("load",),

@@ -334,6 +334,13 @@ class _Session:
             seconds=seconds,
             parameters=parameters,
         )
+        # Of this session: a resumed run may be on another machine.
+        self.files.record(
+            self.step,
+            predicted_memory=memory.peak,
+            predicted_base_memory=memory.base,
+            predicted_seconds=seconds / left,
+        )
 
 
 def _without_tokenizer(facts: Mapping[str, Any]) -> str:

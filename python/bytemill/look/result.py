@@ -1,7 +1,7 @@
 """The base class of results: text, JSON and HTML.
 
-`inspect`, `compare` and `report` each return a `Result`. The command line and notebooks only call
-`to_text`, `to_json` and `to_html`. Pages share one layout and one style. They are
+`inspect`, `compare` and both kinds of `report` return a `Result`. The command line and notebooks
+only call `to_text`, `to_json` and `to_html`. Pages share one layout and one style. They are
 self-contained: no scripts, nothing loaded from elsewhere.
 """
 
@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from . import charts
 
-__all__ = ["Result", "page", "table", "token_json", "visible"]
+__all__ = ["Result", "page", "readable", "table", "token_json", "visible"]
 
 
 class Result(ABC):
-    """A result about tokenizers, to print, store or show in a browser."""
+    """A result to print, store or show in a browser."""
 
     @abstractmethod
     def to_text(self) -> str:
@@ -57,8 +57,8 @@ STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1e; --page: #ffffff; --dim: #5f5f66;
   --line: #e2e2e6; --special: #b3261e;
   --c0: #cfe3ff; --c1: #d3f2d3; --c2: #fff0b8; --c3: #ffd9d6; --c4: #e6dbff; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8e8ea; --page: #17181a; --dim: #a3a3aa;
-  --line: #33353a; --special: #c4473d;
+@media screen and (prefers-color-scheme: dark) { :root { --ink: #e8e8ea; --page: #17181a;
+  --dim: #a3a3aa; --line: #33353a; --special: #c4473d;
   --c0: #1d3f6b; --c1: #1f4d2b; --c2: #574600; --c3: #66302c; --c4: #45306e; } }
 body { margin: 2rem auto; max-width: 62rem; padding: 0 1rem; background: var(--page);
   color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; }
@@ -89,6 +89,18 @@ code span:nth-child(even) { background: var(--c2); }
 .text .s { background: var(--special); color: #fff; font-weight: bold; }
 #ids:checked ~ .text span::after { content: attr(data-id); color: var(--dim);
   font-size: 0.7em; margin: 0 0.4em 0 0.15em; vertical-align: sub; }
+.figures { display: grid; gap: 0.8rem; margin: 1rem 0; padding: 0;
+  grid-template-columns: repeat(auto-fit, minmax(min(10.5rem, 44%), 1fr)); }
+.figures div { border: 1px solid var(--line); border-radius: 0.4rem; padding: 0.5rem 0.7rem; }
+.figures dt, .figures dd.note { color: var(--dim); font-size: 0.85rem; }
+.figures dd { margin: 0; font-size: 1.25rem; font-variant-numeric: tabular-nums;
+  overflow-wrap: anywhere; }
+pre { background: color-mix(in srgb, var(--line) 40%, var(--page)); border-radius: 0.4rem;
+  margin: 0.4rem 0; padding: 0.5rem 0.7rem; white-space: pre-wrap; overflow-wrap: anywhere;
+  font: 0.85rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
+pre i { color: var(--dim); font-style: normal; }
+@media print { body { margin: 0; max-width: none; print-color-adjust: exact; }
+  h2, h3 { break-after: avoid; } svg, pre, tr, .figures div { break-inside: avoid; } }
 """
 
 
@@ -149,6 +161,20 @@ def visible(token: bytes) -> str:
     if signs and unicodedata.category(signs[0]) in ("Mn", "Me", "Mc"):
         signs = "◌" + signs
     return signs
+
+
+def readable(text: str) -> str:
+    """`text` with its spaces, tabs and newlines; other invisible characters as in `visible`.
+
+    >>> readable("a\\tb\\n\\x1b[2J")
+    'a\\tb\\n‹U+001B›[2J'
+    """
+    return "".join(
+        char
+        if char in " \t\n" or unicodedata.category(char) not in HIDDEN
+        else f"‹U+{ord(char):04X}›"
+        for char in text
+    )
 
 
 def _signs(token: bytes) -> Iterator[str]:

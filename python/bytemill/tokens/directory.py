@@ -80,7 +80,7 @@ class TokenDirectory:
     def begin(self, plan: Plan, existing: Existing) -> bool:
         """Starts, resumes or refuses the job; False if its result exists already."""
         complete = (self.partial / manifests.NAME).exists()
-        begun = None if complete else read_record(self.partial / PLAN, TokensError)
+        begun = None if complete else self._plan(existing)
         if not complete and begun is None:
             # Left by a process that was killed before it began, or after it had finished.
             self._remove_partial()
@@ -104,6 +104,15 @@ class TokenDirectory:
         check_same(self.path, Plan.of(begun or {}), plan)
         return True
 
+    def _plan(self, existing: Existing) -> Any:
+        """What was begun; None if nothing was."""
+        try:
+            return read_record(self.partial / PLAN, TokensError)
+        except TokensError:
+            if existing != "overwrite":
+                raise
+            return {}
+
     def _start_over(self, plan: Plan, existing: Existing) -> bool:
         names = self._names()
         if names:
@@ -116,7 +125,8 @@ class TokenDirectory:
                 raise FileExistsError(f"{self.path}: exists already (overwrite=True replaces it)")
             self._refuse_foreign(names, finished)
         self.partial.mkdir()
-        write_record(self.partial / PLAN, plan.fields())
+        # Flushed by `save`, while the work has begun.
+        write_record(self.partial / PLAN, plan.fields(), flush=False)
         return True
 
     def _refuse_foreign(self, names: list[str], finished: bool) -> None:
@@ -170,10 +180,17 @@ class TokenDirectory:
 
     # --- finishing ------------------------------------------------------------------------------
 
-    def commit(self, manifest: Mapping[str, Any], tokenizer_file: bytes | None) -> None:
-        """Moves complete and synced files to their place, and writes the manifest last."""
+    def save(self, tokenizer_file: bytes | None) -> None:
+        """Writes the tokenizer, if there is one, and flushes it and the plan."""
+        changed = [self.partial / PLAN, self.partial]
         if tokenizer_file is not None:
-            _files.write_atomically(self.partial / manifests.TOKENIZER, tokenizer_file)
+            path = self.partial / manifests.TOKENIZER
+            _files.write_atomically(path, tokenizer_file, flush=False)
+            changed.append(path)
+        _files.sync_all(changed)
+
+    def commit(self, manifest: Mapping[str, Any]) -> None:
+        """Moves complete and synced files to their place, and writes the manifest last."""
         path = self.partial / manifests.NAME
         data = manifests.to_json(manifest)
         manifests.parse(data, path)
@@ -184,12 +201,14 @@ class TokenDirectory:
         new = manifests.read_manifest(self.partial)
         # With neither plan nor manifest, the rest of the work is known to be of no use.
         (self.partial / PLAN).unlink(missing_ok=True)
-        _files.sync(self.partial)
         replaced = self.partial / REPLACED
         with contextlib.suppress(FileNotFoundError):
             os.replace(self.path / manifests.NAME, replaced)
-        _files.sync(self.path)
-        old = manifests.named_files(replaced) if replaced.exists() else set()
+        old: set[str] = set()
+        if replaced.exists():
+            old = manifests.named_files(replaced)
+            # No file of the old tokens may change while their manifest could come back.
+            _files.sync_all([self.partial, self.path])
         for name, size in manifests.files(new):
             try:
                 os.replace(self.partial / name, self.path / name)
@@ -200,7 +219,7 @@ class TokenDirectory:
             old.discard(name)
         for name in old:
             (self.path / name).unlink(missing_ok=True)
-        _files.sync(self.path)
+        _files.sync_all([self.partial, self.path])
         os.replace(self.partial / manifests.NAME, self.path / manifests.NAME)
         _files.sync(self.path)
         self._remove_partial()

@@ -138,14 +138,17 @@ def encode_files(
         directory = TokenDirectory(Path(out))
         if directory.begin(plan, existing):
             job = _Job(tokenizer, plan, directory, work, executor, threads, known, report)
-            splits, text_bytes, skipped = job.run()
+            with ThreadPoolExecutor(1, "bytemill-save") as saver:
+                saved = saver.submit(directory.save, tokenizer_file)
+                splits, text_bytes, skipped = job.run()
+                saved.result()
             file = tokenizer_file and {
                 "file": manifests.TOKENIZER,
                 "bytes": len(tokenizer_file),
                 "crc32": f"{zlib.crc32(tokenizer_file):08x}",
             }
             manifest = manifests.new_manifest(plan, text_bytes, skipped, file or None, splits)
-            directory.commit(manifest, tokenizer_file)
+            directory.commit(manifest)
     return Tokens(out, "all" if val_fraction is None else "train")
 
 

@@ -203,8 +203,9 @@ def check_unit(record: dict[str, Any], unit: Unit, path: Path) -> None:
 
 def _move(scratch: Path, folder: Path) -> None:
     """Moves finished files to their names."""
-    for path in scratch.iterdir():
-        _files.sync(path)
+    paths = list(scratch.iterdir())
+    _files.sync_all(paths)
+    for path in paths:
         os.replace(path, folder / path.name)
     _files.sync(folder)
 
@@ -297,7 +298,7 @@ def assemble_shard(
 
 def sync_shards(workshop: Workshop, written: dict[str, Any]) -> None:
     """Flushes the shards that were written or continued to disk."""
-    plan = workshop.plan
+    plan, changed = workshop.plan, [workshop.partial]
     for split, made in enumerate(written["splits"]):
         names = [
             file["file"]
@@ -308,6 +309,5 @@ def sync_shards(workshop: Workshop, written: dict[str, Any]) -> None:
         for still_open in written["open"][split : split + 1]:
             files = plan.files(split, still_open["number"])
             names += [files["ids"], files["docs"]]
-        for name in names:
-            _files.sync(workshop.partial / name)
-    _files.sync(workshop.partial)
+        changed += [workshop.partial / name for name in names]
+    _files.sync_all(changed)

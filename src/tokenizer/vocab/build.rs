@@ -1,5 +1,6 @@
 //! Checks a [`Spec`] and numbers its tokens by rank.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
@@ -41,7 +42,7 @@ struct IndexedMerge {
 }
 
 /// The tokens that are not also special tokens. Checks that special tokens are distinct.
-fn ordinary_tokens(spec: &Spec) -> Result<TokenList> {
+fn ordinary_tokens(spec: &Spec) -> Result<Cow<'_, TokenList>> {
     let mut special_ids = HashMap::new();
     let mut texts = HashSet::new();
     for special in &spec.specials {
@@ -64,6 +65,12 @@ fn ordinary_tokens(spec: &Spec) -> Result<TokenList> {
             )));
         }
     }
+    // Nearly always none is, and nothing has to be copied.
+    let range = special_ids.keys().min().zip(special_ids.keys().max());
+    let may_be_special = |id: u32| range.is_some_and(|(least, most)| (least..=most).contains(&&id));
+    if !spec.tokens.iter().any(|(id, _)| may_be_special(id) && special_ids.contains_key(&id)) {
+        return Ok(Cow::Borrowed(&spec.tokens));
+    }
     let mut tokens = TokenList::with_capacity(spec.tokens.len());
     for (id, token) in spec.tokens.iter() {
         match special_ids.get(&id) {
@@ -77,7 +84,7 @@ fn ordinary_tokens(spec: &Spec) -> Result<TokenList> {
             }
         }
     }
-    Ok(tokens)
+    Ok(Cow::Owned(tokens))
 }
 
 /// Token bytes → index in the list + 1, and the indices of the 256 bytes.

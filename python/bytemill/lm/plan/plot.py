@@ -12,7 +12,7 @@ from ..._files import replacing
 from ...errors import CheckpointError, ConfigError, require
 from ..config import ModelConfig
 from ..presets import MODEL_KEYS, PRESETS
-from ..run.metrics import METRICS, read_metrics
+from ..run.metrics import METRICS
 from . import costs
 from .accounting import shares
 
@@ -30,10 +30,6 @@ __all__ = [
     "plot_shares",
     "save",
 ]
-
-# The training loss is smoothed over about this share of the run.
-SMOOTHING_SHARE = 0.02
-
 
 XAxis: TypeAlias = Literal["step", "seconds"]
 
@@ -101,25 +97,19 @@ Curve = tuple[list[float], list[float]]
 
 def curves(run: Path, x: XAxis) -> tuple[Curve, Curve]:
     """The smoothed loss of steps, and the loss of evaluations."""
+    # Needs numpy, which `bytemill account --help` does not load.
+    from ..run.history import read_history, smoothed
+
     if not (run / METRICS).exists():
         raise CheckpointError(f"{run}: has no {METRICS}", "bytemill train -o creates runs")
-    rows = list(read_metrics(run))
-    training: Curve = ([], [])
-    held_out: Curve = ([], [])
-    keep = 1 - 1 / max(1.0, SMOOTHING_SHARE * sum("loss" in row for row in rows))
-    mean, seconds = None, 0.0
-    for row in rows:
-        if "loss" in row:
-            seconds += row.get("seconds", 0.0)
-            mean = row["loss"] if mean is None else keep * mean + (1 - keep) * row["loss"]
-            training[0].append(row["step"] if x == "step" else seconds)
-            training[1].append(mean)
-        if "val_loss" in row:
-            held_out[0].append(row["step"] if x == "step" else seconds)
-            held_out[1].append(row["val_loss"])
-    if not training[0]:
+    found = read_history(run)
+    if not len(found.steps):
         raise CheckpointError(f"{run}: no step has finished yet", "wait for the first step")
-    return training, held_out
+    across: list[float] = (found.steps if x == "step" else found.seconds).tolist()
+    return (across, smoothed(found.column("loss"))), (
+        [one.step if x == "step" else one.seconds for one in found.evaluations],
+        [one.loss for one in found.evaluations],
+    )
 
 
 def plot_shares(configs: Mapping[str, ModelConfig], out: str | os.PathLike[str]) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from ..._files import naming, replacing
 from ..._json import parse_object
 from ...errors import CheckpointError
+from ..config import MAX_COUNT
 
 __all__ = ["EVENTS", "METRICS", "Metrics", "MetricsLog", "last_step", "read_metrics"]
 
@@ -240,12 +241,19 @@ def _storable(value: Any) -> Any:
     return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
+# Larger than any real value; sums and products of two are finite.
+LIMITS = {"seconds": 1e12, "memory": 1e18, "base_memory": 1e18, "tokens_per_s": 1e30, "mfu": 1e9}
+
+
 def _fits(key: str, value: Any) -> bool:
     if key == "step":
-        return type(value) is int and value >= 0
+        return type(value) is int and 0 <= value <= MAX_COUNT
     if key == "sample":
         return isinstance(value, str)
-    return value is None or type(value) in (int, float)
+    if value is None:
+        return True
+    limit = LIMITS.get(key.removeprefix("predicted_"))
+    return type(value) in (int, float) and (limit is None or 0 <= value <= limit)
 
 
 def _cut(path: Path, first_step: int) -> None:
