@@ -215,19 +215,20 @@ def test_a_full_queue_is_refused(make: Any, gate: Gate) -> None:
     engine = make(max_batch=2, max_queue=1)
 
     async def check() -> None:
-        running = [engine.submit(order()) for _ in range(2)]
+        # One request: the worker may take the first of two before the second is there.
+        first = engine.submit(order(n=2))
         await happens(lambda: engine.n_free == 0)
-        running.append(engine.submit(order()))
+        second = engine.submit(order())
         with pytest.raises(Refusal) as caught:
             engine.submit(order())
         assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "1"})
-        running[0].cancel()
+        first.cancel()
         gate.open(1)
-        # The third has its place.
+        # The second has its place.
         await happens(lambda: not engine._waiting)
-        running.append(engine.submit(order()))
+        third = engine.submit(order())
         gate.open()
-        for generation in running[1:]:
+        for generation in (second, third):
             assert (await collected(generation))[0][-1].done == "length"
 
     run(check())
@@ -282,6 +283,9 @@ def test_ids_without_a_token_end_their_request_alone(make: Any) -> None:
 
     async def check() -> None:
         good = engine.submit(order([1], 0, n_top=0, score_prompts=True))
+        unknown = engine.submit(order([600], 0, n_top=0, score_prompts=True))
+        with pytest.raises(bytemill.TokenizerError):
+            await collected(unknown)
         bad = engine.submit(order(max_tokens=100))
         with pytest.raises(bytemill.TokenizerError):
             await collected(bad)

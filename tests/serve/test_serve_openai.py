@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -412,26 +413,48 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return hurry
 
 
+@contextlib.contextmanager
+def generating(address: str, wait: bool = True, **options: Any) -> Iterator[None]:
+    """A client that asks for much text and goes away; with `wait`, it has some of it by then."""
+    host, _, port = address.removeprefix("http://").partition(":")
+    asked = {"model": "tiny", "prompt": "a", "max_tokens": 30_000, "temperature": 0}
+    body = json.dumps(asked | {"stream": True} | options).encode()
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}:{port}\r\n"
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        found = b""
+        while wait and b'"text"' not in found:
+            found += connection.recv(1000)
+        yield
+
+
 def test_a_full_queue_answers_429(place: Path, slow: threading.Event) -> None:
     settings = {"device": "cpu", "max_batch": 1, "max_queue": 1}
     with serving.running(place, **settings) as address, new_client(address) as client:
-        options = {"model": "tiny", "prompt": "a", "max_tokens": 20_000, "stream": True}
-        # Each of these has its first token, so that it is in the batch.
-        first = client.completions.create(**options, extra_body={"temperature": 0})
-        next(iter(first))
-        waiting = client.completions.create(**options)
-        with pytest.raises(openai.RateLimitError) as caught:
-            client.completions.create(**options)
-        assert caught.value.response.headers["retry-after"] == "1"
-        assert caught.value.code == "rate_limit_exceeded"
-        # It stays responsive.
-        assert len(client.models.list().data) == 2
-        with urlopen(f"{address}/health") as response:
-            assert json.load(response) == {"status": "ok"}
-        # Another model has no room while these generate; there may be two by default.
-        first.close()
-        next(iter(waiting))
-        waiting.close()
+        refusals = []
+
+        def refused() -> bool:
+            try:
+                client.completions.create(model="tiny", prompt="a", max_tokens=1, timeout=0.5)
+            except openai.APITimeoutError:
+                return False
+            except openai.RateLimitError as error:
+                refusals.append(error)
+            return True
+
+        with generating(address), generating(address, wait=False):
+            # The second has arrived when a third one is refused.
+            serving.until(refused)
+            [refusal] = refusals
+            assert refusal.response.headers["retry-after"] == "1"
+            assert refusal.code == "rate_limit_exceeded"
+            # The server stays responsive.
+            assert len(client.models.list().data) == 2
+            with urlopen(f"{address}/health") as response:
+                assert json.load(response) == {"status": "ok"}
+        options = {"model": "tiny", "prompt": "a", "max_tokens": 1}
+        with new_client(address, max_retries=5) as patient:
+            assert patient.completions.create(**options).usage.completion_tokens <= 1
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -440,18 +463,8 @@ def test_a_client_that_goes_away_stops_costing(
 ) -> None:
     settings = {"device": "cpu", "max_batch": 1, "max_queue": 8}
     with serving.running(place, **settings) as address:
-        host, _, port = address.removeprefix("http://").partition(":")
-        body = json.dumps(
-            {"model": "tiny", "prompt": "a", "max_tokens": 30_000, "stream": stream,
-             "temperature": 0}
-        ).encode()  # fmt: skip
-        with socket.create_connection((host, int(port))) as connection:
-            head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}:{port}\r\n"
-            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            if stream:
-                assert connection.recv(100)
-            else:
-                threading.Event().wait(0.5)
+        with generating(address, wait=stream, stream=stream):
+            threading.Event().wait(0.5)
         # Its place is free at once: 30,000 steps of 5 ms would take minutes.
         with new_client(address, timeout=30) as client:
             found = client.completions.create(model="tiny", prompt="a", max_tokens=2)
@@ -461,12 +474,6 @@ def test_a_client_that_goes_away_stops_costing(
 def test_models_that_generate_stay_in_memory(place: Path, slow: threading.Event) -> None:
     settings = {"device": "cpu", "max_models": 1}
     with serving.running(place, **settings) as address, new_client(address) as client:
-        options = {"prompt": "a", "max_tokens": 20_000, "stream": True}
-        stream = client.completions.create(model="tiny", **options, temperature=0)
-        next(iter(stream))
-        with pytest.raises(openai.RateLimitError, match="all models in memory are generating"):
-            client.completions.create(model="chatty", prompt="a")
-        stream.close()
 
         def other() -> bool:
             try:
@@ -475,6 +482,9 @@ def test_models_that_generate_stay_in_memory(place: Path, slow: threading.Event)
                 return False
             return True
 
+        busy = pytest.raises(openai.RateLimitError, match="all models in memory are generating")
+        with generating(address), busy:
+            client.completions.create(model="chatty", prompt="a")
         serving.until(other)
         client.completions.create(model="tiny", prompt="a", max_tokens=1)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .engine import Order, Progress, Token
+from .engine import Order, Progress, Token, bytes_of
 
 if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
@@ -116,7 +116,7 @@ class Form:
 
     def named(self, id: int) -> str:
         """A token as text; its bytes if it is not text by itself, as OpenAI has them."""
-        data = self.tokenizer.decode_bytes([id])
+        data = bytes_of(self.tokenizer, id)
         try:
             return data.decode()
         except UnicodeDecodeError:
@@ -209,5 +209,5 @@ class Chat(Form):
         }
 
     def _entry(self, id: int, logprob: float | None) -> dict[str, Any]:
-        data = self.tokenizer.decode_bytes([id])
+        data = bytes_of(self.tokenizer, id)
         return {"token": self.named(id), "logprob": logprob, "bytes": list(data)}

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from .. import lm
-from ..errors import BytemillError
+from ..errors import BytemillError, TokenizerError
 from .replies import Refusal
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..lm import Sample, Sampling, TransformerLM
     from ..tokenizer import Tokenizer
 
-__all__ = ["Engine", "Generation", "Order", "Progress", "Token", "busy"]
+__all__ = ["Engine", "Generation", "Order", "Progress", "Token", "busy", "bytes_of"]
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 MAX_CACHE = 2 << 30
 RETRY_SECONDS = 1
 MIN_LOGPROB = -9999.0
+# Positions of a prompt whose logits are in memory at a time.
+SCORED_ROWS = 64
 
 Reason = Literal["end", "stop", "length"]
 
@@ -354,9 +356,19 @@ class Engine:
                 self._n_free -= 1
                 if work.waiting:
                     self._waiting.append(work)
+                if work.order.score_prompts:
+                    break  # one prompt at a time: the others must not wait long
         for work, number in admitted:
-            self._start(work, number)
+            try:
+                self._start(work, number)
+            except BytemillError as error:
+                self._drop(work.generation, error)
         return True
+
+    def _drop(self, generation: Generation, error: BytemillError) -> None:
+        """Ends a request by an error of its own: an id that the tokenizer does not have."""
+        generation.cancel()
+        _hand_over([(generation, error)])
 
     def _start(self, work: _Work, number: int) -> None:
         """Starts a sample: scores its prompt if that is wanted, and adds it to the batch."""
@@ -365,7 +377,7 @@ class Engine:
         prompt = order.prompts[which]
         if order.score_prompts:
             if which not in work.scored:
-                work.scored[which] = self._scored(prompt, order.n_top)
+                work.scored[which] = self._scored(prompt, order.n_top or 0)
             done: Reason | None = None if order.max_tokens else "length"
             _hand_over([(work.generation, [Progress(number, [], 0, done, work.scored[which])])])
         elif order.max_tokens == 0:
@@ -376,21 +388,21 @@ class Engine:
         sample = self._batch.join(prompt, order.sampling, order.max_tokens, number=number_of_prompt)
         self._open[sample] = _Open(work, number, _Output(self.tokenizer, order.stop))
 
-    def _scored(self, prompt: Sequence[int], n_top: int | None) -> list[Token]:
+    def _scored(self, prompt: Sequence[int], n_top: int) -> list[Token]:
         """The tokens of a prompt with their probabilities; the first has none."""
         import torch
 
         ids = torch.tensor([prompt], dtype=torch.long, device=self.model.device)
         output = _Output(self.tokenizer, ())
-        found = []
+        found = output.push(Token(prompt[0], ""))[0]
         with torch.inference_mode():
-            hidden = self.model.hidden(ids)[0]
-            for n, id in enumerate(prompt):
-                token = Token(id, "")
-                if n and n_top is not None:
-                    logits = self.model.logits(hidden[n - 1])
-                    token.logprob, token.top = _likelihoods(logits, id, n_top)
-                found += output.push(token)[0]
+            hidden = self.model.hidden(ids)[0, :-1]
+            # Not the logits of all positions at once, which may take much memory.
+            for start in range(0, len(hidden), SCORED_ROWS):
+                logits = self.model.logits(hidden[start : start + SCORED_ROWS])
+                following = ids[0, start + 1 : start + 1 + len(logits)]
+                for token in _likelihoods(logits, following, n_top):
+                    found += output.push(token)[0]
         return found + output.finish()
 
     def _leave(self, sample: Sample) -> None:
@@ -399,26 +411,23 @@ class Engine:
 
     def _advance(self) -> None:
         """One step."""
-        arrived: dict[Generation, list[Progress] | BytemillError] = {}
+        arrived: dict[Generation, list[Progress]] = {}
         for sample, id, logits in self._batch.step():
             open_ = self._open[sample]
             generation = open_.work.generation
-            known = arrived.setdefault(generation, [])
-            if isinstance(known, BytemillError):
+            if generation.cancelled:
                 continue
             try:
                 progress = self._progress(open_, id, logits)
             except BytemillError as error:
-                # Of this request alone: an id that the tokenizer does not have.
-                arrived[generation] = error
-                generation.cancel()
+                self._drop(generation, error)
                 continue
             if progress.tokens or progress.done:
-                known.append(progress)
+                arrived.setdefault(generation, []).append(progress)
             if progress.done:
                 self._leave(sample)
                 self._close(open_.work)
-        _hand_over((generation, items) for generation, items in arrived.items() if items)
+        _hand_over(arrived.items())
 
     def _close(self, work: _Work) -> None:
         """Counts a sample that is done."""
@@ -428,13 +437,16 @@ class Engine:
                 self._works.pop(work.generation, None)
 
     def _progress(self, open_: _Open, id: int, logits: Tensor) -> Progress:
+        import torch
+
         order, output = open_.work.order, open_.output
         if id in order.stop_ids:
             return Progress(open_.number, output.finish(), open_.n_tokens, "end")
         open_.n_tokens += 1
         token = Token(id, "")
         if order.n_top is not None:
-            token.logprob, token.top = _likelihoods(logits, id, order.n_top)
+            chosen = logits.new_tensor([id], dtype=torch.long)
+            [token] = _likelihoods(logits.unsqueeze(0), chosen, order.n_top)
         tokens, stopped = output.push(token)
         done: Reason | None = "stop" if stopped else None
         if not stopped and open_.n_tokens == order.max_tokens:
@@ -442,16 +454,31 @@ class Engine:
         return Progress(open_.number, tokens, open_.n_tokens, done)
 
 
-def _likelihoods(logits: Tensor, id: int, n_top: int) -> tuple[float, list[tuple[int, float]]]:
-    """The log-probability of an id, and the likeliest ids with theirs."""
+def bytes_of(tokenizer: Tokenizer, id: int) -> bytes:
+    """The bytes of a token; none for an id that only the model has."""
+    try:
+        return tokenizer.decode_bytes([id])
+    except TokenizerError:
+        return b""
+
+
+def _likelihoods(logits: Tensor, ids: Tensor, n_top: int) -> list[Token]:
+    """Tokens of ids (T), and the likeliest ids, with their log-probabilities by logits (T, V)."""
     # Of a model that has diverged, NaN: JSON has none.
     logprobs = logits.float().log_softmax(-1).nan_to_num(MIN_LOGPROB, neginf=MIN_LOGPROB)
-    values, ids = logprobs.topk(min(n_top, len(logprobs)))
-    return float(logprobs[id]), list(zip(ids.tolist(), values.tolist()))
+    own = logprobs.gather(-1, ids.unsqueeze(-1)).squeeze(-1).tolist()
+    values, top = logprobs.topk(min(n_top, logprobs.shape[-1]))
+    return [
+        Token(id, "", logprob, list(zip(top_ids, top_logprobs)))
+        for id, logprob, top_ids, top_logprobs in zip(
+            ids.tolist(), own, top.tolist(), values.tolist()
+        )
+    ]
 
 
 def _hand_over(
-    arrived: Iterable[tuple[Generation, list[Progress] | BytemillError]],
+    arrived: Iterable[tuple[Generation, list[Progress] | BytemillError]]
+    | Iterable[tuple[Generation, list[Progress]]],
 ) -> None:
     """Hands what a step gave to the event loops of the requests: one call for each loop."""
     by_loop: dict[

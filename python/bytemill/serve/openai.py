@@ -7,7 +7,7 @@ A model is a run: its id as in /v1/models, or its name if no other run has it; `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -138,13 +138,11 @@ class _Interface:
                 n_top=n_top,
                 score_prompts=echo and n_top is not None,
             )
-            texts = [
-                prompt if isinstance(prompt, str) else engine.tokenizer.decode(prompt)
-                for prompt in prompts
-            ]
-            form = Completion(
-                fields.text("model"), order, engine.tokenizer, texts if echo else None
-            )
+            texts = None
+            if echo:
+                decode = engine.tokenizer.decode
+                texts = [each if isinstance(each, str) else decode(each) for each in prompts]
+            form = Completion(fields.text("model"), order, engine.tokenizer, texts)
             options = _stream_options(fields)
             generation = engine.submit(order)
         return await _answer(request, generation, form, options)
@@ -350,9 +348,7 @@ async def _whole(generation: Generation, form: Form) -> dict[str, Any]:
     return form.whole()
 
 
-async def _events(
-    generation: Generation, form: Form, with_usage: bool
-) -> AsyncGenerator[str, None]:
+async def _events(generation: Generation, form: Form, with_usage: bool) -> AsyncIterator[str]:
     try:
         opening = form.opening()
         if opening:

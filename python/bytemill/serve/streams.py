@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
-from starlette.responses import Response
+from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 __all__ = ["EventStream", "event", "until_gone"]
@@ -22,7 +21,7 @@ def event(value: Any) -> str:
     return f"data: {json.dumps(value, separators=(',', ':'), allow_nan=False)}\n\n"
 
 
-class EventStream(Response):
+class EventStream(StreamingResponse):
     """Server-sent events.
 
     Args:
@@ -30,37 +29,17 @@ class EventStream(Response):
         on_end: called in any case: at the end, or when the client goes away.
     """
 
-    media_type = "text/event-stream"
-
-    def __init__(self, events: AsyncGenerator[str, None], on_end: Callable[[], None]) -> None:
-        self.events, self.on_end = events, on_end
-        self.status_code, self.background = 200, None
+    def __init__(self, events: AsyncIterator[str], on_end: Callable[[], None]) -> None:
         # A proxy must not collect the events.
-        self.init_headers({"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
-        del self.headers["content-length"]
-
-    def render(self, content: Any) -> bytes:
-        return b""
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(events, headers=headers, media_type="text/event-stream")
+        self.on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await until_gone(receive, self._send(send))
+            await until_gone(receive, self.stream_response(send))
         finally:
             self.on_end()
-
-    async def _send(self, send: Send) -> None:
-        await send(
-            {
-                "type": "http.response.start",
-                "status": self.status_code,
-                "headers": self.raw_headers,
-            }
-        )
-        async with contextlib.aclosing(self.events) as events:
-            async for text in events:
-                body = {"type": "http.response.body", "body": text.encode(), "more_body": True}
-                await send(body)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, Value]) -> Value | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..errors import BytemillError
-from .engine import Generation, Order
+from .engine import Generation, Order, bytes_of
 from .fields import MAX_TOKENS, Fields
 from .models import models_of
 from .openai import SAMPLING, encoded
@@ -65,7 +65,7 @@ def routes(state: State) -> list[Route]:
     return [Route("/api/write", write, methods=["POST"])]
 
 
-async def _events(generation: Generation, tokenizer: Tokenizer) -> AsyncGenerator[str, None]:
+async def _events(generation: Generation, tokenizer: Tokenizer) -> AsyncIterator[str]:
     order, n_tokens = generation.order, [0] * generation.order.n_samples
     prompt = [_token(tokenizer, id) for id in order.prompts[0]]
     yield event({"type": "start", "seed": order.sampling.seed, "prompt": prompt})
@@ -101,5 +101,5 @@ async def _events(generation: Generation, tokenizer: Tokenizer) -> AsyncGenerato
 
 
 def _token(tokenizer: Tokenizer, id: int) -> dict[str, Any]:
-    data = tokenizer.decode_bytes([id])
+    data = bytes_of(tokenizer, id)
     return {"id": id, "hex": data.hex(), "text": data.decode(errors="replace")}
