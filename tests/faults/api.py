@@ -71,6 +71,7 @@ def _serve(path: Path) -> None:
         for run in found["runs"]:
             get(f"/api/runs/{run['id']}")
             get(f"/api/runs/{run['id']}/metrics")
+            get(f"/runs/{run['id']}/report")
         get("/api/differences?runs=" + ",".join(run["id"] for run in found["runs"]))
         for sweep in found["sweeps"]:
             get(f"/api/sweeps/{sweep['id']}")
