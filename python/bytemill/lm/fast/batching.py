@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,7 +48,10 @@ class _RowStep:
 
     def __init__(self, model: TransformerLM, n_rows: int) -> None:
         self.model = model
-        self.memory = model.new_cache(n_rows).memory
+        self.memory = self._new_memory(n_rows)
+
+    def _new_memory(self, n_rows: int) -> Tensor:
+        return self.model.new_cache(n_rows).memory
 
     def read(self, row: int, ids: Sequence[int], position: int) -> Tensor:
         """Reads ids into a row from this position on; returns the logits of the next id, (1, V)."""
@@ -76,6 +80,12 @@ class _NativeRowStep(_RowStep):
     def __init__(self, model: TransformerLM, n_rows: int) -> None:
         super().__init__(model, n_rows)
         self._decoder = LMDecoder(**decoder_arguments(model, KVCache(self.memory)))
+
+    def _new_memory(self, n_rows: int) -> Tensor:
+        # numpy's zeros, unlike torch's, take memory only when they are first written: few samples
+        # at a time use few rows.
+        layers, two, _, *rest = self.model.new_cache(0).memory.shape
+        return torch.from_numpy(np.zeros((layers, two, n_rows, *rest), np.float32))
 
     def step(self, ids: Sequence[int], rows: Sequence[int], positions: Sequence[int]) -> Tensor:
         return torch.from_numpy(self._decoder.step(ids, rows, positions))
