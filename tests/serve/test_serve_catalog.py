@@ -125,6 +125,21 @@ def test_links_in_circles_and_strange_files(place: Path) -> None:
     assert names(found(place)) == ["things/tokenizer.json"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names that are not UTF-8")
+def test_names_that_are_not_text(place: Path) -> None:
+    strange = os.fsdecode(b"\xff<b>\n\x1b[2J")
+    (place / strange).mkdir()
+    serving.small_tokenizer().save(place / strange / "tokenizer.json")
+    (place / strange / "damaged.json").write_text('{"added_tokens": 1}')
+    with serving.client(place) as client:
+        found = client.get("/api/catalog").json()
+        (entry,) = (entry for entry in found["tokenizers"] if entry["kind"] == "file")
+        assert entry["name"] == f"things/{strange}/tokenizer.json"
+        assert entry["id"].isascii()
+        assert len(found["notes"]) == 1
+        assert client.get(f"/api/tokenizers/{entry['id']}").status_code == 200
+
+
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="permissions of POSIX")
 def test_a_directory_that_may_not_be_read(place: Path) -> None:
     (place / "closed").mkdir(mode=0)

@@ -36,6 +36,7 @@ examples:
   bytemill encode corpus.txt -t tokenizer.json -o tokens/
   bytemill train tokens/ -o run/
   bytemill generate run/ "Once upon a time"
+  bytemill serve
 
 Help on a command: bytemill encode --help
 """

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from .recent import Recent, stamp_of
+
 __all__ = ["is_run", "is_sweep", "is_tokens", "may_be_tokenizer"]
 
 MAX_TOKENIZER_BYTES = 256 << 20
@@ -27,23 +29,29 @@ def is_tokens(place: Path, names: Collection[str]) -> bool:
     return "manifest.json" in names and b'"bytemill tokens"' in _start(place / "manifest.json")
 
 
-def may_be_tokenizer(path: Path) -> bool:
-    """Whether a file is worth reading as a tokenizer."""
+def may_be_tokenizer(path: Path, known: Recent) -> bool:
+    """Whether a file is worth reading as a tokenizer; `known` keeps what its first bytes said."""
     name = path.name
     if not name.endswith((".json", ".model", ".tiktoken")):
         return False
     try:
-        if path.stat().st_size > MAX_TOKENIZER_BYTES:
-            return False
+        stamp = stamp_of(path)
     except OSError:
+        return False
+    if stamp.size > MAX_TOKENIZER_BYTES:
         return False
     if name == "tokenizer.json" or name.endswith(".tiktoken"):
         return True
     if name.endswith("vocab.json"):
         merges = path.with_name(name.removesuffix("vocab.json") + "merges.txt")
         return merges.is_file() or path.with_name("merges.txt").is_file()
+    return known.get(stamp, lambda: _starts_like_tokenizer(path))
+
+
+def _starts_like_tokenizer(path: Path) -> bool:
     start = _start(path)
-    return start.startswith(b"minbpe v") if name.endswith(".model") else b'"added_tokens"' in start
+    is_minbpe = path.suffix == ".model"
+    return start.startswith(b"minbpe v") if is_minbpe else b'"added_tokens"' in start
 
 
 def _start(path: Path) -> bytes:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 from ..errors import BytemillError
 from ..tokenizer import Tokenizer
-from .recent import Recent
+from .recent import Recent, stamp_of
 
 __all__ = ["Loaded"]
 
@@ -18,14 +17,21 @@ __all__ = ["Loaded"]
 MAX_LOADED = 8
 # What is shown of each tokenizer in the list.
 MAX_FACTS = 500
+# Files whose first bytes were read.
+MAX_KNOWN = 50_000
 
 
 class Loaded:
-    """Tokenizers that were used last, and what the list shows of all; usable from many threads."""
+    """Tokenizers that were used last, and what the list shows of all; usable from many threads.
+
+    Attributes:
+        known: what the first bytes of files said.
+    """
 
     def __init__(self) -> None:
         self._tokenizers = Recent(MAX_LOADED)
         self._facts = Recent(MAX_FACTS)
+        self.known = Recent(MAX_KNOWN)
         self._encodings: dict[str, dict[str, Any]] = {}
         self._encodings_until = 0.0
 
@@ -34,7 +40,7 @@ class Loaded:
         if path is None:
             return self._tokenizers.get(name, lambda: _encoding(name))
         # An absolute path is never taken for the name of a model on the hub.
-        return self._tokenizers.get(stamp(path), lambda: Tokenizer.from_pretrained(path))
+        return self._tokenizers.get(stamp_of(path), lambda: Tokenizer.from_pretrained(path))
 
     def encodings(self) -> dict[str, dict[str, Any]]:
         """What the list shows of the encodings whose vocabulary is on this machine; none is loaded.
@@ -57,15 +63,9 @@ class Loaded:
                 return error
 
         try:
-            return self._facts.get(stamp(path), read)
+            return self._facts.get(stamp_of(path), read)
         except OSError as error:
             return error
-
-
-def stamp(path: Path) -> tuple[str, int, int, int]:
-    """Changes when the file does."""
-    found = os.stat(path)
-    return str(path), found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _facts(tokenizer: Tokenizer) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ..counts import Counts
 from ..errors import BytemillError
 from ..tokens.view import Tokens
 from .found import Found
+from .recent import Stamp, stamp_of
 from .vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Occurrences:
         ]
         if not sources:
             return Occurrence()
-        stamps = tuple((str(path), _stamp(path, of_tokens)) for path, _, of_tokens in sources)
+        stamps = tuple(_stamp(path, of_tokens) for path, _, of_tokens in sources)
         key = (vocabulary.tokenizer.fingerprint, stamps)
         job = self._jobs.get(key)
         if job is None:
@@ -83,12 +84,11 @@ class Occurrences:
         return Occurrence(int(counts[vocabulary.places(np.array([id]))[0]]), source)
 
 
-def _stamp(path: Path, of_tokens: bool) -> tuple[int, int]:
+def _stamp(path: Path, of_tokens: bool) -> Stamp | None:
     try:
-        found = os.stat(path / "manifest.json" if of_tokens else path)
+        return stamp_of(path / "manifest.json" if of_tokens else path)
     except OSError:
-        return 0, 0
-    return found.st_mtime_ns, found.st_size
+        return None
 
 
 def _counted(

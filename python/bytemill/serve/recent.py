@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["Recent"]
+__all__ = ["Recent", "Stamp", "stamp_of"]
 
 Value = TypeVar("Value")
 
@@ -34,3 +36,18 @@ class Recent:
             while len(self._values) > self._size:
                 self._values.popitem(last=False)
         return value
+
+
+class Stamp(NamedTuple):
+    """What changes when a file does."""
+
+    path: str
+    inode: int
+    mtime_ns: int
+    size: int
+
+
+def stamp_of(path: Path) -> Stamp:
+    """The stamp of a file now."""
+    found = os.stat(path)
+    return Stamp(str(path), found.st_ino, found.st_mtime_ns, found.st_size)

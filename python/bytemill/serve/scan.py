@@ -23,8 +23,8 @@ from .loading import Loaded
 __all__ = ["Scan"]
 
 MAX_DEPTH = 6
-MAX_DIRECTORIES = 5_000
-MAX_FILES = 50_000
+MAX_DIRECTORIES = 2_000
+MAX_FILES = 20_000
 MAX_TOKENIZERS = 100
 MAX_RUNS = 1_000
 MAX_NOTES = 50
@@ -146,7 +146,7 @@ class Scan:
     def _file(self, path: Path, name: str) -> None:
         if path.suffix == ".counts":
             self.found.counts[path] = name
-        elif may_be_tokenizer(path):
+        elif may_be_tokenizer(path, self._loaded.known):
             self._tokenizers.append((path, "file", name))
 
     # --- what they are --------------------------------------------------------------------------
