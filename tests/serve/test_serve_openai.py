@@ -495,6 +495,8 @@ def test_tokenize_and_detokenize(address: str, tokenizer: Any) -> None:
         found = http.post("/tokenize", json={"model": "tiny", "prompt": text}).json()
         ids = tokenizer.encode(text, special="none")
         assert found == {"count": len(ids), "max_model_len": 32, "tokens": ids}
+        empty = http.post("/tokenize", json={"model": "tiny", "prompt": ""}).json()
+        assert (empty["count"], empty["tokens"]) == (0, [])
         body = {"model": "tiny", "tokens": ids}
         assert http.post("/detokenize", json=body).json() == {"prompt": text}
         for path, wrong in (

@@ -203,7 +203,7 @@ class _Interface:
         fields = Fields(await json_body(request))
         fields.check_names(("model", "prompt"))
         run, tokenizer = await self._tokenizer(fields)
-        ids = await encoded(tokenizer, fields.text("prompt"))
+        ids = await asyncio.to_thread(tokenizer.encode, fields.text("prompt"), special="none")
         context = run.state.config.get("model", {}).get("context_length")
         return reply({"count": len(ids), "max_model_len": context, "tokens": ids})
 
