@@ -25,9 +25,10 @@ export class TokenView {
     this.options = { spaces: true, ids: false };
     this.onPick = onPick;
     this.onScroll = onScroll;
-    this.draw = perFrame(() => this.render());
+    this.drawn = new Map(); // row number → element
+    const drawScrolled = perFrame(() => this.render({ keep: true }));
     this.node.addEventListener("scroll", () => {
-      this.draw();
+      drawScrolled();
       this.onScroll();
     });
     this.node.addEventListener("click", (event) => this.clicked(event));
@@ -46,44 +47,65 @@ export class TokenView {
 
   /** Shows a tokenization; `flags` marks tokens that others do not have. */
   show(found, flags, options) {
-    const isSame = found === this.found && options.ids === this.options.ids;
-    const keep = isSame && options.spaces === this.options.spaces;
+    const isSame = found === this.found;
+    const { ids, spaces } = this.options;
+    const keep = isSame && options.ids === ids && options.spaces === spaces;
+    // Where the reader is in the text stays in sight when only its looks change.
+    const at = isSame && this.layout ? this.firstByte : null;
     this.flags = flags;
     this.options = options;
     if (found !== this.found && this.current >= (found?.length ?? 0)) this.current = -1;
     this.found = found;
-    if (keep) this.draw();
-    else this.arrange(true);
+    if (keep) this.render();
+    else this.arrange(true, at);
   }
 
-  arrange(always = false) {
+  arrange(always = false, at = null) {
     if (!this.found || !this.node.isConnected) return;
     this.layout ??= new TokenLayout(...fonts(this.node));
     const style = getComputedStyle(this.node);
     const room = this.node.clientWidth - parseFloat(style.paddingLeft) * 2;
     const width = Math.max(40, Math.floor(room) - 1);
     if (!always && width === this.layout.rowWidth) {
-      this.draw();
+      this.render({ keep: true });
       return;
     }
+    if (!always && this.layout.length) at = this.firstByte;
     this.layout.arrange(this.found, width, this.options);
     this.rows.style.height = `${this.layout.length * ROW}px`;
+    if (at !== null) this.scrollToByte(at);
     this.render();
   }
 
-  render() {
+  /** Draws the rows in sight; while scrolling, those that are there are kept. */
+  render({ keep = false } = {}) {
     if (!this.found || !this.layout) return;
     const { scrollTop, clientHeight } = this.node;
     const first = Math.max(0, Math.floor(scrollTop / ROW) - MARGIN);
     const end = Math.min(this.layout.length, Math.ceil((scrollTop + clientHeight) / ROW) + MARGIN);
-    const rows = [];
+    if (!keep) this.drawn.clear();
+    for (const [number, row] of this.drawn) {
+      if (number >= first && number < end) continue;
+      row.remove();
+      this.drawn.delete(number);
+    }
+    // Kept rows are contiguous: new ones come before them or after.
+    const lowest = Math.min(...this.drawn.keys());
+    const [above, below] = [[], []];
     for (let number = first; number < end; number++) {
+      if (this.drawn.has(number)) continue;
       const row = element("div", { class: "row", role: "none" });
       row.style.top = `${number * ROW}px`;
       for (const part of this.layout.row(this.found, number)) row.append(this.part(part));
-      rows.push(row);
+      this.drawn.set(number, row);
+      (number < lowest ? above : below).push(row);
     }
-    this.rows.replaceChildren(...rows);
+    if (keep) {
+      this.rows.prepend(...above);
+      this.rows.append(...below);
+    } else {
+      this.rows.replaceChildren(...above);
+    }
     const isShown = this.current >= 0 && this.rows.querySelector(".current");
     if (isShown) this.node.setAttribute("aria-activedescendant", `${this.name}-current`);
     else this.node.removeAttribute("aria-activedescendant");

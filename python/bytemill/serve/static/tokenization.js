@@ -48,26 +48,20 @@ export const utf8 = (text) => encoder.encode(text);
 
 /**
  * For each of several tokenizations of one text, which of its tokens are not in all others: a
- * Uint8Array of flags each. Time is linear in the number of tokens.
+ * Uint8Array of flags each. Takes a pass over the tokens for each pair.
  */
 export function differences(all) {
-  const shared = all.map((one) => new Uint8Array(one.length));
-  const at = all.map(() => 0);
-  while (all.every((one, k) => at[k] < one.length)) {
-    const ends = all.map((one, k) => one.ends[at[k]]);
-    const last = Math.max(...ends);
-    if (ends.every((end) => end === last)) {
-      const start = all[0].start(at[0]);
-      const same = all.every((one, k) => one.start(at[k]) === start);
-      all.forEach((_, k) => {
-        shared[k][at[k]] = same ? 1 : 0;
-        at[k] += 1;
-      });
-    } else {
-      all.forEach((_, k) => {
-        if (ends[k] < last) at[k] += 1;
-      });
-    }
+  return all.map((one) => {
+    const flags = new Uint8Array(one.length);
+    for (const other of all) if (other !== one) markMissing(one, other, flags);
+    return flags;
+  });
+}
+
+function markMissing(one, other, flags) {
+  const [ends, others] = [one.ends, other.ends];
+  for (let i = 0, j = 0; i < ends.length; i++) {
+    while (j < others.length && others[j] < ends[i]) j += 1;
+    if (others[j] !== ends[i] || other.start(j) !== one.start(i)) flags[i] = 1;
   }
-  return shared.map((flags) => flags.map((flag) => 1 - flag));
 }

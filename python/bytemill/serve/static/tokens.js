@@ -110,7 +110,9 @@ class Column {
       const body = { tokenizer: this.id, text: input.text, special };
       const { ids, ends } = await post("/api/tokenize", body, { signal });
       const specials = new Set(special === "all" ? this.entry.special_tokens : []);
-      this.present(new Tokenization(this.entry.fingerprint, bytes, ids, ends, specials));
+      const { fingerprint } = this.entry;
+      const arrays = [new Uint32Array(ids), new Uint32Array(ends)];
+      this.present(new Tokenization(fingerprint, bytes, ...arrays, specials));
     } catch (error) {
       if (isAbort(error)) return undefined;
       this.key = null;
