@@ -245,8 +245,10 @@ export class Chart {
       if (one.faint || !one.xs.length) continue;
       const i = nearest(one.xs, at);
       const far = Math.abs(this.x.place(one.xs[i]) - this.x.place(at)) > 24;
-      if ((far && at > one.xs.at(-1)) || (far && at < one.xs[0]) || !this.drawable(one.ys[i])) continue;
-      shown.push({ one, i });
+      if (far && (at > one.xs.at(-1) || at < one.xs[0])) continue;
+      // Points may be above each other.
+      const those = one.mark ? [...one.xs.keys()].filter((k) => one.xs[k] === one.xs[i]) : [i];
+      for (const k of those) if (this.drawable(one.ys[k])) shown.push({ one, i: k });
     }
     this.hint.hidden = !shown.length;
     if (!shown.length) return;
