@@ -160,7 +160,7 @@ $(VENV)/.bench: $(VENV)/.maturin pyproject.toml
 
 $(VENV)/.lm: $(VENV)/.maturin pyproject.toml
 	@echo "installing torch: some gigabytes the first time"
-	@$(PIP) install --group lm
+	@$(PIP) install --group lm --group serve
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.maturin pyproject.toml

@@ -19,6 +19,7 @@ import re
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -52,6 +53,8 @@ SUFFIX = ".bytemill"
 COMMIT = ".commit" + SUFFIX
 # Offset of the lock on Windows: past all content, because locked bytes cannot be read by others.
 LOCKED_BYTE = 1 << 30
+# Pause before the second attempt at a lock, in seconds; `is_locked` holds one for much less.
+LOCK_RETRY = 0.02
 # Files that are flushed at the same time.
 MAX_SYNCS = 8
 
@@ -104,7 +107,7 @@ def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[
         try:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise _not_a_lock(path, error)
-            if not _try_lock(handle):
+            if not _try_lock_twice(handle):
                 holder = os.read(handle, 32).decode("ascii", "replace").strip()
                 raise error(
                     f"{what}: process {holder or '?'} is writing there",
@@ -136,16 +139,17 @@ def writer_lock(path: Path, what: Path, error: type[BytemillError]) -> Iterator[
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock file `path`.
-
-    The lock is taken for an instant to find out, but only if a killed process left the file.
-    """
+    """Whether a process holds the lock file `path`. False on file systems without locks."""
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        # Windows demands write access of who locks; nothing is written.
+        access = os.O_RDWR if os.name == "nt" else os.O_RDONLY
+        handle = os.open(path, access | getattr(os, "O_NONBLOCK", 0))
+    except PermissionError:
+        return os.name == "nt"
     except OSError:
         return False
     try:
-        return not _try_lock(handle)
+        return stat.S_ISREG(os.fstat(handle).st_mode) and not _try_lock(handle)
     finally:
         os.close(handle)
 
@@ -172,6 +176,14 @@ def _try_lock(handle: int) -> bool:
     except OSError as failed:
         return failed.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
     return True
+
+
+def _try_lock_twice(handle: int) -> bool:
+    """The same, unless it is held longer than `is_locked` holds one."""
+    if _try_lock(handle):
+        return True
+    time.sleep(LOCK_RETRY)
+    return _try_lock(handle)
 
 
 def _is_at(handle: int, path: Path) -> bool:

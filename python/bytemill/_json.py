@@ -44,15 +44,23 @@ def read_object(
 
 
 def parse_object(
-    data: bytes | str, name: str, error: type[BytemillError], hint: str | None = None
+    data: bytes | str,
+    name: str,
+    error: type[BytemillError],
+    hint: str | None = None,
+    *,
+    surrogates: bool = False,
 ) -> dict[str, Any]:
-    """Parses a JSON object; `name` identifies its origin in errors."""
+    """Parses a JSON object; `name` identifies its origin in errors.
+
+    Strings may contain half of a surrogate pair only with `surrogates`.
+    """
     try:
         text = data if isinstance(data, str) else data.decode()
         found = json.loads(
             text, parse_constant=_refused, parse_float=_finite, parse_int=_whole_number
         )
-        if "\\ud" in text or "\\uD" in text:
+        if not surrogates and ("\\ud" in text or "\\uD" in text):
             json.dumps(found, ensure_ascii=False).encode()  # raises if half of a surrogate pair
     except RecursionError:
         raise error(f"{name}: damaged, or not JSON: nested too deeply", hint) from None

@@ -250,7 +250,9 @@ class LMDecoder:
         eps: float,
         threads: int,
     ) -> LMDecoder: ...
-    def step(self, ids: Sequence[int], position: int, /) -> Floats: ...
+    def step(
+        self, ids: Sequence[int], rows: Sequence[int], positions: Sequence[int], /
+    ) -> Floats: ...
 
 def learn(
     counts: Counts, options: LearnOptions, progress: ProgressCallback | None = None

@@ -105,7 +105,7 @@ def read(
         path = in_directory(path)
     data = regular(path, TokenizerError).read_bytes()
     kind = _native.recognise(data)
-    files = [(str(path), data)]
+    files = [(_name(path), data)]
     if kind is None:
         raise TokenizerError(
             f"{path}: unknown tokenizer format",
@@ -148,6 +148,11 @@ def in_directory(directory: Path) -> Path:
     )
 
 
+def _name(path: Path) -> str:
+    """A path as text for Rust's errors; U+FFFD for bytes that are not UTF-8."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
 def _sibling(path: Path, wanted: str) -> Path:
     """`merges.txt` beside `vocab.json`, or `gpt2_merges.txt` beside `gpt2_vocab.json`."""
     here = "vocab" if wanted == "merges.txt" else "merges"
@@ -174,7 +179,7 @@ def _read_together(paths: list[Path]) -> list[tuple[str, bytes]]:
 
     while True:
         before = stamps()
-        files = [(str(path), regular(path, TokenizerError).read_bytes()) for path in paths]
+        files = [(_name(path), regular(path, TokenizerError).read_bytes()) for path in paths]
         if stamps() == before:
             return files
 

@@ -9,7 +9,7 @@ use super::gateway::{threads, to_python};
 use crate::base::error::{Error, Result};
 use crate::base::threads::{Idle, Team};
 use bytemill_kernels::SimdLevel;
-use bytemill_kernels::decode::{Decoder, Layer, ModelShape, Weights};
+use bytemill_kernels::decode::{Decoder, Layer, ModelShape, Place, Weights};
 
 /// A view of a tensor; it keeps the memory alive.
 type TensorView = Py<PyArrayDyn<f32>>;
@@ -24,7 +24,6 @@ pub struct LMDecoder {
     head: TensorView,
     rotation: Option<(TensorView, TensorView)>,
     cache: TensorView,
-    n_samples: usize,
     /// One step at a time: they share the cache.
     decoder: Mutex<Decoder>,
     team: Team,
@@ -73,27 +72,28 @@ impl LMDecoder {
         let decoder =
             Decoder::new(shape, SimdLevel::best()).map_err(|e| to_python(py, e.into()))?;
         let decoder = Mutex::new(decoder);
-        Ok(LMDecoder {
-            embedding,
-            layers,
-            final_norm,
-            head,
-            rotation,
-            cache,
-            n_samples,
-            decoder,
-            team,
-        })
+        Ok(LMDecoder { embedding, layers, final_norm, head, rotation, cache, decoder, team })
     }
 
-    /// Reads an id of each sample at this position; returns the logits of the next, (samples, ids).
-    #[pyo3(signature = (ids, position, /))]
+    /// Reads an id of each of some samples: the rows of the cache, which increase, and the position of
+    /// each. Returns the logits of the next ids, (samples, ids).
+    #[pyo3(signature = (ids, rows, positions, /))]
     fn step<'py>(
         &self,
         py: Python<'py>,
         ids: Vec<usize>,
-        position: usize,
+        rows: Vec<usize>,
+        positions: Vec<usize>,
     ) -> PyResult<Bound<'py, PyArray2<f32>>> {
+        if ids.len() != rows.len() || ids.len() != positions.len() {
+            let error = Error::config("ids, rows and positions must have the same length");
+            return Err(to_python(py, error));
+        }
+        let places: Vec<Place> = rows
+            .into_iter()
+            .zip(positions)
+            .map(|(row, position)| Place { row, position })
+            .collect();
         let weights = self.weights(py).map_err(|e| to_python(py, e))?;
         contiguous(py, &self.cache).map_err(|e| to_python(py, e))?;
         let cache =
@@ -105,11 +105,12 @@ impl LMDecoder {
             // and writable (`new`). Steps of this decoder exclude each other by the lock. Python code
             // must not use the cache during a step: `NativeStep`, which owns it, does so only before and
             // after.
-            decoder.step(&weights, unsafe { cache.numbers() }, position, &ids, &self.team)
+            decoder.step(&weights, unsafe { cache.numbers() }, &ids, &places, &self.team)
         });
         let logits = logits.map_err(|e| to_python(py, e.into()))?;
-        let width = logits.len() / self.n_samples;
-        logits.into_pyarray(py).reshape([self.n_samples, width])
+        // A step without ids is refused, so the division is safe.
+        let width = logits.len() / places.len();
+        logits.into_pyarray(py).reshape([places.len(), width])
     }
 }
 

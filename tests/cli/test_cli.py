@@ -70,6 +70,8 @@ OPTIONS = {
     "account": "--preset --config --batch-size --hardware --memory --tokens --mfu --dtype "
     "--optimizer --measure --plot --overwrite --json --context "
     + " ".join(f"--{name.replace('_', '-')}" for name in MODEL_KEYS),
+    "serve": "--host --port --open --api-key --insecure --cors --device --max-batch --max-queue "
+    "--max-models",
     "export": "--to -o --output --dtype --step --pre-tokenizer --overwrite --quiet --json",
     "import": "-o --output --tokenizer --no-tokenizer --overwrite --quiet --json",
     "plot": "-o --output --x --title --overwrite --quiet",

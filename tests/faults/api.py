@@ -50,9 +50,38 @@ def _checkpoint(path: Path) -> None:
     load_checkpoint(path)
 
 
+def _serve(path: Path) -> None:
+    """Asks the web app for everything that it finds; a failure of the server is raised here."""
+    from starlette.testclient import TestClient
+
+    from bytemill.serve import Settings, make_app
+
+    with TestClient(make_app(Settings(paths=[path])), base_url="http://127.0.0.1") as client:
+
+        def get(place: str) -> None:
+            assert client.get(place).status_code in (200, 400, 404)
+
+        found = client.get("/api/catalog").json()
+        for entry in found["tokenizers"]:
+            if entry["kind"] != "encoding":
+                get(f"/api/tokenizers/{entry['id']}")
+                get(f"/api/tokenizers/{entry['id']}/tokens/260")
+                body = {"tokenizer": entry["id"], "text": "Hello, world"}
+                assert client.post("/api/tokenize", json=body).status_code in (200, 400, 404)
+        for run in found["runs"]:
+            get(f"/api/runs/{run['id']}")
+            get(f"/api/runs/{run['id']}/metrics")
+            get(f"/runs/{run['id']}/report")
+        get("/api/differences?runs=" + ",".join(run["id"] for run in found["runs"]))
+        for sweep in found["sweeps"]:
+            get(f"/api/sweeps/{sweep['id']}")
+        get("/v1/models")
+
+
 CALLS = {
     "tokens": _tokens,
     "counts": _counts,
     "compat-minbpe": _minbpe,
     "checkpoint": _checkpoint,
+    "serve": _serve,
 }

@@ -60,15 +60,16 @@ def _tokenizers(place: Folder) -> Iterator[Reader]:
             lines = tuple(f"{line} --pattern gpt2" for line in lines)
         if to == "minbpe":
             lines += ("api compat-minbpe area/a.model",)
-        yield Reader(f"tokenizer-{to}", lines, _below(place.area))
+        yield Reader(f"tokenizer-{to}", (*lines, "api serve area"), _below(place.area))
     place.empty()
     place.must("convert inputs/tokenizer.json --to gpt2 -o area/pair")
     lines = tuple(line.format("pair") for line in use)
-    yield Reader("tokenizer-gpt2", lines, _below(place.area))
+    yield Reader("tokenizer-gpt2", (*lines, "api serve area"), _below(place.area))
     place.empty()
     place.must("count inputs/corpus -o area/some.counts")
     line = "train-tokenizer --counts area/some.counts -o area/out.json --vocab-size 290"
-    yield Reader("counts", (line, "api counts area/some.counts"), _below(place.area))
+    lines = (line, "api counts area/some.counts", "api serve area")
+    yield Reader("counts", lines, _below(place.area))
 
 
 def _corpora() -> Iterator[Reader]:
@@ -138,6 +139,7 @@ def _tokens(place: Folder) -> Iterator[Reader]:
     verify = "verify area/tokens -t inputs/tokenizer.json"
     decode = "decode area/tokens -t inputs/tokenizer.json --split train -o area/out --overwrite"
     lines = (verify, f"{verify} --source inputs/corpus", decode, "api tokens area/tokens")
+    lines += ("api serve area",)
     yield Reader("tokens", lines, _below(place.area))
     for name, options in {"unfinished": "", "unfinished-shuffled": " --shuffle"}.items():
         place.empty()
@@ -165,7 +167,8 @@ def _models(place: Folder) -> Iterator[Reader]:
     export = "export area/run -o area/model --overwrite"
     load = "api checkpoint area/run/step-00000004"
     report = "report area/run -o area/report.html --overwrite"
-    lines = (generate, evaluate, export, plot, report, "account area/run", load, resume)
+    serve = "api serve area"
+    lines = (generate, evaluate, export, plot, report, "account area/run", load, serve, resume)
     yield Reader("run", lines, _below(place.area), learns=True)
     yield Reader(
         "imported",
@@ -187,4 +190,4 @@ def _models(place: Folder) -> Iterator[Reader]:
     place.empty()
     sweep = f"sweep inputs/tokens -o area/sweep --lr 1e-3,1e-2 --steps 2 {SMALL} --tensorboard no"
     place.must(sweep)
-    yield Reader("sweep", (f"{sweep} --resume",), _below(place.area), learns=True)
+    yield Reader("sweep", ("api serve area", f"{sweep} --resume"), _below(place.area), learns=True)

@@ -224,7 +224,7 @@ def test_stop_strings_never_show(says: Any) -> None:
 @given(st.text("ab", max_size=20), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
 def test_stop_strings_by_the_book(text: str, stops: list[str]) -> None:
     tokenizer = bytemill.Tokenizer({i: bytes([i]) for i in range(256)}, [])
-    shown = generate._Text(tokenizer, tuple(stops))
+    shown = generate.TextStream(tokenizer, tuple(stops))
     found, stopped = "", False
     for id in text.encode():
         part, stopped = shown.push(id)

@@ -163,7 +163,7 @@ def test_a_full_cache() -> None:
 
 def test_arrays_that_do_not_fit() -> None:
     step = decode.NativeStep(small_lm.model(), 1, 4)
-    arrays = step.arrays()
+    arrays = decode.decoder_arguments(step.model, step.cache)
     for name, wrong in (
         ("head", arrays["head"][1:]),
         ("cache", arrays["cache"][0]),
@@ -171,7 +171,7 @@ def test_arrays_that_do_not_fit() -> None:
         ("layers", arrays["layers"][1:]),
     ):
         with pytest.raises(bytemill.ConfigError):
-            decode.LMDecoder(**(arrays | {name: wrong})).step([1], 0)
+            decode.LMDecoder(**(arrays | {name: wrong})).step([1], [0], [0])
     with pytest.raises(TypeError):
         decode.LMDecoder(**(arrays | {"head": arrays["head"].astype("float64")}))
     frozen = arrays["cache"].copy()

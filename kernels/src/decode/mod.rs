@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The model, its weights and the cache of keys and values are Python's (`bytemill.lm`) and are borrowed
-//! for each step; torch reads the prompt. For one token torch spends more time between its kernels than
+//! for each step; torch reads the prompt. A step may have some of the samples in the cache, each at its
+//! own position. For one token torch spends more time between its kernels than
 //! in them. Here a step is one call that mostly waits for weights from memory.
 //!
 //! A step is a sequence of phases, each divided among the threads: matrices by rows, so that one thread
@@ -36,8 +37,17 @@ pub struct Decoder {
     vectors: StepVectors,
 }
 
-/// Intermediate vectors, each for all samples.
-#[derive(Debug)]
+/// The place of a new token in the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Number of the sample in the cache.
+    pub row: usize,
+    /// How many tokens of this sample the cache holds before.
+    pub position: usize,
+}
+
+/// Intermediate vectors, each for all samples of a step.
+#[derive(Debug, Default)]
 struct StepVectors {
     residual: Vec<f32>,
     normed: Vec<f32>,
@@ -54,65 +64,83 @@ struct StepVectors {
     up: Vec<f32>,
 }
 
+impl StepVectors {
+    /// Makes room for this number of samples.
+    fn resize(&mut self, shape: &ModelShape, n_samples: usize) {
+        let sizes = [
+            (&mut self.residual, shape.d_model),
+            (&mut self.normed, shape.d_model),
+            (&mut self.scales, 1),
+            (&mut self.queries, shape.d_model),
+            (&mut self.keys, shape.d_kv()),
+            (&mut self.values, shape.d_kv()),
+            (&mut self.rotated, shape.d_model),
+            (&mut self.scores, shape.n_heads * shape.capacity),
+            (&mut self.mixed, shape.d_model),
+            (&mut self.gate, shape.d_ff),
+            (&mut self.up, shape.d_ff),
+        ];
+        for (vectors, width) in sizes {
+            vectors.resize(n_samples * width, 0.0);
+        }
+    }
+}
+
 impl Decoder {
     pub fn new(shape: ModelShape, level: SimdLevel) -> Result<Self> {
         shape.check()?;
-        let zeros = |width: usize| vec![0.0; shape.n_samples * width];
-        let vectors = StepVectors {
-            residual: zeros(shape.d_model),
-            normed: zeros(shape.d_model),
-            scales: zeros(1),
-            queries: zeros(shape.d_model),
-            keys: zeros(shape.d_kv()),
-            values: zeros(shape.d_kv()),
-            rotated: zeros(shape.d_model),
-            scores: zeros(shape.n_heads * shape.capacity),
-            mixed: zeros(shape.d_model),
-            gate: zeros(shape.d_ff),
-            up: zeros(shape.d_ff),
-        };
-        Ok(Decoder { shape, level, vectors })
+        Ok(Decoder { shape, level, vectors: StepVectors::default() })
     }
 
-    /// Reads an id of each sample at `position`, after the tokens that the cache holds, and adds its
-    /// keys and values to the cache. Returns the logits of the next ids, (samples, vocab_size).
+    /// Reads an id of each sample, after the tokens that the cache holds, and adds its keys and values
+    /// to the cache. Returns the logits of the next ids, (ids, vocab_size).
+    ///
+    /// `places` has the place of each id, in increasing order of rows.
     pub fn step(
         &mut self,
         weights: &Weights<'_>,
         cache: &mut [f32],
-        position: usize,
         ids: &[usize],
+        places: &[Place],
         threads: &dyn Threads,
     ) -> Result<Vec<f32>> {
         let shape = self.shape;
         weights.check(&shape)?;
-        require(
-            ids.len() == shape.n_samples && cache.len() == shape.cache_size(),
-            "ids and cache must have the sizes of the model's shape",
-        )?;
-        if position >= shape.capacity {
-            let capacity = shape.capacity;
-            return Err(Error::input(format!(
-                "the cache is full: its capacity is {capacity} positions"
-            )));
-        }
+        require(cache.len() == shape.cache_size(), "the cache must have the size of the shape")?;
+        check_places(&shape, ids, places)?;
+        self.vectors.resize(&shape, ids.len());
         let width = shape.d_model;
         for (&id, row) in ids.iter().zip(self.vectors.residual.chunks_exact_mut(width)) {
-            if id >= shape.vocab_size {
-                return Err(Error::input(format!(
-                    "id {id} is not below vocab_size={}",
-                    shape.vocab_size
-                )));
-            }
             row.copy_from_slice(&weights.embedding[id * width..][..width]);
         }
-        let mut step = Step { shape, level: self.level, vectors: &mut self.vectors, threads };
+        let mut step =
+            Step { shape, level: self.level, places, vectors: &mut self.vectors, threads };
         let caches = cache.chunks_exact_mut(shape.layer_cache_size());
         for (layer, cache) in weights.layers.iter().zip(caches) {
-            step.attention(layer, weights, cache, position)?;
+            step.attention(layer, weights, cache)?;
             step.feed_forward(layer)?;
         }
         step.head(weights)
+    }
+}
+
+fn check_places(shape: &ModelShape, ids: &[usize], places: &[Place]) -> Result<()> {
+    let &ModelShape { vocab_size, n_samples, capacity, .. } = shape;
+    require(
+        !ids.is_empty()
+            && ids.len() == places.len()
+            && places.is_sorted_by(|a, b| a.row < b.row)
+            && places.iter().all(|place| place.row < n_samples),
+        "every id needs a row of the cache, in increasing order",
+    )?;
+    if places.iter().any(|place| place.position >= capacity) {
+        return Err(Error::input(format!(
+            "the cache is full: its capacity is {capacity} positions"
+        )));
+    }
+    match ids.iter().find(|&&id| id >= vocab_size) {
+        Some(id) => Err(Error::input(format!("id {id} is not below vocab_size={vocab_size}"))),
+        None => Ok(()),
     }
 }
 
@@ -120,24 +148,20 @@ impl Decoder {
 struct Step<'a> {
     shape: ModelShape,
     level: SimdLevel,
+    /// One per sample of the step.
+    places: &'a [Place],
     vectors: &'a mut StepVectors,
     threads: &'a dyn Threads,
 }
 
 impl Step<'_> {
     /// `cache` is (2, samples, heads, capacity, d_head): keys, then values.
-    fn attention(
-        &mut self,
-        layer: &Layer,
-        weights: &Weights,
-        cache: &mut [f32],
-        position: usize,
-    ) -> Result<()> {
-        let (shape, level) = (self.shape, self.level);
+    fn attention(&mut self, layer: &Layer, weights: &Weights, cache: &mut [f32]) -> Result<()> {
+        let (shape, level, places) = (self.shape, self.level, self.places);
         self.norm(layer.attention_norm);
         let StepVectors { normed, queries, keys, values, rotated, scores, mixed, .. } =
             &mut *self.vectors;
-        let n = shape.n_samples;
+        let n = places.len();
         let products = MatVec::tasks((layer.query, normed), queries, n, Mode::Replace)
             .chain(MatVec::tasks((layer.key, normed), keys, n, Mode::Replace))
             .chain(MatVec::tasks((layer.value, normed), values, n, Mode::Replace));
@@ -146,24 +170,36 @@ impl Step<'_> {
         // One task per sample and head of keys and values, which are in this order in all arrays.
         let d_head = shape.d_head();
         let (cached_keys, cached_values) = cache.split_at_mut(cache.len() / 2);
-        let mut cached_keys = cached_keys.chunks_exact_mut(shape.capacity * d_head);
-        let mut cached_values = cached_values.chunks_exact_mut(shape.capacity * d_head);
+        let row_size = shape.capacity * shape.d_kv();
+        let mut rows = cached_keys
+            .chunks_exact_mut(row_size)
+            .zip(cached_values.chunks_exact_mut(row_size))
+            .enumerate();
+        let mut cached = places.iter().flat_map(|place| {
+            let row = rows.find(|(row, _)| *row == place.row);
+            let angles = angles_at(weights.rotation, place.position, d_head);
+            row.into_iter().flat_map(move |(_, (keys, values))| {
+                let heads = keys.chunks_exact_mut(shape.capacity * d_head);
+                let heads = heads.zip(values.chunks_exact_mut(shape.capacity * d_head));
+                heads.map(move |(keys, values)| (place.position, angles, keys, values))
+            })
+        });
         let group = shape.group_size() * d_head;
         let mut queries = queries.chunks_exact(group);
         let mut new = keys.chunks_exact(d_head).zip(values.chunks_exact(d_head));
         let mut scores = scores.chunks_exact_mut(shape.group_size() * shape.capacity);
         let mut groups = rotated.chunks_exact_mut(group).zip(mixed.chunks_exact_mut(group));
-        let angles = angles_at(weights.rotation, position, d_head);
         let heads = std::iter::from_fn(|| {
             let ((key, value), (rotated, mixed)) = (new.next()?, groups.next()?);
+            let (position, angles, cached_keys, cached_values) = cached.next()?;
             Some(Attend {
                 position,
                 angles,
                 queries: queries.next()?,
                 key,
                 value,
-                cached_keys: cached_keys.next()?,
-                cached_values: cached_values.next()?,
+                cached_keys,
+                cached_values,
                 rotated,
                 scores: scores.next()?,
                 mixed,
@@ -177,7 +213,7 @@ impl Step<'_> {
     }
 
     fn feed_forward(&mut self, layer: &Layer) -> Result<()> {
-        let (n, level) = (self.shape.n_samples, self.level);
+        let (n, level) = (self.places.len(), self.level);
         self.norm(layer.feed_forward_norm);
         let StepVectors { normed, gate, up, residual, .. } = &mut *self.vectors;
         // A task has the same rows of both matrices.
@@ -200,7 +236,7 @@ impl Step<'_> {
     }
 
     fn head(&mut self, weights: &Weights) -> Result<Vec<f32>> {
-        let (n, level) = (self.shape.n_samples, self.level);
+        let (n, level) = (self.places.len(), self.level);
         self.norm(weights.final_norm);
         let mut logits = vec![0.0; n * self.shape.vocab_size];
         let products =

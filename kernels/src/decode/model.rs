@@ -19,7 +19,7 @@ pub struct ModelShape {
     pub d_ff: usize,
     /// What RMSNorm adds to the mean square.
     pub eps: f32,
-    /// Samples that are decoded side by side.
+    /// Rows of the cache: samples that can be decoded side by side.
     pub n_samples: usize,
     /// Positions that the cache can hold.
     pub capacity: usize,

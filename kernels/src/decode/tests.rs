@@ -209,6 +209,11 @@ fn ids(shape: &ModelShape, position: usize) -> Vec<usize> {
         .collect()
 }
 
+/// Every row at this position.
+fn places(shape: &ModelShape, position: usize) -> Vec<Place> {
+    (0..shape.n_samples).map(|row| Place { row, position }).collect()
+}
+
 /// The logits of each position.
 fn run(model: &Model, n_threads: usize, level: SimdLevel) -> Vec<Vec<f32>> {
     let mut decoder = Decoder::new(model.shape, level).unwrap();
@@ -220,8 +225,8 @@ fn run(model: &Model, n_threads: usize, level: SimdLevel) -> Vec<Vec<f32>> {
                 .step(
                     &weights,
                     &mut cache,
-                    position,
                     &ids(&model.shape, position),
+                    &places(&model.shape, position),
                     &Scoped(n_threads),
                 )
                 .unwrap()
@@ -270,24 +275,61 @@ fn samples_beside_it_change_no_bit() {
     assert!(many.iter().zip(&one).all(|(many, one)| many[..SHAPE.vocab_size] == one[..]));
 }
 
+/// Samples start and end at different steps, in any rows; each gets the bits that it gets alone.
+#[test]
+fn samples_at_their_own_positions() {
+    for level in SimdLevel::available() {
+        let one = Model::new(ModelShape { n_kv_heads: 2, ..SHAPE }, false, true);
+        let alone = run(&one, 1, level);
+        let many = Model::new(ModelShape { n_samples: 6, ..one.shape }, false, true);
+        let weights = many.weights();
+        let mut decoder = Decoder::new(many.shape, level).unwrap();
+        let mut cache = vec![f32::NAN; many.shape.cache_size()];
+        // Row r starts at step 3r and is free after 9 + r positions.
+        for step in 0..30 {
+            let places: Vec<Place> = (0..many.shape.n_samples)
+                .filter(|row| (3 * row..3 * row + 9 + row).contains(&step))
+                .map(|row| Place { row, position: step - 3 * row })
+                .collect();
+            if places.is_empty() {
+                continue;
+            }
+            let ids: Vec<usize> =
+                places.iter().map(|place| ids(&one.shape, place.position)[0]).collect();
+            let found =
+                decoder.step(&weights, &mut cache, &ids, &places, &Scoped(1 + step % 2)).unwrap();
+            for (place, found) in places.iter().zip(found.chunks_exact(SHAPE.vocab_size)) {
+                assert_eq!(found, &alone[place.position][..], "{level:?} {step} {place:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn refusals() {
     let model = Model::new(SHAPE, false, true);
     let weights = model.weights();
     let mut decoder = Decoder::new(SHAPE, SimdLevel::best()).unwrap();
     let mut cache = vec![0.0; SHAPE.cache_size()];
-    let mut message = |weights: &Weights<'_>, cache: &mut [f32], position, ids: &[usize]| {
-        decoder.step(weights, cache, position, ids, &Scoped(1)).unwrap_err().to_string()
-    };
+    let mut message =
+        |weights: &Weights<'_>, cache: &mut [f32], ids: &[usize], places: &[Place]| {
+            decoder.step(weights, cache, ids, places, &Scoped(1)).unwrap_err().to_string()
+        };
+    let at = |position| places(&SHAPE, position);
     assert_eq!(
-        message(&weights, &mut cache, 21, &[0]),
+        message(&weights, &mut cache, &[0], &at(21)),
         "the cache is full: its capacity is 21 positions"
     );
-    assert_eq!(message(&weights, &mut cache, 0, &[53]), "id 53 is not below vocab_size=53");
-    assert!(message(&weights, &mut cache, 0, &[1, 2]).contains("ids and cache"));
-    assert!(message(&weights, &mut cache[1..], 0, &[1]).contains("ids and cache"));
+    assert_eq!(message(&weights, &mut cache, &[53], &at(0)), "id 53 is not below vocab_size=53");
+    assert!(message(&weights, &mut cache, &[1, 2], &at(0)).contains("every id needs a row"));
+    assert!(message(&weights, &mut cache, &[], &[]).contains("every id needs a row"));
+    let second = Place { row: 1, position: 0 };
+    assert!(message(&weights, &mut cache, &[1], &[second]).contains("every id needs a row"));
+    let twice = [at(0), at(1)].concat();
+    assert!(message(&weights, &mut cache, &[1, 2], &twice).contains("increasing order"));
+    assert!(message(&weights, &mut cache[1..], &[1], &at(0)).contains("the cache must have"));
     let short = Weights { head: &weights.head[1..], ..weights.clone() };
-    assert!(message(&short, &mut cache, 0, &[1]).contains("the weights"));
+    assert!(message(&short, &mut cache, &[1], &at(0)).contains("the weights"));
     assert!(Decoder::new(ModelShape { n_kv_heads: 4, ..SHAPE }, SimdLevel::best()).is_err());
     assert!(Decoder::new(ModelShape { n_heads: 0, ..SHAPE }, SimdLevel::best()).is_err());
 }

@@ -36,6 +36,7 @@ examples:
   bytemill encode corpus.txt -t tokenizer.json -o tokens/
   bytemill train tokens/ -o run/
   bytemill generate run/ "Once upon a time"
+  bytemill serve
 
 Help on a command: bytemill encode --help
 """
@@ -56,6 +57,7 @@ COMMANDS = {
     "sweep": ("sweep", "Train with many settings and find the best."),
     "evaluate": ("evaluate", "Measure loss, perplexity and bits per byte."),
     "generate": ("generate", "Continue a text with a model."),
+    "serve": ("serve", "Look at tokenizers, runs and text in the browser."),
     "export": ("export", "Export a model to transformers or llama.cpp."),
     "import": ("export", "Import a transformers model as a run."),
     "plot": ("plot", "Plot loss curves of runs."),

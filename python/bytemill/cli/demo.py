@@ -95,6 +95,8 @@ def demo(out: Path, vocab_size: int, seconds: float) -> None:
     click.echo("\nand with your own text:")
     for command in OWN_TEXT:
         click.echo(f"  {command}")
+    click.echo("\nand all of the demo in the browser:")
+    click.echo(f"  {shlex.join(['bytemill', 'serve', str(out), '--open'])}")
 
 
 def _model(out: Path, tokenizer: Tokenizer, seconds: float) -> Path | None:

@@ -16,7 +16,7 @@ from . import options, outputs, streams
 from .fields import listed_options
 
 if TYPE_CHECKING:
-    from ..lm.plan.sweeping import Sweep
+    from ..lm.plan.results import Sweep
 
 EXAMPLES = """\b
 examples:

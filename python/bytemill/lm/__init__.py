@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from .exchange.exporting import Export, export_run
     from .exchange.importing import Import, import_run
     from .fast import attach
+    from .fast.batching import Batch, Sample
     from .fast.head import linear_cross_entropy
     from .generate import (
         DecodeStep,
         GeneratedText,
         Sampling,
+        TextStream,
         generate_ids,
         generate_text,
         stream_text,
@@ -61,14 +63,17 @@ if TYPE_CHECKING:
     from .plan.accounting import Account, Hardware, account
     from .plan.measuring import Measured, measured_step, this_machine
     from .plan.rate_test import RateTest, find_lr
+    from .plan.results import Sweep, Trial, read_sweep
     from .plan.space import Range
-    from .plan.sweeping import Sweep, Trial, sweep
+    from .plan.sweeping import sweep
     from .presets import PRESETS
     from .report.card import RunReport, report_run
     from .run.checkpoint import load_checkpoint, save_checkpoint
     from .run.config_file import read_config
     from .run.directory import load
+    from .run.metrics import MetricsLog
     from .run.sources import open_tokens
+    from .run.state import RunState, run_state
     from .training import TrainResult, train
 
 __all__ = [  # noqa: RUF022
@@ -79,6 +84,9 @@ __all__ = [  # noqa: RUF022
     "PRESETS",
     "load",
     "read_config",
+    "run_state",
+    "RunState",
+    "MetricsLog",
     "generate_text",
     "stream_text",
     "GeneratedText",
@@ -102,6 +110,7 @@ __all__ = [  # noqa: RUF022
     "sweep",
     "Sweep",
     "Trial",
+    "read_sweep",
     "Range",
     "find_lr",
     "RateTest",
@@ -138,6 +147,9 @@ __all__ = [  # noqa: RUF022
     "load_checkpoint",
     "generate_ids",
     "DecodeStep",
+    "Batch",
+    "Sample",
+    "TextStream",
     "attach",
     "linear_cross_entropy",
 ]
@@ -150,11 +162,13 @@ _HOMES = {
     "exchange.exporting": ("Export", "export_run"),
     "exchange.importing": ("Import", "import_run"),
     "fast": ("attach",),
+    "fast.batching": ("Batch", "Sample"),
     "fast.head": ("linear_cross_entropy",),
     "generate": (
         "DecodeStep",
         "GeneratedText",
         "Sampling",
+        "TextStream",
         "generate_ids",
         "generate_text",
         "stream_text",
@@ -183,14 +197,17 @@ _HOMES = {
     "plan.accounting": ("Account", "Hardware", "account"),
     "plan.measuring": ("Measured", "measured_step", "this_machine"),
     "plan.rate_test": ("RateTest", "find_lr"),
+    "plan.results": ("Sweep", "Trial", "read_sweep"),
     "plan.space": ("Range",),
-    "plan.sweeping": ("Sweep", "Trial", "sweep"),
+    "plan.sweeping": ("sweep",),
     "presets": ("PRESETS",),
     "report.card": ("RunReport", "report_run"),
     "run.checkpoint": ("load_checkpoint", "save_checkpoint"),
     "run.config_file": ("read_config",),
     "run.directory": ("load",),
+    "run.metrics": ("MetricsLog",),
     "run.sources": ("open_tokens",),
+    "run.state": ("RunState", "run_state"),
     "training": ("TrainResult", "train"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -33,6 +33,9 @@ __all__ = [
     "GeneratedText",
     "Sampler",
     "Sampling",
+    "TextStream",
+    "check_prompt",
+    "end_id",
     "generate_ids",
     "generate_text",
     "id_steps",
@@ -89,10 +92,16 @@ class Sampler:
         sampling: the options.
         n_samples: B.
         max_tokens: maximum number of calls of `choose`.
+        first: the number of the first sample; draws depend on the number.
     """
 
     def __init__(
-        self, sampling: Sampling, n_samples: int, max_tokens: int, device: torch.device
+        self,
+        sampling: Sampling,
+        n_samples: int,
+        max_tokens: int,
+        device: torch.device,
+        first: int = 0,
     ) -> None:
         self.sampling = sampling
         self._seen: Tensor | None = None
@@ -101,7 +110,8 @@ class Sampler:
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
         # All draws in advance: none is made, or moved to a device, between two steps.
-        draws = [np.random.default_rng([seed, n]).random(max_tokens) for n in range(n_samples)]
+        numbers = range(first, first + n_samples)
+        draws = [np.random.default_rng([seed, n]).random(max_tokens) for n in numbers]
         self._draws = torch.tensor(np.array(draws), dtype=torch.float32, device=device)
 
     def observe(self, ids: Tensor, vocab_size: int) -> None:
@@ -291,7 +301,7 @@ def id_steps(
 ) -> Iterator[list[int]]:
     """Yields the next id of every sample, `max_tokens` times."""
     prompt = torch.as_tensor(ids, dtype=torch.long, device=model.device).reshape(-1)
-    _check_prompt(model, prompt, max_tokens, n_samples)
+    check_prompt(model, prompt, max_tokens, n_samples)
     context = model.config.context_length
     n_read = len(prompt)  # ids in the context
     history = torch.empty(n_samples, n_read + max_tokens, dtype=torch.long, device=model.device)
@@ -316,7 +326,8 @@ def id_steps(
                 logits = step.read(history[:, end + 1 - n_read : end + 1])
 
 
-def _check_prompt(model: TransformerLM, prompt: Tensor, max_tokens: int, n_samples: int) -> None:
+def check_prompt(model: TransformerLM, prompt: Tensor, max_tokens: int, n_samples: int) -> None:
+    """Raises unless the model can continue the ids of this prompt."""
     for name, value in (("max_tokens", max_tokens), ("n_samples", n_samples)):
         if value < 1:
             raise ConfigError(f"{name} must be ≥ 1, got {value}")
@@ -361,14 +372,20 @@ def prompt_ids(tokenizer: Tokenizer, prompt: str, special: Special = "none") -> 
     """The ids of a prompt; an empty prompt is the end-of-text token, which starts a new text."""
     ids = tokenizer.encode(prompt, special=special)
     if not ids:
-        end = end_of_text(tokenizer, None, append_eot=False)
+        end = end_id(tokenizer)
         if end is None:
             raise ConfigError(
                 "the prompt is empty, and the tokenizer has no end-of-text token to start from",
                 "give some text",
             )
-        ids = [tokenizer.special_tokens[end]]
+        ids = [end]
     return ids
+
+
+def end_id(tokenizer: Tokenizer) -> int | None:
+    """The id of the end-of-text token; None if there is none."""
+    end = end_of_text(tokenizer, None, append_eot=False)
+    return None if end is None else tokenizer.special_tokens[end]
 
 
 @with_fields(SamplingOptions)
@@ -399,9 +416,8 @@ def stream_text(
     """
     if any(not text for text in stop):
         raise ConfigError("stop strings must not be empty", "omit it")
-    end = end_of_text(tokenizer, None, append_eot=False)
-    end_id = None if end is None else tokenizer.special_tokens[end]
-    texts = [_Text(tokenizer, tuple(stop)) for _ in range(n_samples)]
+    end = end_id(tokenizer)
+    texts = [TextStream(tokenizer, tuple(stop)) for _ in range(n_samples)]
     open_ = list(range(n_samples))
     steps = id_steps(
         model,
@@ -413,7 +429,7 @@ def stream_text(
     )
     for new in steps:
         for number in list(open_):
-            if new[number] == end_id:
+            if new[number] == end:
                 yield GeneratedText(number, texts[number].finish(), "end")
                 open_.remove(number)
                 continue
@@ -444,7 +460,7 @@ def generate_text(
     return texts
 
 
-class _Text:
+class TextStream:
     """Ids → text: whole characters only, and no part of a stop string."""
 
     def __init__(self, tokenizer: Tokenizer, stops: tuple[str, ...]) -> None:

@@ -271,16 +271,16 @@ class CausalSelfAttention(nn.Module):
             if positions is not None:
                 positions = positions.unsqueeze(-2)  # the same for all heads
             query, key = self.rope(query, positions), self.rope(key, positions)
+        n_new, mask = x.shape[-2], None
         if cache is not None:
             key, value = cache.append(key, value)
-        n_new, n_all = query.shape[-2], key.shape[-2]
-        # torch's `is_causal` is right only if all keys are new. A single new query sees every key.
+            mask = cache.mask(n_new)
         mixed = F.scaled_dot_product_attention(
             query,
             key,
             value,
-            attn_mask=None if n_new in (1, n_all) else causal_mask(n_new, n_all, x.device),
-            is_causal=n_new == n_all and n_new > 1,
+            attn_mask=mask,
+            is_causal=mask is None and n_new > 1,
             enable_gqa=self.num_heads > self.num_kv_heads,
         )
         return self.output(mixed.transpose(-2, -3).flatten(-2))  # type: ignore[no-any-return]
@@ -314,29 +314,32 @@ class LayerCache:
         n = len(key)
         return self.keys[:n, :, : self.length], self.values[:n, :, : self.length]
 
+    def positions(self, n_new: int) -> Tensor:
+        """The positions (…, n_new) of what is appended next."""
+        return torch.arange(self.length, self.length + n_new, device=self.keys.device)
+
+    def mask(self, n_new: int) -> Tensor | None:
+        """Which positions the queries of the last `append` may attend to.
+
+        None if all keys are new, where torch's `is_causal` is right, or for a single query, which
+        sees every key.
+        """
+        if n_new in (1, self.length):
+            return None
+        return causal_mask(n_new, self.length, self.keys.device)
+
 
 class KVCache:
-    """Keys and values of all layers for B sequences of equal length, allocated once.
+    """Keys and values of all layers for B sequences of equal length.
 
     Args:
-        config: the model.
-        batch_size: B.
-        capacity: the maximum length.
+        memory: (layers, 2, B, heads, capacity, d_head): the keys of a layer, then its values.
     """
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        batch_size: int,
-        capacity: int,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        # One block of memory: the keys of a layer, then its values.
-        shape = (config.num_layers, 2, batch_size, config.n_kv, capacity, config.d_head)
-        self.memory = torch.zeros(shape, device=device, dtype=dtype)
-        self.capacity = capacity
-        self.layers = [LayerCache(keys, values) for keys, values in self.memory]
+    def __init__(self, memory: Tensor) -> None:
+        self.memory = memory
+        self.capacity = memory.shape[-2]
+        self.layers = [LayerCache(keys, values) for keys, values in memory]
 
     @property
     def length(self) -> int:
@@ -388,7 +391,7 @@ class TransformerBlock(nn.Module):
         """`x` is (…, T, d_model)."""
         positions = None
         if cache is not None:
-            positions = torch.arange(cache.length, cache.length + x.shape[-2], device=x.device)
+            positions = cache.positions(x.shape[-2])
         if self.config.norm == "post":
             x = self.attention_norm(x + self.attention(x, positions, cache))
             return self.feed_forward_norm(x + self.feed_forward(x))  # type: ignore[no-any-return]
@@ -495,7 +498,9 @@ class TransformerLM(nn.Module):
     def new_cache(self, batch_size: int = 1, capacity: int | None = None) -> KVCache:
         """An empty cache for this model."""
         capacity = self.config.context_length if capacity is None else capacity
-        return KVCache(self.config, batch_size, capacity, self.device, self.embedding.weight.dtype)
+        config, weight = self.config, self.embedding.weight
+        shape = (config.num_layers, 2, batch_size, config.n_kv, capacity, config.d_head)
+        return KVCache(torch.zeros(shape, device=weight.device, dtype=weight.dtype))
 
     @property
     def device(self) -> torch.device:

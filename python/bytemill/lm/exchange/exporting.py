@@ -17,9 +17,10 @@ from ...tokenizer import Tokenizer
 from ...tokens.encode import end_of_text
 from ..config import ModelConfig
 from ..keywords import StepName
-from ..run.checkpoint import WEIGHTS, checked_config, checked_file
+from ..run.checkpoint import checked_config, checked_file
 from ..run.directory import open_run
 from ..run.placing import LOCK, check_place, contents, replacing_place
+from ..run.steps import WEIGHTS
 from ..run.tensors import Deferred, converted, is_written_by_us, open_tensors, write_safetensors
 from . import gguf, transformers
 

@@ -3,6 +3,7 @@
     sublayers   attention and feed-forward as single autograd steps, for float32 on a CPU
     head        the head and cross-entropy in chunks, without all logits in memory, on any device
     decode      one step of generation as one call to Rust, for float32 on a CPU
+    batching    samples that are decoded together and join and leave at any step
 
 `attach` exchanges the class of a model and its blocks, as FSDP does, so that checkpoints,
 optimizers and hooks see the same modules. Tests compare all of it with `naive` on every kind of

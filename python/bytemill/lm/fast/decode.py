@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from ..._native import LMDecoder
 from ...errors import ConfigError
 from ..generate import CachedStep
-from ..model import RMSNorm, SwiGLU, TransformerLM
+from ..model import KVCache, RMSNorm, SwiGLU, TransformerLM
 from ..plan.costs import can_fuse
 
-__all__ = ["NativeStep", "can_run"]
+__all__ = ["NativeStep", "can_run", "decoder_arguments"]
 
 
 class NativeStep(CachedStep):
@@ -32,30 +32,31 @@ class NativeStep(CachedStep):
 
     def __init__(self, model: TransformerLM, n_samples: int, capacity: int) -> None:
         super().__init__(model, n_samples, capacity)
-        self._decoder = LMDecoder(**self.arrays())
-
-    def arrays(self) -> dict[str, Any]:
-        """The arguments of the native step: views of the weights and of the cache."""
-        model = self.model
-        rope = model.layers[0].attention.rope
-        return {
-            "embedding": _array(model.embedding.weight),
-            "layers": [[_array(weight) for weight in weights] for weights in _layers(model)],
-            "final_norm": _array(_norm_weight(model.final_norm)),
-            "head": _array(model.head_weight),
-            "rotation": None if rope is None else (_array(rope.cos), _array(rope.sin)),
-            "cache": _array(self.cache.memory),
-            "eps": model.config.norm_eps,
-            "threads": torch.get_num_threads(),
-        }
+        self._decoder = LMDecoder(**decoder_arguments(model, self.cache))
+        self._rows = range(n_samples)
 
     def step(self, ids: Tensor) -> Tensor:
         place = self.cache.length
         if place == self.cache.capacity:
             raise ConfigError(f"the cache is full: its capacity is {place} positions")
-        logits = self._decoder.step(ids.tolist(), place)
+        logits = self._decoder.step(ids.tolist(), self._rows, [place] * self.n_samples)
         self.cache.set_length(place + 1)
         return torch.from_numpy(logits)
+
+
+def decoder_arguments(model: TransformerLM, cache: KVCache) -> dict[str, Any]:
+    """The arguments of `LMDecoder`: views of the weights and of the cache."""
+    rope = model.layers[0].attention.rope
+    return {
+        "embedding": _array(model.embedding.weight),
+        "layers": [[_array(weight) for weight in weights] for weights in _layers(model)],
+        "final_norm": _array(_norm_weight(model.final_norm)),
+        "head": _array(model.head_weight),
+        "rotation": None if rope is None else (_array(rope.cos), _array(rope.sin)),
+        "cache": _array(cache.memory),
+        "eps": model.config.norm_eps,
+        "threads": torch.get_num_threads(),
+    }
 
 
 def can_run(model: TransformerLM) -> bool:

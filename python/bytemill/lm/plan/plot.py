@@ -18,7 +18,7 @@ from .accounting import shares
 
 if TYPE_CHECKING:
     from .rate_test import RateTest
-    from .sweeping import Trial
+    from .results import Trial
 
 __all__ = [
     "figure",

@@ -11,14 +11,12 @@ Finished runs are kept, interrupted ones are resumed: all state is in their dire
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from ... import encodings
 from ..._files import remove_if_empty, write_atomically
@@ -42,15 +40,14 @@ from ..run.metrics import METRICS, read_metrics
 from ..run.placing import contents, tidy, writing
 from ..training import Divergence, train
 from .plot import plot_curves, plot_settings
+from .results import KIND, SUMMARY, Status, Sweep, Trial, is_name, is_trial
 from .space import Range, name_of, trials_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Sweep", "Trial", "sweep"]
+__all__ = ["sweep"]
 
-SUMMARY = "sweep.json"
-KIND = "bytemill sweep"
 BEST = "best.toml"
 PICTURES = ("settings.png", "curves.png")
 # Settings that depend on the machine or the tokens, not on what is best.
@@ -58,69 +55,6 @@ NOT_IN_BEST = ("vocab_size", "device", "dtype", "kernels", "compile", "threads",
                "tensorboard", "wandb")  # fmt: skip
 # Share of the last steps whose mean loss counts if a run has no evaluation.
 LAST_SHARE = 0.1
-
-
-Status = Literal["done", "diverged", "failed"]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A run of a sweep.
-
-    Attributes:
-        settings: the settings that vary in the sweep.
-        run: its directory.
-        status: `"done"`, `"diverged"` (stopped early), or `"failed"` (could not start).
-        step: updates done.
-        loss: mean training loss of its last steps.
-        val_loss: held-out loss at the end; None without held-out tokens.
-        val_bits_per_byte: the same in bits per byte.
-        seconds: duration of its steps.
-        message: the reason, if it is not done.
-    """
-
-    settings: dict[str, Any]
-    run: Path
-    status: Status
-    step: int = 0
-    loss: float | None = None
-    val_loss: float | None = None
-    val_bits_per_byte: float | None = None
-    seconds: float = 0.0
-    message: str | None = None
-
-    @property
-    def score(self) -> float:
-        """The held-out loss, or that of the last steps; lower is better."""
-        found = self.loss if self.val_loss is None else self.val_loss
-        if self.status != "done" or found is None or not math.isfinite(found):
-            return math.inf
-        return found
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"run": self.run.name}
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """The result of a sweep.
-
-    Attributes:
-        out: its directory.
-        fields: the settings that vary.
-        trials: the runs, best first.
-        notes: notes for the user.
-    """
-
-    out: Path
-    fields: list[str]
-    trials: list[Trial]
-    notes: list[str]
-
-    @property
-    def best(self) -> Trial | None:
-        """The run with the lowest loss; None if none finished."""
-        return self.trials[0] if math.isfinite(self.trials[0].score) else None
 
 
 @with_fields(ConfigOptions)
@@ -195,7 +129,7 @@ def sweep(
             names = []
         # All runs that the sweep may write, so that it can be replaced at any time.
         names += [name for o in orders if (name := Path(o["run"]).name) not in names]
-        facts = common | {"fixed": same, "random": random, "runs": names}
+        facts = common | {"fixed": same, "random": random, "fields": list(space), "runs": names}
         return _sweep(place, orders, facts, list(space), worker, progress)
 
 
@@ -219,7 +153,7 @@ def _sweep(
     fixed = facts["fixed"]
     is_new = not (place / SUMMARY).exists()
     before = {"kind": KIND, "trials": []} if is_new else read_object(place / SUMMARY, ConfigError)
-    _write_json(place / SUMMARY, before | {"runs": facts["runs"]})
+    _write_json(place / SUMMARY, before | {name: facts[name] for name in ("fields", "runs")})
 
     def over(trial: Trial) -> None:
         # After each run: a sweep that is killed leaves a table of its finished runs.
@@ -272,7 +206,7 @@ def _planned(place: Path, resume: bool, overwrite: bool) -> list[str]:
         )
     found = read_object(path, CheckpointError)
     names = found.get("runs")
-    if found.get("kind") != KIND or not isinstance(names, list) or not all(map(_is_name, names)):
+    if found.get("kind") != KIND or not isinstance(names, list) or not all(map(is_name, names)):
         raise CheckpointError(f"{path}: not the table of a bytemill sweep")
     if not (resume or overwrite):
         raise ConfigError(
@@ -289,10 +223,6 @@ def _planned(place: Path, resume: bool, overwrite: bool) -> list[str]:
                 "move it elsewhere, or choose another directory",
             )
     return names
-
-
-def _is_name(name: object) -> bool:
-    return isinstance(name, str) and name not in ("", ".", "..") and Path(name).name == name
 
 
 def _clear(place: Path, names: list[str]) -> None:
@@ -393,23 +323,9 @@ def _outcome(run: Path, keys: dict[str, Any], varied: dict[str, Any]) -> Trial |
             f"{run}: was trained with a different {', '.join(differ)}",
             "start over with overwrite=True, or choose another directory",
         )
-    if not isinstance(trial, dict) or not _is_trial(trial):
+    if not isinstance(trial, dict) or not is_trial(trial):
         raise CheckpointError(f"{path}: damaged", "delete it to resume the run")
     return Trial(**trial | {"run": run, "settings": varied})
-
-
-def _is_trial(fields: Mapping[str, Any]) -> bool:
-    """Whether these are the fields of a `Trial`, each of its type."""
-    names = {field.name for field in dataclasses.fields(Trial)}
-    numbers = ("loss", "val_loss", "val_bits_per_byte")
-    return (
-        set(fields) == names
-        and fields["status"] in get_args(Status)
-        and type(fields["step"]) is int
-        and all(fields[name] is None or type(fields[name]) in (int, float) for name in numbers)
-        and type(fields["seconds"]) in (int, float)
-        and isinstance(fields["message"], (str, type(None)))
-    )
 
 
 def _results(run: Path) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -25,7 +24,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ... import _files
 from ..._files import naming, regular, replacing, replacing_directory
 from ..._json import parse_object, read_object
 from ...errors import CheckpointError
@@ -34,7 +32,16 @@ from ..model import TransformerLM
 from ..optim import Optimizers
 from ..parallel import like, whole
 from .config_file import model_config
-from .placing import contents
+from .steps import (
+    MOMENTS,
+    STATE,
+    STEP,
+    WEIGHTS,
+    foreign_in_step,
+    prune_steps,
+    step_directories,
+    step_number,
+)
 from .tensors import Deferred, check_finite, open_tensors, raw_bytes, write_safetensors
 from .weights import OTHER_CONFIG, check_weights, wrong_shape, wrong_type
 
@@ -50,9 +57,6 @@ __all__ = [
 Target = str | os.PathLike[str] | IO[bytes]
 AnyOptimizer = Optimizer | Optimizers
 VERSION = 1
-STATE = "state.json"
-WEIGHTS = "model.safetensors"
-MOMENTS = "optimizer.safetensors"
 KIND = "bytemill checkpoint"
 BLOCK = 1 << 22
 
@@ -266,7 +270,7 @@ def read_step(directory: Path) -> dict[str, Any]:
             "use the bytemill that wrote it",
         )
     _check_fields(facts, str(path))
-    if STEP.fullmatch(directory.name) and _number(directory) != facts["iteration"]:
+    if STEP.fullmatch(directory.name) and step_number(directory) != facts["iteration"]:
         raise CheckpointError(
             f"{path}: belongs to step {facts['iteration']}, but its directory is {directory.name}",
             "restore the directory's original name",
@@ -303,45 +307,6 @@ def read_tensors(directory: Path, name: str, facts: Mapping[str, Any]) -> dict[s
         return safetensors.torch.load_file(path)
     except safetensors.SafetensorError as error:
         raise CheckpointError(f"{path}: damaged: {error}", _OLDER) from None
-
-
-def step_directories(run: Path) -> list[Path]:
-    """The finished steps of a run, in order."""
-    named = [p for p in run.glob("step-*") if STEP.fullmatch(p.name)]
-    return sorted((p for p in named if (p / STATE).exists()), key=_number)
-
-
-STEP = re.compile(r"step-[0-9]{8,}")
-# The files of a step directory.
-NAMES = (STATE, WEIGHTS, MOMENTS)
-
-
-def foreign_in_step(directory: Path) -> Path | None:
-    """A file in a step directory that bytemill did not write; None if there is none."""
-    found = (path for path in contents(directory) if path.name not in NAMES)
-    return next(found, None)
-
-
-def prune_steps(run: Path, keep: int, also: Path | None = None) -> None:
-    """Removes all but the last `keep` steps, and `also`."""
-    steps = step_directories(run)
-    for old in steps[:-keep] if keep > 0 else []:
-        if also is None or old.name != also.name:
-            remove_step(old)
-
-
-def remove_step(directory: Path) -> None:
-    """Removes a checkpoint; files of others in its directory stay."""
-    if directory.is_symlink() or foreign_in_step(directory) is None:
-        _files.remove(directory)
-        return
-    # state.json first: without it, the directory is no checkpoint.
-    for name in NAMES:
-        (directory / name).unlink(missing_ok=True)
-
-
-def _number(directory: Path) -> int:
-    return int(directory.name.removeprefix("step-"))
 
 
 def _file_checksum(path: Path) -> int:

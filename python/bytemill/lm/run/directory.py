@@ -12,27 +12,17 @@ run/
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..._files import remove_if_empty, write_atomically
-from ..._json import read_object
+from ..._files import remove_if_empty
 from ...errors import CheckpointError
 from ..devices import find_device
 from ..keywords import StepName
 from ..model import TransformerLM
-from .checkpoint import (
-    STATE,
-    STEP,
-    foreign_in_step,
-    load_model,
-    read_step,
-    remove_step,
-    step_directories,
-)
+from .checkpoint import load_model, read_step
 from .config_file import (
     CONFIG,
     TOKENIZER,
@@ -43,22 +33,19 @@ from .config_file import (
 )
 from .metrics import EVENTS, METRICS
 from .placing import contents
+from .steps import BEST, STATE, STEP, find_step, foreign_in_step, remove_step
 
 if TYPE_CHECKING:
     from ...tokenizer import Tokenizer
 
 __all__ = [
     "OpenRun",
-    "best_step",
     "clear_run",
-    "find_step",
     "foreign_in_run",
     "load",
     "open_run",
-    "write_best",
 ]
 
-BEST = "best.json"
 OUTCOME = "outcome.json"
 
 
@@ -116,44 +103,7 @@ def _unlink(*paths: Path) -> None:
             path.unlink()
 
 
-# --- steps --------------------------------------------------------------------------------------
-
-
-def write_best(run: Path, step: int, loss: float) -> None:
-    """Records the step with the best evaluation."""
-    write_atomically(run / BEST, json.dumps({"step": step, "loss": loss}).encode() + b"\n")
-
-
-def best_step(run: Path) -> tuple[Path, float] | None:
-    """The step with the best evaluation, and its loss; None if there is none."""
-    hint = "delete it to use the last step"
-    try:
-        fields = read_object(run / BEST, CheckpointError, hint)
-    except FileNotFoundError:
-        return None
-    step, loss = fields.get("step"), fields.get("loss")
-    if type(step) is not int or step < 0 or not isinstance(loss, (int, float)):
-        raise CheckpointError(f"{run / BEST}: damaged: step {step!r:.40}, loss {loss!r:.40}", hint)
-    place = run / f"step-{step:08}"
-    # The best step may have been removed since.
-    return (place, float(loss)) if (place / STATE).is_file() else None
-
-
-def find_step(run: Path, which: StepName = "best") -> Path:
-    """The checkpoint of a run: `"best"` (else the last), `"last"`, or the number of its step."""
-    steps = step_directories(run)
-    if not steps:
-        raise CheckpointError(f"{run}: no checkpoint yet", "resume training with resume=True")
-    if which == "last":
-        return steps[-1]
-    if which == "best":
-        best = best_step(run)
-        return best[0] if best is not None else steps[-1]
-    place = run / f"step-{int(which):08}"
-    if place not in steps:
-        there = ", ".join(str(int(p.name.removeprefix("step-"))) for p in steps)
-        raise CheckpointError(f"{run}: no checkpoint of step {which}", f"available steps: {there}")
-    return place
+# --- a checkpoint of it -------------------------------------------------------------------------
 
 
 class OpenRun(NamedTuple):

@@ -1,4 +1,7 @@
-"""Metrics of a run: JSON lines always; TensorBoard and W&B if they are installed."""
+"""Metrics of a run: JSON lines always; TensorBoard and W&B if they are installed.
+
+`read_metrics` reads them once, `MetricsLog` while they grow.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import json
 import math
 import os
 import threading
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +21,11 @@ from ..._json import parse_object
 from ...errors import CheckpointError
 from ..config import MAX_COUNT
 
-__all__ = ["EVENTS", "METRICS", "Metrics", "read_metrics"]
+__all__ = ["EVENTS", "METRICS", "Metrics", "MetricsLog", "last_step", "read_metrics"]
 
 METRICS = "metrics.jsonl"
+# Bytes at the end of the file in which the last line is looked for.
+TAIL = 64 << 10
 EVENTS = "events"
 
 
@@ -132,14 +138,99 @@ def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return
-            name, hint = f"{path}: line {number}", "delete that line"
-            fields = parse_object(line, name, CheckpointError, hint)
-            for key, value in fields.items():
-                if not _fits(key, value):
-                    raise CheckpointError(f"{name}: damaged: {key} is {value!r:.60}", hint)
-            if "step" not in fields:
-                raise CheckpointError(f"{name}: damaged: no step in it", hint)
-            yield {key: value for key, value in fields.items() if value is not None}
+            yield _parsed(line, f"{path}: line {number}")
+
+
+def _parsed(line: bytes, name: str) -> dict[str, Any]:
+    hint = "delete that line"
+    fields = parse_object(line, name, CheckpointError, hint)
+    for key, value in fields.items():
+        if not _fits(key, value):
+            raise CheckpointError(f"{name}: damaged: {key} is {value!r:.60}", hint)
+    if "step" not in fields:
+        raise CheckpointError(f"{name}: damaged: no step in it", hint)
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+class MetricsLog:
+    """Reads the metrics of a run while they grow.
+
+    Keeps the positions of the lines, 8 bytes each, not the lines. Not for several threads at once.
+
+    Args:
+        run: the directory of the run; its metrics need not exist yet.
+
+    Attributes:
+        version: the number of times that the file was replaced: a run that is resumed or trained
+            anew replaces it, and line numbers of another version mean nothing.
+    """
+
+    def __init__(self, run: str | os.PathLike[str]) -> None:
+        self._path = Path(run) / METRICS
+        self._starts = array("Q", [0])
+        self._file_id: tuple[int, int] | None = None
+        self.version = 0
+
+    def rows(self, after: int, max_rows: int) -> list[dict[str, Any]]:
+        """At most `max_rows` lines, as `read_metrics` gives them, from line `after` on (0 is the
+        first)."""
+        self._refresh()
+        starts = self._starts
+        first = min(max(after, 0), len(starts) - 1)
+        end = min(first + max_rows, len(starts) - 1)
+        if first == end:
+            return []
+        with open(self._path, "rb") as file:
+            file.seek(starts[first])
+            lines = file.read(starts[end] - starts[first]).split(b"\n")[:-1]
+        return [
+            _parsed(line, f"{self._path}: line {number}")
+            for number, line in enumerate(lines, first + 1)
+        ]
+
+    def __len__(self) -> int:
+        """The number of lines when `rows` was last called."""
+        return len(self._starts) - 1
+
+    def _refresh(self) -> None:
+        """Finds the lines that were added."""
+        try:
+            if not self._path.is_file() and self._path.exists():
+                raise CheckpointError(f"{self._path}: not a regular file")
+            file = open(self._path, "rb")  # noqa: SIM115 - closed below
+        except FileNotFoundError:
+            self._restart(None)
+            return
+        with file:
+            found = os.fstat(file.fileno())
+            file_id = (found.st_dev, found.st_ino)
+            if file_id != self._file_id or found.st_size < self._starts[-1]:
+                self._restart(file_id)
+            file.seek(self._starts[-1])
+            for line in file:
+                if line.endswith(b"\n"):
+                    self._starts.append(self._starts[-1] + len(line))
+
+    def _restart(self, file_id: tuple[int, int] | None) -> None:
+        self.version += self._file_id is not None and len(self) > 0
+        self._starts = array("Q", [0])
+        self._file_id = file_id
+
+
+def last_step(run: Path) -> int:
+    """The largest step in the last lines of the metrics; 0 if there is none."""
+    path = run / METRICS
+    if not path.is_file():
+        return 0
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - TAIL))
+        lines = file.read(TAIL).split(b"\n")
+    for line in reversed(lines[:-1]):
+        # The first may be the end of a line.
+        with contextlib.suppress(CheckpointError):
+            return int(_parsed(line, str(path))["step"])
+    return 0
 
 
 def _storable(value: Any) -> Any:

@@ -14,10 +14,11 @@ from ... import __version__
 from ...progress import Progress
 from . import checkpoint
 from .config_file import CONFIG, TOKENIZER, tokenizer_fingerprint, write_config
-from .directory import best_step, clear_run, write_best
+from .directory import clear_run
 from .metrics import Metrics
 from .resuming import Start
 from .sources import Sources
+from .steps import best_step, write_best
 
 if TYPE_CHECKING:
     from ..trainer import Trainer

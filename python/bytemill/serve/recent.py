@@ -1,0 +1,53 @@
+"""What was read or computed, as long as it is among the most recently used."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+__all__ = ["Recent", "Stamp", "stamp_of"]
+
+Value = TypeVar("Value")
+
+
+class Recent:
+    """Keeps the `size` values that were used last; usable from many threads."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of `key`, made if it is not here."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                value: Value = self._values[key]
+                return value
+        # Without the lock: this may take long, and two threads that do it get the same.
+        value = make()
+        with self._lock:
+            self._values[key] = value
+            while len(self._values) > self._size:
+                self._values.popitem(last=False)
+        return value
+
+
+class Stamp(NamedTuple):
+    """What changes when a file does."""
+
+    path: str
+    inode: int
+    mtime_ns: int
+    size: int
+
+
+def stamp_of(path: Path) -> Stamp:
+    """The stamp of a file now."""
+    found = os.stat(path)
+    return Stamp(str(path), found.st_ino, found.st_mtime_ns, found.st_size)

@@ -1,0 +1,19 @@
+// State of a page in the fragment of its address, which is not sent to the server.
+
+/** The fields of the fragment, as strings. */
+export function read() {
+  return Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+}
+
+/** Replaces the fragment. Fields that are null, false or "" are left out. */
+export function write(fields) {
+  const kept = Object.entries(fields).filter(([, v]) => v !== null && v !== false && v !== "");
+  const text = new URLSearchParams(kept.map(([k, v]) => [k, v === true ? "1" : String(v)]));
+  const hash = text.size ? `#${text}` : "";
+  if (hash !== location.hash) history.replaceState(null, "", location.pathname + hash);
+}
+
+/** Calls `act` when the reader opens another address of this page. */
+export function onChange(act) {
+  window.addEventListener("hashchange", act);
+}
