@@ -89,7 +89,7 @@ def test_it_ends_by_sigterm(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_key_from_the_environment(tmp_path: Path) -> None:
-    with served(tmp_path, BYTEMILL_API_KEY="key-of-environment") as (_, address):
+    with served(tmp_path, BYTEMILL_API_KEY="key-of-environment") as (process, address):
         assert ask(address, "/api/catalog")[0] == 401
         assert ask(address, "/health")[0] == 401
         headers = {"Authorization": "Bearer key-of-environment"}
@@ -98,6 +98,8 @@ def test_a_key_from_the_environment(tmp_path: Path) -> None:
         assert status == 303
         cookie = (response.getheader("set-cookie") or "").partition(";")[0]
         assert ask(address, "/", Cookie=cookie)[0] == 200
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith(b"login   add ?key= and the key")
 
 
 @pytest.mark.slow

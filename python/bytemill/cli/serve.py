@@ -61,5 +61,5 @@ def _announce(address: str, with_key: bool) -> None:
     """Prints the address to stdout, and how to use it."""
     click.echo(address)
     if with_key:
-        streams.say(f"open    {address}?key=KEY logs a browser in")
+        streams.say("login   add ?key= and the key to the address, once per browser")
     streams.say("stop    Ctrl-C")
