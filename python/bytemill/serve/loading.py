@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from pathlib import Path
 from typing import Any
 
+from .. import encodings
+from ..encodings.published import definition
 from ..errors import BytemillError
 from ..tokenizer import Tokenizer
 from .recent import Recent, stamp_of
@@ -38,7 +39,7 @@ class Loaded:
     def tokenizer(self, path: Path | None, name: str) -> Tokenizer:
         """The tokenizer at `path`, or the encoding `name`."""
         if path is None:
-            return self._tokenizers.get(name, lambda: _encoding(name))
+            return self._tokenizers.get(name, lambda: encodings.get_encoding(name))
         # An absolute path is never taken for the name of a model on the hub.
         return self._tokenizers.get(stamp_of(path), lambda: Tokenizer.from_pretrained(path))
 
@@ -80,17 +81,7 @@ def _facts(tokenizer: Tokenizer) -> dict[str, Any]:
 # --- named encodings ------------------------------------------------------------------------------
 
 
-def _encoding(name: str) -> Tokenizer:
-    found: Tokenizer = _module().get_encoding(name)
-    return found
-
-
 def _encodings() -> dict[str, dict[str, Any]]:
-    try:
-        module = _module()
-    except ModuleNotFoundError:
-        return {}
-    found = {name: module.definition(name) for name in module.available()}
     return {
         name: {
             "vocab_size": each.vocab_size,
@@ -99,10 +90,5 @@ def _encodings() -> dict[str, dict[str, Any]]:
             # That of the tokenizer is known when it is loaded.
             "fingerprint": f"encoding {name}",
         }
-        for name, each in found.items()
+        for name, each in ((name, definition(name)) for name in encodings.available())
     }
-
-
-def _module() -> Any:
-    # Until the module is there.
-    return importlib.import_module("bytemill.encodings")
