@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import serving
-from bytemill import ConfigError
+from bytemill import ConfigError, encodings
+from bytemill.serve import loading
 from bytemill.serve import scan as scans
 from bytemill.serve.catalog import Catalog
 from bytemill.serve.found import Found
@@ -219,12 +220,9 @@ def test_a_long_scan_holds_nobody_up(place: Path, monkeypatch: pytest.MonkeyPatc
 def test_named_encodings(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = serving.small_tokenizer()
     about = {"vocab_size": 300, "pattern": "gpt2", "special_tokens": {"<|endoftext|>": 299}}
-    module = SimpleNamespace(
-        available=lambda: ["small_base"],
-        definition=lambda _: SimpleNamespace(**about),
-        get_encoding=lambda _: tokenizer,
-    )
-    monkeypatch.setitem(sys.modules, "bytemill.encodings", module)
+    monkeypatch.setattr(encodings, "available", lambda: ["small_base"])
+    monkeypatch.setattr(encodings, "get_encoding", lambda _: tokenizer)
+    monkeypatch.setattr(loading, "definition", lambda _: SimpleNamespace(**about))
     with serving.client(place) as client:
         (entry,) = client.get("/api/catalog").json()["tokenizers"]
         assert (entry["id"], entry["kind"], entry["vocab_size"]) == ("small_base", "encoding", 300)
