@@ -98,7 +98,7 @@ fuzz: $(VENV)/.native $(VENV)/.dev ## many random cases; cargo-fuzz too where it
 	            -print_final_stats=1 >target/fuzz-logs/$$target.log 2>&1; \
 	    done; \
 	else \
-	    echo "cargo-fuzz needs a nightly toolchain and 'cargo install cargo-fuzz': left out"; \
+	    echo "cargo-fuzz needs a nightly toolchain and 'cargo install cargo-fuzz': skipped"; \
 	fi
 
 faults: $(VENV)/.native $(VENV)/.dev ## full disks, kills and damaged files; results to docs/reliability.md
@@ -152,7 +152,7 @@ $(VENV)/.native: $(VENV)/.maturin pyproject.toml $(RUST_FILES)
 	@$(PIP) install --no-build-isolation --editable .
 	@touch $@
 
-# Not all contenders have wheels for every Python; those that are missing are left out.
+# Not all contenders have wheels for every Python; those that are missing are skipped.
 $(VENV)/.bench: $(VENV)/.maturin pyproject.toml
 	@echo "installing whom we compare with"
 	@$(PIP) install --group bench || $(PIP) install --group rivals

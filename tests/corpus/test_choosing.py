@@ -1,4 +1,4 @@
-"""Which files of a directory are read, what is said of the others, and dry runs."""
+"""Which files of a directory are read, how the others are reported, and dry runs."""
 
 from __future__ import annotations
 

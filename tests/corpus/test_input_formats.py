@@ -1,4 +1,4 @@
-"""Corpora of every format, held to Python's own readers; damaged ones; and records left out."""
+"""Corpora of every format, held to Python's own readers; damaged ones; and records skipped."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_credentials_of_urls_are_redacted(url: str, clean: str) -> None:
 
 
 class _Server(http.server.SimpleHTTPRequestHandler):
-    """Gives ranges of files; says no if it is told to."""
+    """Gives ranges of files; refuses if asked to."""
 
     refuses = 0
 

@@ -207,7 +207,7 @@ def test_generators_are_encoded(tmp_path: Path, tokenizer: bytemill.Tokenizer) -
         tokenizer.encode_files(broken(), tmp_path / "c")
 
 
-# --- killed, and gone on with ---------------------------------------------------------------------
+# --- killed and resumed ---------------------------------------------------------------------------
 
 WORK = """
 import sys

@@ -298,7 +298,7 @@ def test_encoding_goes_on(
     out, encode = tmp_path / "ray", tokenizer.encode_files
     encode(corpus(data), tmp_path / "local", **options)
     n_bytes = sum(path.stat().st_size for path in (tmp_path / "local").glob("*[0-9].npy"))
-    # Of shards, so many that what some parts lie in must be whole.
+    # Several shards: some parts lie in finished ones.
     after = n_bytes * 3 // 4 if phase == "write" else 200_000
     with pytest.raises(Stopped):
         encode(corpus(data), out, engine=engine(), progress=stopping(phase, after), **options)
@@ -334,7 +334,7 @@ def test_what_was_begun_otherwise(
         encode(corpus(data), out, engine=Ray(unit_size=UNIT * 2), resume=True)
     with pytest.raises(bytemill.ConfigError, match="other options"):
         encode(corpus(data), out, engine=engine(), resume=True, shuffle=True)
-    # The local engine goes on with the directory, if not with the parts.
+    # The local engine resumes the directory, if not the parts.
     encode(corpus(data), out, resume=True)
     encode(corpus(data), tmp_path / "local")
     assert content(out) == content(tmp_path / "local")

@@ -210,7 +210,7 @@ def test_training_starts_from_a_run(exported: Path, small: Tokenizer) -> None:
     assert (tuned.config, tokenizer) == (start.config, small)
     torch.testing.assert_close(tuned.head_weight, start.head_weight, rtol=0, atol=1e-6)
     assert result.loss > 0
-    # It is a run like any other: it goes on without the weights that it began with.
+    # It is a run like any other: it resumes without the weights that it began with.
     (top / "imported").rename(top / "elsewhere")
     lm.train(top / "tokens", top / "tuned", resume=True, steps=3, **options)
     (top / "elsewhere").rename(top / "imported")

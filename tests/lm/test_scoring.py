@@ -50,7 +50,7 @@ def here(tokenizer: bytemill.Tokenizer, tmp_path_factory: pytest.TempPathFactory
 def naive(model: Any, ids: list[int], context: int, stride: int) -> list[float]:
     """The loss of each id but the first, each read with a forward pass of its own.
 
-    The window that foretells an id is the first, in steps of the stride, that reaches it; one that
+    The window that predicts an id is the first, in steps of the stride, that reaches it; one that
     would begin before the text is begun at its beginning.
     """
     found = []

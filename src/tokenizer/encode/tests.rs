@@ -323,7 +323,7 @@ fn truncating_is_learning_less() {
     assert!(large.with_vocab_size(331).is_err());
 }
 
-/// The number of tokens of a text, special ones left out, by size of the vocabulary.
+/// The number of tokens of a text, without special ones, by size of the vocabulary.
 fn by_size(tokenizer: &Tokenizer, text: &[u8]) -> Vec<u64> {
     let specials: Vec<_> = tokenizer.vocab().specials().iter().map(|s| s.text.clone()).collect();
     let stages = tokenizer.cutter().pattern.stages();
