@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import bytemill
+from bytemill.errors import install_command
 from command_line import ok, run
 
 
@@ -230,9 +231,9 @@ def test_without_torch() -> None:
     )
     assert done.returncode == 1, done.stderr
     assert "the language model needs torch, which is not installed" in done.stdout
-    assert "hint: pip install 'bytemill[lm]'" in done.stdout
+    assert f"hint: {install_command('lm')}" in done.stdout
     assert "error: the language model needs torch" in done.stderr
-    assert "hint: pip install 'bytemill[lm]'" in done.stderr
+    assert f"hint: {install_command('lm')}" in done.stderr
 
 
 def test_help_needs_no_torch() -> None:

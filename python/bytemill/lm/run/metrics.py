@@ -14,7 +14,7 @@ from typing import Any
 
 from ..._files import naming, replacing
 from ..._json import parse_object
-from ...errors import CheckpointError
+from ...errors import CheckpointError, install_command
 
 __all__ = ["EVENTS", "METRICS", "Metrics", "read_metrics"]
 
@@ -49,7 +49,7 @@ class Metrics:
         try:
             module = importlib.import_module("torch.utils.tensorboard")
         except ImportError:
-            self.notes.append("no event files: pip install 'bytemill[tensorboard]'")
+            self.notes.append(f"no event files: {install_command('tensorboard')}")
             return None
         self._quiet.enter_context(_quiet_threads_of("tensorboard."))
         with naming(self._events):
