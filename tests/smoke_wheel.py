@@ -35,7 +35,7 @@ def command(*arguments: str, code: int = 0) -> str:
         encoding="utf-8",
         env={**os.environ, "PYTHONUTF8": "1", "NO_COLOR": "1"},
     )
-    assert done.returncode == code, f"exit code {done.returncode}: {line} {arguments}\n{done.stdout}"
+    assert done.returncode == code, f"{arguments} ended with {done.returncode}:\n{done.stdout}"
     return done.stdout
 
 
