@@ -2,8 +2,8 @@
 
 Takes as long as the page says. Commands run in a directory that is removed, on a pseudo-terminal of
 100 columns. A `console` block that is followed by a picture `start-*.svg` is drawn: with its
-prompts, in colors, as it ended or, if the picture's text says "at half", as it was halfway through
-the training. The loss curve is what `bytemill plot` writes.
+prompts, in colors, as it ended or, if the picture's text says "at 50 %", as it was when the
+progress of the training had got there. The loss curve is what `bytemill plot` writes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ CODE = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|(\r)|(\n)|([^\x1b])", re.DOTALL)
 BLOCK = re.compile(
     r"^```console\n(.*?)^```\n(?:\n!\[([^\]]*)\]\((start-[\w-]+\.svg)\))?", re.M | re.S
 )
-HALF = re.compile(r"\rtrain [^\r]* 50%[^\r]*")
 
 
 class Style(NamedTuple):
@@ -163,6 +162,15 @@ def shown(command: str, where: Path) -> str:
     return text
 
 
+def until(text: str, about: str) -> str:
+    """The output up to the progress that a picture is about; all of it if it is about none."""
+    wanted = re.search(r" at (\d+) %", about)
+    if wanted is None:
+        return text
+    reached = re.search(rf"\rtrain [^\r%]* {wanted[1]}%[^\r]*", text)
+    return text[: reached.end()] if reached else text
+
+
 def main() -> None:
     here = Path(tempfile.mkdtemp())
     try:
@@ -171,8 +179,7 @@ def main() -> None:
             for found in re.finditer(r"^\$ (.*(?:\\\n.*)*)", code, re.MULTILINE):
                 print(found[0], flush=True)
                 text = shown(found[1], here)
-                half = HALF.search(text) if "at half" in about else None
-                screen.feed(f"{found[0]}\n" + (text[: half.end()] if half else text))
+                screen.feed(f"{found[0]}\n" + until(text, about))
             if picture:
                 (DOCS / picture).write_text(svg(screen.lines, about), encoding="utf-8")
         shutil.copy(here / "loss.svg", DOCS / "quickstart.svg")

@@ -107,6 +107,9 @@ def test_pictures_show_what_a_terminal_shows(pictures: ModuleType, tmp_path: Pat
     assert "<title>A &lt;picture&gt;</title>" in drawn
     assert 'fill="#afd7ff"' in drawn
     assert "a&lt;b</text>" in drawn
+    progress = "\rtrain   3%  mfu 50%  \rtrain  50%  loss 1 \rtrain 100%"
+    assert pictures.until(progress, "The training at 50 %") == progress.removesuffix("\rtrain 100%")
+    assert pictures.until(progress, "The training") == progress
     assert pictures.shown("stty size", tmp_path).strip().endswith("100")
     with pytest.raises(SystemExit, match="no such thing"):
         pictures.shown("echo no such thing; exit 3", tmp_path)
