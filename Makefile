@@ -17,6 +17,8 @@ FAULTS_CALLS ?= 400
 FAULTS_LEARNING_CALLS ?= 25
 FAULTS_SIGNALS ?= 1000
 FAULTS_MUTATIONS ?= 200
+# The oldest glibc that wheels must run with (make wheel).
+GLIBC ?= manylinux_2_17
 # How many times make soak begins anew; each time is a dozen kills.
 SOAK_ROUNDS ?= 20
 
@@ -121,8 +123,15 @@ docs: $(VENV)/.native $(VENV)/.dev ## the documentation site in target/site; war
 	$(BIN)/zensical build --strict --clean
 	@echo "open target/site/index.html"
 
-wheel: $(VENV)/.maturin ## a wheel and a source distribution in dist/
-	$(BIN)/maturin build --release --strip --sdist --out dist
+wheel: $(VENV)/.wheel ## a wheel, built from the source distribution beside it in dist/, and tested
+	rm -rf dist target/wheel-check
+	@# Zig links against an old glibc, whatever this machine has.
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --release --strip --locked --sdist --out dist \
+	    $(if $(filter Linux,$(shell uname -s)),--zig --compatibility $(GLIBC))
+	$(if $(filter Linux,$(shell uname -s)),$(BIN)/auditwheel show dist/*.whl)
+	$(PYTHON) -m venv target/wheel-check
+	target/wheel-check/$(notdir $(BIN))/python -m pip install --quiet --only-binary :all: dist/*.whl
+	target/wheel-check/$(notdir $(BIN))/python tests/smoke_wheel.py
 
 clean: ## remove everything that was made
 	rm -rf $(VENV) target fuzz/target dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -161,6 +170,11 @@ $(VENV)/.bench: $(VENV)/.maturin pyproject.toml
 $(VENV)/.lm: $(VENV)/.maturin pyproject.toml
 	@echo "installing torch: some gigabytes the first time"
 	@$(PIP) install --group lm --group serve
+	@touch $@
+
+$(VENV)/.wheel: $(VENV)/.maturin pyproject.toml
+	@echo "installing what builds and checks wheels"
+	@$(PIP) install --group wheel
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.maturin pyproject.toml

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, whichever process is killed, and one process writes at a time."""
+"""Files appear whole or not at all, whatever is killed, and one process writes at a time."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 import bytemill
 import reference
 from bytemill import _native
-from bytemill.errors import require
+from bytemill.errors import install_command, require
 from bytemill.tokens.encode import encode_files
 
 TOP = Path(__file__).parents[1]
@@ -153,7 +153,7 @@ def test_issue_15_a_missing_package_is_named_with_its_extra(
     with pytest.raises(bytemill.MissingPackageError) as failure:
         require("nothing_such.inside", "this", extra="some")
     assert str(failure.value) == (
-        "this needs nothing_such, which is not installed\nhint: pip install 'bytemill[some]'"
+        f"this needs nothing_such, which is not installed\nhint: {install_command('some')}"
     )
     # A package that is there, but lacks something itself, is another failure.
     (tmp_path / "half_there.py").write_text("import nothing_such")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -34,11 +36,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
     pages = [*site.rglob("*.html")]
     assert len(pages) > 20
+    # What a browser fetches by itself. A link that a reader may follow is an `a`.
     loaded = re.compile(
-        r"""<(?:script|img|link rel="stylesheet")[^>]*(?:src|href)="(https?:[^"]*)"""
+        r"""<(?:script|img|source|iframe|embed|object|link(?! rel="canonical"))\b[^>]*?"""
+        r"""\b(?:src|srcset|href|data)=["']?((?:https?:)?//[^"'> ]*)"""
     )
+    assert loaded.findall('<link href="//a.b/c.css" rel="stylesheet">') == ["//a.b/c.css"]
     for page in pages:
         assert loaded.findall(page.read_text(encoding="utf-8")) == [], page.name
+    for sheet in site.rglob("*.css"):
+        text = sheet.read_text(encoding="utf-8")
+        assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", text) == [], sheet.name
 
 
 @pytest.mark.slow
@@ -71,3 +79,37 @@ def test_the_drawings_are_those_of_their_script(tmp_path: Path) -> None:
     assert drawn == sorted(path.name for path in (TOP / "docs").glob("inside-*.svg"))
     for name in drawn:
         assert (tmp_path / name).read_text() == (TOP / "docs" / name).read_text()
+
+
+@pytest.fixture
+def pictures(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    pytest.importorskip("pty")
+    monkeypatch.syspath_prepend(TOP / "docs")
+    return importlib.import_module("pictures")
+
+
+def test_every_picture_of_start_is_that_of_a_command(pictures: ModuleType) -> None:
+    page = (TOP / "docs" / "start.md").read_text(encoding="utf-8")
+    drawn = [picture for _, _, picture in pictures.BLOCK.findall(page) if picture]
+    assert sorted(drawn) == sorted(path.name for path in (TOP / "docs").glob("start-*.svg"))
+    assert len(drawn) == page.count("(start-")
+    assert "bytemill plot run/ -o loss.svg" in page
+
+
+def test_pictures_show_what_a_terminal_shows(pictures: ModuleType, tmp_path: Path) -> None:
+    screen = pictures.Screen()
+    screen.feed("first\rlast \r\n\x1b[1;36mhint\x1b[0m: \x1b[38;5;16;48;5;153ma<b\x1b[0m\n")
+    screen.feed("-" * (pictures.COLUMNS + 1))
+    assert ["".join(char for char, _ in line) for line in screen.lines] == [
+        "last ", "hint: a<b", "-" * pictures.COLUMNS, "-",
+    ]  # fmt: skip
+    drawn = pictures.svg(screen.lines, "A <picture>")
+    assert "<title>A &lt;picture&gt;</title>" in drawn
+    assert 'fill="#afd7ff"' in drawn
+    assert "a&lt;b</text>" in drawn
+    progress = "\rtrain   3%  mfu 50%  \rtrain  50%  loss 1 \rtrain 100%"
+    assert pictures.until(progress, "The training at 50 %") == progress.removesuffix("\rtrain 100%")
+    assert pictures.until(progress, "The training") == progress
+    assert pictures.shown("stty size", tmp_path).strip().endswith("100")
+    with pytest.raises(SystemExit, match="no such thing"):
+        pictures.shown("echo no such thing; exit 3", tmp_path)

@@ -16,6 +16,9 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
+from pathlib import Path
 from typing import Any
 
 __all__ = [
@@ -27,6 +30,7 @@ __all__ = [
     "TokenizerError",
     "TokensError",
     "TrainingError",
+    "install_command",
     "require",
 ]
 
@@ -93,5 +97,50 @@ def require(module: str, purpose: str, *, extra: str | None = None) -> Any:
             raise
     raise MissingPackageError(
         f"{purpose} needs {package}, which is not installed",
-        f"pip install {package}" if extra is None else f"pip install 'bytemill[{extra}]'",
+        f"pip install {package}" if extra is None else install_command(extra),
     )
+
+
+def install_command(extra: str) -> str:
+    """The command that installs an extra where this copy of bytemill came from.
+
+    Installed from a package index or a wheel: `pip install 'bytemill[lm]'`. Installed from a clone:
+    `pip install '.[lm]'` in the clone, and with its path elsewhere; with `-e` if the installation
+    is editable.
+    """
+    clone, editable = _clone()
+    if clone is None:
+        return f"pip install 'bytemill[{extra}]'"
+    try:
+        here = os.path.samefile(".", clone)
+    except OSError:  # the current directory was deleted
+        here = False
+    return f"pip install {'-e ' if editable else ''}'{'.' if here else clone}[{extra}]'"
+
+
+def _clone() -> tuple[Path | None, bool]:
+    """The directory that bytemill was installed from, if it still exists; whether it is editable.
+
+    pip and uv record the origin in `direct_url.json`, unless it was a package index.
+    """
+    # Slow to import, and rarely needed.
+    from importlib import metadata
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        record = metadata.distribution("bytemill").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        # Not installed: imported from the clone itself.
+        found = Path(__file__).resolve().parents[2]
+        return (found if (found / "pyproject.toml").is_file() else None), True
+    try:
+        origin = json.loads(record or "{}")
+        directory = origin.get("dir_info")
+        if directory is None:
+            return None, False
+        found = Path(url2pathname(urlsplit(origin["url"]).path))
+        editable = bool(directory.get("editable", False))
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return None, False
+    return (found if (found / "pyproject.toml").is_file() else None), editable

@@ -22,6 +22,7 @@ KEYWORD = re.compile(r"(?<![\w/.])[a-z][a-z_0-9]*=(?:True|False|None|[\"'\[]|\d|
 # Help texts of the command line, style sheets, and a command to copy: none is an error.
 OTHER_TEXTS = {
     "lm/config.py",
+    "lm/report/commands.py",
     "look/result.py",
     "look/charts.py",
     "demo.py",

@@ -12,6 +12,7 @@ import pytest
 
 import bytemill
 import pages
+from bytemill.errors import install_command
 from command_line import ok, run
 
 
@@ -259,9 +260,9 @@ def test_without_torch() -> None:
     )
     assert done.returncode == 1, done.stderr
     assert "the language model needs torch, which is not installed" in done.stdout
-    assert "hint: pip install 'bytemill[lm]'" in done.stdout
+    assert f"hint: {install_command('lm')}" in done.stdout
     assert "error: the language model needs torch" in done.stderr
-    assert "hint: pip install 'bytemill[lm]'" in done.stderr
+    assert f"hint: {install_command('lm')}" in done.stderr
 
 
 def test_help_needs_no_torch() -> None:

@@ -316,3 +316,8 @@ def test_a_real_step() -> None:
     # The allocator has spare room, and used some before: of a size that varies.
     assert found.resident > 0.5 * found.predicted_memory
     assert found.mfu > 0
+
+
+def test_the_rate_of_the_machine_is_measured_however_busy_it_is() -> None:
+    """Where the first product took longer than the time for all, utilization was 10^11 percent."""
+    assert devices.matmul_rate(torch.device("cpu"), torch.float32, seconds=0) > 1e6

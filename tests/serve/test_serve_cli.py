@@ -21,6 +21,7 @@ import pytest
 import serving
 from bytemill import ConfigError, MissingPackageError
 from bytemill import serve as package
+from bytemill.errors import install_command
 from bytemill.serve import server
 from command_line import run, start
 
@@ -202,7 +203,7 @@ def test_without_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.import_module", missing)
     with pytest.raises(MissingPackageError) as failure:
         package.make_app  # noqa: B018
-    assert failure.value.hint == "pip install 'bytemill[serve]'"
+    assert failure.value.hint == install_command("serve")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         package.nothing  # noqa: B018
     assert dir(package) == ["Settings", "make_app", "serve"]

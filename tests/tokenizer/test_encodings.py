@@ -25,6 +25,7 @@ import rivals
 from bytemill import ConfigError, Tokenizer, TokenizerError, _native, encodings
 from bytemill.encodings import sources
 from bytemill.encodings.published import ENCODINGS, GPT2_MERGES_URL, RANKS
+from bytemill.errors import install_command
 from command_line import ok, run
 
 NAMES = list(public.ENCODING_CONSTRUCTORS)
@@ -300,7 +301,7 @@ def test_what_is_missing_comes_with_the_ways_to_get_it(alone: Path) -> None:
         hint = failure.value.hint or ""
         gpt2 = name in GPT2
         for way in (
-            "openai-community/gpt2" if gpt2 else "pip install 'bytemill[encodings]'",
+            "openai-community/gpt2" if gpt2 else install_command("encodings"),
             f"bytemill encodings --download {name};",
             f"set BYTEMILL_ENCODINGS to a directory with {ENCODINGS[name].ranks}.tiktoken;",
             "set TIKTOKEN_CACHE_DIR",
@@ -396,7 +397,7 @@ def test_commands_take_names(
     assert ok("decode", "tokens").data == text
     result = run("encode", "-t", "cl100k_base", "text.txt")
     assert result.code == 1
-    assert "hint: one of: pip install 'bytemill[encodings]'; bytemill encodings" in result.said
+    assert f"hint: one of: {install_command('encodings')}; bytemill encodings" in result.said
 
 
 def test_the_table_of_encodings(own: Path, small: named.Small) -> None:

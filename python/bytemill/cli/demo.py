@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .. import _numbers, _tables
+from ..errors import install_command
 from . import options, streams
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _model(out: Path, tokenizer: Tokenizer, seconds: float) -> Path | None:
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise
-        streams.say(f"\nno model: {error.name} is not installed (pip install 'bytemill[lm]')")
+        streams.say(f"\nno model: {error.name} is not installed ({install_command('lm')})")
         return None
     click.echo(f"\na small model, trained for about {_numbers.duration(seconds)}:\n")
     sys.stdout.flush()

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from .. import formats
 from .._native import Core
-from ..errors import ConfigError, TokenizerError
+from ..errors import ConfigError, TokenizerError, install_command
 from ..formats import PatternLike
 from ..tokenizer import Tokenizer
 from .downloading import download
@@ -86,7 +86,7 @@ def _missing(name: str, rejected: list[Path]) -> TokenizerError:
     ranks = RANKS[ENCODINGS[name].ranks]
     others = "".join(f"; {path} is not the published file" for path in rejected)
     package = (
-        "pip install 'bytemill[encodings]'"
+        install_command("encodings")
         if ranks.name in ("cl100k_base", "o200k_base")
         else "have merges.txt of openai-community/gpt2 in the Hugging Face cache"
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MissingPackageError
+from ..errors import MissingPackageError, install_command
 
 if TYPE_CHECKING:
     from ..progress import StepReport
@@ -223,7 +223,7 @@ def __getattr__(name: str) -> Any:
             raise
         raise MissingPackageError(
             f"the language model needs {error.name}, which is not installed",
-            "pip install 'bytemill[lm]'",
+            install_command("lm"),
         ) from None
     return getattr(module, name)
 

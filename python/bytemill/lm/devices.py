@@ -184,16 +184,16 @@ def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.15)
     n = 1024 if device.type == "cpu" else 4096
     a = torch.randn(n, n, device=device, dtype=dtype)
     b = torch.randn(n, n, device=device, dtype=dtype)
+    a @ b
+    synchronize(device)
     best, end = 0.0, time.perf_counter() + seconds
-    first = True
-    while first or time.perf_counter() < end:
+    # At least one is measured, however long the first took: a busy machine, a slow library to load.
+    while not best or time.perf_counter() < end:
         began = time.perf_counter()
         a @ b
         synchronize(device)
-        if not first:
-            best = max(best, 2 * n**3 / (time.perf_counter() - began))
-        first = False
-    return best or 1.0
+        best = max(best, 2 * n**3 / (time.perf_counter() - began))
+    return best
 
 
 def synchronize(device: torch.device) -> None:

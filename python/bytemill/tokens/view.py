@@ -174,7 +174,8 @@ class Tokens:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         import numpy as np
 
-        return np.array(self[:], dtype=dtype, copy=True if copy else None)
+        # numpy 1 has no copy=None.
+        return np.array(self[:], dtype) if copy else np.asarray(self[:], dtype)
 
     # --- files --------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..._files import naming, replacing
 from ..._json import parse_object
-from ...errors import CheckpointError
+from ...errors import CheckpointError, install_command
 from ..config import MAX_COUNT
 
 __all__ = ["EVENTS", "METRICS", "Metrics", "MetricsLog", "last_step", "read_metrics"]
@@ -56,7 +56,7 @@ class Metrics:
         try:
             module = importlib.import_module("torch.utils.tensorboard")
         except ImportError:
-            self.notes.append("no event files: pip install 'bytemill[tensorboard]'")
+            self.notes.append(f"no event files: {install_command('tensorboard')}")
             return None
         self._quiet.enter_context(_quiet_threads_of("tensorboard."))
         with naming(self._events):
@@ -242,7 +242,7 @@ def _storable(value: Any) -> Any:
 
 
 # Larger than any real value; sums and products of two are finite.
-LIMITS = {"seconds": 1e12, "memory": 1e18, "base_memory": 1e18, "tokens_per_s": 1e30, "mfu": 1e9}
+LIMITS = {"seconds": 1e12, "memory": 1e18, "base_memory": 1e18, "tokens_per_s": 1e30, "mfu": 1e30}
 
 
 def _fits(key: str, value: Any) -> bool:
