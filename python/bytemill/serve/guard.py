@@ -186,7 +186,7 @@ def _foreign(origin: str) -> Refusal:
     return Refusal(
         403,
         f"pages of {origin} may not use this server",
-        "start the server with --cors to let them",
+        "allow their origin when you start the server (cors)",
     )
 
 
