@@ -340,7 +340,9 @@ mod tests {
             *map.value_mut(&long) = i;
         }
         assert_eq!(map.len(), 2 * n);
-        assert!(steps(&map) < 8 * n, "{}", steps(&map));
+        // Some seeds spread such regular strings worse than others: one run in some hundred takes over
+        // 8 n steps. Quadratic would be thousands.
+        assert!(steps(&map) < 100 * n, "{}", steps(&map));
     }
 
     proptest! {
