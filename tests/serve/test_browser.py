@@ -38,7 +38,7 @@ else:
 from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 import small_lm
-from bytemill import Tokenizer, lm, train_tokenizer
+from bytemill import Tokenizer, encodings, lm, train_tokenizer
 from bytemill.lm.run.config_file import read_config, write_config
 from bytemill.lm.run.placing import writing
 from bytemill.serve import Settings, make_app
@@ -586,7 +586,8 @@ def test_the_colours_are_a_switch(tab: Tab) -> None:
     assert background() == dark
 
 
-def test_nothing_found(browser: Browser, tmp_path: Path) -> None:
+def test_nothing_found(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encodings, "available", list)
     server = Server([tmp_path])
     try:
         for tab in opened(browser, server, 900):

@@ -246,7 +246,9 @@ def test_edited_records_are_refused(
     for kind, options in KINDS.items():
         out = tmp_path / kind
         assert stopped(monkeypatch, paths, out, 5, **options)
-        records = sorted((out / ".partial").rglob("*.json"))
+        found = (out / ".partial").rglob("*.json")
+        # The tokenizer is no record: a resumed job writes it again.
+        records = sorted(path for path in found if path.name != "tokenizer.json")
         assert len(records) > 3
         for path in records:
             data = path.read_bytes()
