@@ -64,7 +64,9 @@ export class Vocabulary {
   }
 
   restore({ q = "", by = "text" }) {
-    this.query.value = q;
+    // What was typed before the page was ready stays.
+    if (q || this.restored) this.query.value = q;
+    this.restored = true;
     this.by.value = ["hex", "id"].includes(by) ? by : "text";
     this.update();
   }
