@@ -205,7 +205,7 @@ def test_plot(made: tuple[Path, bytemill.Tokenizer], tmp_path: Path) -> None:
 def test_report(made: tuple[Path, bytemill.Tokenizer], tmp_path: Path) -> None:
     here, _ = made
     text = ok("report", here / "run").text
-    assert text.startswith(f"run            {here / 'run'}: complete, step ")
+    assert text.startswith(f"run            {here / 'run'}: finished, step ")
     assert "bits per byte  " in text
     page = tmp_path / "report.html"
     written = ok("report", here / "run", "-o", page)
@@ -213,7 +213,7 @@ def test_report(made: tuple[Path, bytemill.Tokenizer], tmp_path: Path) -> None:
     pages.check(page.read_text(encoding="utf-8"))
     found = ok("report", here / "run", "--json").json
     memory = found["costs"][-1]
-    assert (found["status"], memory["name"]) == ("complete", "peak memory")
+    assert (found["status"], memory["name"]) == ("finished", "peak memory")
     # What training predicted when it started, and what it took.
     assert memory["expected"] == pytest.approx(memory["measured"], rel=0.5)
     assert found["config"]["ranks"] == 1

@@ -69,7 +69,7 @@ def pair(documents: list[str]) -> Pair:
 
 
 def drawn(data: st.DataObject, method: str) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments that fit, but for one at most; options may be left out."""
+    """Arguments that fit, but for one at most; options may be missing."""
     parameters = [*inspect.signature(getattr(tiktoken.Encoding, method)).parameters.values()][1:]
     misfit = data.draw(st.sampled_from([None, *(each.name for each in parameters)]))
     positional: list[Any] = []

@@ -75,8 +75,8 @@ def test_logits_of_the_step_in_torch(changes: dict[str, Any]) -> None:
             positions = [n + after for n in starts.values()]
             new = [int(ids[sample, at]) for sample, at in enumerate(positions)]
             found = step.step(new, list(starts), positions)
-            behind = torch.stack([expected[sample, at] for sample, at in enumerate(positions)])
-            torch.testing.assert_close(found, behind, rtol=1e-4, atol=1e-4)
+            logits = torch.stack([expected[sample, at] for sample, at in enumerate(positions)])
+            torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
 
 
 def test_samples_of_a_request_have_its_draws() -> None:

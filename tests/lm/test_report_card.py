@@ -86,7 +86,7 @@ def small(tokenizer: bytemill.Tokenizer) -> bytemill.Tokenizer:
 
 def test_the_numbers_are_those_of_the_metrics(tmp_path: Path, small: bytemill.Tokenizer) -> None:
     found = report_run(make(tmp_path / "run", small))
-    assert (found.status, found.steps, found.name) == ("complete", 40, "run")
+    assert (found.status, found.steps, found.name) == ("finished", 40, "run")
     assert found.n_parameters == costs.n_parameters(MODEL)
     assert found.tokens_seen == 40 * 4 * 16
     assert found.epochs == 40 * 4 * 16 / 10_000
@@ -128,7 +128,7 @@ def test_the_views_agree(tmp_path: Path, small: bytemill.Tokenizer) -> None:
     found = report_run(make(tmp_path / "run", small))
     text, page, data = found.to_text(), found.to_html(), json.loads(json.dumps(found.to_json()))
     assert text == str(found) + "\n"
-    assert f"{tmp_path / 'run'}: complete, step 40 of 40\n" in text
+    assert f"{tmp_path / 'run'}: finished, step 40 of 40\n" in text
     assert "held-out loss  5.5000 at step 40; best 4.5000 at step 30\n" in text
     assert "bits per byte  2.7500\n" in text
     assert data["final"]["loss"] == 5.5
@@ -221,15 +221,15 @@ def test_credentials_are_never_shown(tmp_path: Path) -> None:
 def test_the_state_of_a_run(tmp_path: Path) -> None:
     run = make(tmp_path / "run", steps=7)
     stopped = report_run(run)
-    assert stopped.status == "stopped"
-    assert "stopped, step 7 of 40" in stopped.to_text()
+    assert stopped.status == "interrupted"
+    assert "interrupted, step 7 of 40" in stopped.to_text()
     with writer_lock(run / ".lock", run, bytemill.CheckpointError):
         training = report_run(run)
         assert training.status == "training"
         assert "in training, step 7 of 40" in training.to_html()
     # What a killed process leaves.
     (run / ".lock").write_text("12345")
-    assert report_run(run).status == "stopped"
+    assert report_run(run).status == "interrupted"
     # A line that is being written.
     with open(run / "metrics.jsonl", "ab") as file:
         file.write(b'{"step": 8, "lo')

@@ -158,7 +158,7 @@ class Tab:
 
 @pytest.fixture
 def tab(browser: Browser, server: Server) -> Iterator[Tab]:
-    """A tab of 1200 × 800; at the end, it must have had no error, and asked nobody else."""
+    """A tab of 1200 × 800; at the end, it must have had no error, and sent no other request."""
     yield from opened(browser, server, 1200)
 
 

@@ -98,7 +98,7 @@ def test_what_cannot_be_read_is_a_note(place: Path) -> None:
     (place / "sweep").mkdir()
     (place / "sweep" / "sweep.json").write_text('{"kind": "bytemill sweep"}')
     (place / "some.json").write_text('{"added_tokens": 1}')
-    # Not meant as tokenizers: nothing is said.
+    # Not meant as tokenizers: no notes.
     (place / "package.json").write_text('{"name": "x"}')
     (place / "sentencepiece.model").write_bytes(b"\n\x0b\n\x05<unk>")
     result = found(place)

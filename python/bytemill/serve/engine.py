@@ -6,7 +6,7 @@
 Requests wait in a queue of limited length; another one is refused with 429. Between two steps the
 worker removes the samples of clients that went away and admits new ones, one of each waiting
 request in turn. What a step gave is handed to asyncio in one call, which does not wait. If a step
-fails, every request is told, and the next one loads the model again.
+fails, every request gets the error, and the next one loads the model again.
 """
 
 from __future__ import annotations

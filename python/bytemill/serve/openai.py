@@ -318,7 +318,7 @@ def _messages(fields: Fields) -> list[dict[str, Any]]:
 
 
 def _refuse_specials(messages: list[dict[str, Any]], tokenizer: Tokenizer) -> None:
-    """Refuses special tokens in messages: they would end a turn, or speak for somebody else."""
+    """Refuses special tokens in messages: they would end a turn, or speak for another role."""
     for message in messages:
         for special in tokenizer.special_tokens:
             if special in message["content"] or special in message["role"]:

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..._files import is_locked
 from ...corpus.names import redacted, shown
 from ...errors import BytemillError, CheckpointError, ConfigError
 from ...look import Result, Statistics, statistics
@@ -28,13 +27,13 @@ from ..run.config_file import (
     tokenizer_fingerprint,
 )
 from ..run.history import EvaluatedStep, History, read_history, smoothed
-from ..run.placing import LOCK
+from ..run.state import RunStatus, run_status
 from .commands import Command, made_by
 from .expected import Cost, costs_of
 
 __all__ = ["RunReport", "Status", "report_run"]
 
-Status = Literal["complete", "training", "stopped", "imported"]
+Status = RunStatus | Literal["imported"]
 # Among them are enough with letters; the very longest are often indentation and rules.
 N_LONGEST = 400
 
@@ -45,8 +44,8 @@ class RunReport(Result):
 
     Attributes:
         run: its directory.
-        status: `"complete"`; `"training"`: a process writes to it; `"stopped"`: interrupted, it can
-            be resumed; `"imported"`: not trained here.
+        status: `"finished"`; `"training"`: a process writes to it; `"interrupted"`: it can be
+            resumed; `"imported"`: not trained here.
         config: the contents of its config, without credentials.
         model: the model.
         train: how it was trained.
@@ -148,7 +147,7 @@ def report_run(run: str | os.PathLike[str]) -> RunReport:
     losses = history.column("loss")
     return RunReport(
         run=redacted(shown(str(place))),
-        status=_status(place, train, steps),
+        status="imported" if train is None else run_status(place, steps, train.steps),
         config=_shown(config),
         model=model,
         train=train,
@@ -166,14 +165,6 @@ def report_run(run: str | os.PathLike[str]) -> RunReport:
         bytes_per_token=_bytes_per_token(manifest),
         commands=list(made_by(shown(str(place)), config, model, train, tokenizer, manifest)),
     )
-
-
-def _status(place: Path, train: TrainConfig | None, steps: int) -> Status:
-    if train is None:
-        return "imported"
-    if is_locked(place / LOCK):
-        return "training"
-    return "complete" if steps >= train.steps else "stopped"
 
 
 def _train_config(config: Mapping[str, Any], name: str) -> TrainConfig | None:

@@ -103,7 +103,7 @@ def shown(value: float | None, unit: str) -> str:
 
 
 def cost_rows(costs: Sequence[Cost]) -> list[list[str]]:
-    """The head and the rows of a table of costs; columns without a value are left out."""
+    """The head and the rows of a table of costs; columns without a value are omitted."""
     columns = [["", *(cost.name for cost in costs)]]
     for name, values in (
         ("lm.account", [cost.account for cost in costs]),

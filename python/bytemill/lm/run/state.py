@@ -19,7 +19,7 @@ from .metrics import last_step
 from .placing import LOCK
 from .steps import best_step, step_directories, step_number
 
-__all__ = ["RunState", "RunStatus", "run_state"]
+__all__ = ["RunState", "RunStatus", "run_state", "run_status"]
 
 RunStatus = Literal["training", "finished", "interrupted"]
 
@@ -56,6 +56,13 @@ class RunState:
     fingerprint: str | None
 
 
+def run_status(run: Path, step: int, steps: int) -> RunStatus:
+    """The status of a run that has done `step` of `steps` updates."""
+    if is_locked(run / LOCK):
+        return "training"
+    return "finished" if step >= steps else "interrupted"
+
+
 def run_state(run: str | os.PathLike[str]) -> RunState:
     """Finds out how far a run is."""
     place = Path(run)
@@ -70,13 +77,10 @@ def run_state(run: str | os.PathLike[str]) -> RunState:
     best = best_step(place)
     step = max([last_step(place), *checkpoints])
     steps = step if train is None else train.steps
-    status: RunStatus = "finished" if step >= steps else "interrupted"
-    if is_locked(place / LOCK):
-        status = "training"
     return RunState(
         run=place,
         config=fields,
-        status=status,
+        status=run_status(place, step, steps),
         step=step,
         steps=steps,
         checkpoints=checkpoints,
