@@ -50,6 +50,8 @@ def run(task: str, contender: str, options: Record) -> Record:
     environment = os.environ | {
         "RAYON_NUM_THREADS": str(options["threads"]),
         "TOKENIZERS_PARALLELISM": "true",
+        # No contender uses BLAS, whose threads spin on all cores after numpy is imported.
+        "OPENBLAS_NUM_THREADS": "1",
     }
     command = [sys.executable, HERE / "jobs.py", task, contender, json.dumps(options)]
     done = subprocess.run(command, env=environment, capture_output=True, check=False)
