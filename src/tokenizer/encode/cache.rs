@@ -5,7 +5,7 @@
 //! pieces are found. At its limit a new piece takes the place of another, so nothing ever has to be
 //! cleared and memory stays where it is.
 
-use crate::base::memory::reserve;
+use crate::base::memory::{filled, reserve};
 use crate::base::pages::{Pages, Zeroable, prefetch_line};
 use crate::base::table::{Key, TOO_LONG, hash};
 
@@ -28,14 +28,14 @@ const ELSEWHERE: u8 = MAX_INLINE_IDS as u8 + 1;
 const PENDING: u8 = u8::MAX;
 /// Entries in a cache line.
 const LINE: usize = 2;
-/// Cache lines that a lookup probes at most; hardly ever are all of them full while the table grows.
-const MAX_PROBE_LINES: usize = 8;
+/// How many lines after its own a piece may stand; hardly ever are all of them full while the table grows.
+const MAX_REACH: u8 = 7;
 /// Size of a new cache.
 const INITIAL_ENTRIES: usize = 1 << 10;
 /// Up to this size the cache grows whatever its hit rate.
 const MIN_TRIED_ENTRIES: usize = 1 << 14;
 /// A cache for a text of known length starts with one entry per this many bytes.
-const BYTES_PER_ENTRY: usize = 128;
+const BYTES_PER_ENTRY: usize = 256;
 /// In text that hardly repeats itself, one new piece in this many is cached.
 const KEEP_ONE_IN: usize = 8;
 /// After this many misses, the counts of hits and misses are halved.
@@ -158,6 +158,9 @@ struct LongIds {
 #[derive(Debug)]
 pub struct Cache {
     entries: Pages<Entry>,
+    /// By line: in how many of the lines after it its pieces may stand. Without this, every new piece would
+    /// have to be looked for in all of them.
+    reach: Vec<u8>,
     more: Vec<LongIds>,
     /// Places in `more` that are free again.
     free: Vec<u32>,
@@ -172,7 +175,9 @@ impl Cache {
     /// A cache of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         let entries = Pages::new(INITIAL_ENTRIES);
-        Cache { entries, more: Vec::new(), free: Vec::new(), len: 0, hits: 0, misses: 0, limit }
+        let reach = vec![0; entries.len() / LINE];
+        let (more, free) = (Vec::new(), Vec::new());
+        Cache { entries, reach, more, free, len: 0, hits: 0, misses: 0, limit }
     }
 
     /// What it may take.
@@ -200,6 +205,7 @@ impl Cache {
             && let Some(entries) = Pages::try_new(n_entries.min((most + 1).next_power_of_two() / 2))
             && entries.len() > self.entries.len()
         {
+            self.reach = filled(0, entries.len() / LINE);
             self.entries = entries;
         }
     }
@@ -332,8 +338,24 @@ impl Cache {
 
     /// Where a piece may stand, the best place first.
     fn places(&self, hash: u64) -> impl Iterator<Item = usize> + use<> {
-        let (line, mask) = (self.line(hash), self.entries.len() - 1);
-        (0..MAX_PROBE_LINES * LINE).map(move |i| (line + i) & mask)
+        let line = self.line(hash);
+        self.places_within(line, self.reach[line / LINE])
+    }
+
+    /// The places in a line and as many after it.
+    fn places_within(&self, line: usize, reach: u8) -> impl Iterator<Item = usize> + use<> {
+        let mask = self.entries.len() - 1;
+        (0..(usize::from(reach) + 1) * LINE).map(move |i| (line + i) & mask)
+    }
+
+    /// A free place for a piece, at most `reach` lines after its own.
+    fn free_place(&mut self, hash: u64, reach: u8) -> Option<usize> {
+        let line = self.line(hash);
+        let mut places = self.places_within(line, reach).enumerate();
+        let (i, at) = places.find(|&(_, at)| self.entries[at].key == 0)?;
+        let reach = &mut self.reach[line / LINE];
+        *reach = (*reach).max((i / LINE) as u8);
+        Some(at)
     }
 
     /// Makes room for a piece that is not here, the pending one of this number, unless it does not
@@ -341,7 +363,7 @@ impl Cache {
     fn expect(&mut self, key: Key, hash: u64, number: u32) -> bool {
         self.misses += 1;
         // Fuller, pieces would be far from their lines, and what is not here long looked for.
-        let mut reach = MAX_PROBE_LINES * LINE;
+        let mut reach = MAX_REACH;
         if self.len * 8 >= self.entries.len() * 5 {
             // Text that does not repeat itself gains nothing by being remembered; but some of it
             // is, so that a change to repetitive text is noticed.
@@ -349,10 +371,10 @@ impl Cache {
                 return false;
             }
             if !self.grow() {
-                reach = LINE;
+                reach = 0;
             }
         }
-        let free = self.places(hash).take(reach).find(|&at| self.entries[at].key == 0);
+        let free = self.free_place(hash, reach);
         // Of a full line, another one goes each time.
         let at = free.unwrap_or_else(|| self.line(hash) + self.misses % LINE);
         self.len += usize::from(free.is_some());
@@ -422,11 +444,11 @@ impl Cache {
             return false;
         }
         let Some(larger) = Pages::try_new(self.entries.len() * 2) else { return false };
+        self.reach = filled(0, larger.len() / LINE);
         let old = std::mem::replace(&mut self.entries, larger);
         (self.len, self.hits, self.misses) = (0, 0, 0);
         for entry in old.iter().filter(|entry| entry.key != 0) {
-            let mut places = self.places(hash(entry.key));
-            if let Some(at) = places.find(|&at| self.entries[at].key == 0) {
+            if let Some(at) = self.free_place(hash(entry.key), MAX_REACH) {
                 self.entries[at] = *entry;
                 self.len += 1;
             }
