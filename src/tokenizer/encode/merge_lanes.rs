@@ -10,8 +10,10 @@ use crate::base::cpu::{Avx512, Level};
 use crate::base::table::{Key, key_bytes};
 use crate::tokenizer::vocab::PairRanks;
 
-/// Pieces at once.
+/// Lanes of a vector.
 const LANES: usize = 16;
+/// Vectors at once: while one waits for its look-ups, another goes on.
+const SETS: usize = 2;
 /// Bits of a place.
 const BITS: u32 = 4;
 /// Nothing to merge.
@@ -22,15 +24,25 @@ const NOTHING: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy)]
 struct Row([u32; LANES]);
 
-/// What merging side by side needs.
+/// Sixteen pieces.
 #[derive(Debug)]
-pub struct MergeLanes {
+struct Lanes {
     /// By place: the tokens there.
     tokens: [Row; LANES],
     /// By place: the rank of the merge of the token there and the next, and the place.
     merges: [Row; LANES],
     /// By lane: which places have a token.
     live: Row,
+    /// By lane: the number of its piece.
+    numbers: [usize; LANES],
+    /// One bit per lane: whether it has no piece.
+    idle: u16,
+}
+
+/// What merging side by side needs.
+#[derive(Debug)]
+pub struct MergeLanes {
+    sets: [Lanes; SETS],
     #[cfg_attr(target_arch = "x86_64", expect(dead_code, reason = "its existence is the proof"))]
     level: Avx512,
 }
@@ -39,12 +51,7 @@ impl MergeLanes {
     /// None if the processor has no AVX-512.
     pub fn new() -> Option<Self> {
         let Level::Avx512(level) = Level::best() else { return None };
-        Some(MergeLanes {
-            tokens: [Row([0; LANES]); LANES],
-            merges: [Row([NOTHING; LANES]); LANES],
-            live: Row([0; LANES]),
-            level,
-        })
+        Some(MergeLanes { sets: std::array::from_fn(|_| Lanes::new()), level })
     }
 
     /// Merges pieces. `done` gets the tokens of each as it is finished, in no particular order.
@@ -56,6 +63,54 @@ impl MergeLanes {
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = (pieces, pairs, done);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt,lzcnt"
+    )]
+    fn merge_avx512(
+        &mut self,
+        pieces: &[Key],
+        pairs: &PairRanks,
+        mut done: impl FnMut(usize, &[u32]),
+    ) {
+        let mut later = pieces.iter().copied().enumerate();
+        for lanes in &mut self.sets {
+            lanes.fill(&mut later, pairs);
+        }
+        while self.sets.iter().any(|lanes| lanes.idle != u16::MAX) {
+            for lanes in &mut self.sets {
+                if lanes.idle != u16::MAX {
+                    lanes.step_avx512(&mut later, pairs, &mut done);
+                }
+            }
+        }
+    }
+}
+
+impl Lanes {
+    fn new() -> Self {
+        Lanes {
+            tokens: [Row([0; LANES]); LANES],
+            merges: [Row([NOTHING; LANES]); LANES],
+            live: Row([0; LANES]),
+            numbers: [0; LANES],
+            idle: u16::MAX,
+        }
+    }
+
+    /// Puts pieces into the lanes that have none.
+    #[inline(always)]
+    fn fill(&mut self, later: &mut impl Iterator<Item = (usize, Key)>, pairs: &PairRanks) {
+        while self.idle != 0
+            && let Some((number, piece)) = later.next()
+        {
+            let lane = self.idle.trailing_zeros() as usize % LANES;
+            self.idle &= self.idle - 1;
+            self.numbers[lane] = number;
+            self.load(lane, piece, pairs);
+        }
     }
 
     /// Puts a piece into a lane in which there is nothing to merge.
@@ -75,15 +130,17 @@ impl MergeLanes {
         self.live.0[lane] = (1 << length) - 1;
     }
 
+    /// One merge in every lane.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt,lzcnt"
     )]
-    fn merge_avx512(
+    #[inline]
+    fn step_avx512(
         &mut self,
-        pieces: &[Key],
+        later: &mut impl Iterator<Item = (usize, Key)>,
         pairs: &PairRanks,
-        mut done: impl FnMut(usize, &[u32]),
+        done: &mut impl FnMut(usize, &[u32]),
     ) {
         use std::arch::x86_64::*;
 
@@ -97,85 +154,68 @@ impl MergeLanes {
         };
         // SAFETY: a row is sixteen numbers.
         let load = |row: &Row| unsafe { _mm512_load_si512(row.0.as_ptr().cast()) };
-        let mut numbers = [0; LANES];
-        let mut idle: u16 = u16::MAX;
-        let mut later = pieces.iter().copied().enumerate();
-        let mut fill = |lanes: &mut Self, numbers: &mut [usize; LANES], idle: &mut u16| {
-            while *idle != 0
-                && let Some((number, piece)) = later.next()
-            {
-                let lane = idle.trailing_zeros() as usize % LANES;
-                *idle &= *idle - 1;
-                numbers[lane] = number;
-                lanes.load(lane, piece, pairs);
-            }
-        };
-        fill(self, &mut numbers, &mut idle);
-        while idle != u16::MAX {
-            let mut least = [nothing; 2];
-            for two in self.merges.chunks_exact(2) {
-                least = [0, 1].map(|i| _mm512_min_epu32(least[i], load(&two[i])));
-            }
-            let least = _mm512_min_epu32(least[0], least[1]);
-            let active = _mm512_cmplt_epu32_mask(least, nothing);
-            let mut finished = !active & !idle;
-            if finished != 0 {
-                idle |= finished;
-                while finished != 0 {
-                    let lane = finished.trailing_zeros() as usize % LANES;
-                    finished &= finished - 1;
-                    let mut live = self.live.0[lane];
-                    let mut ranks = [0; LANES];
-                    let mut n = 0;
-                    while live != 0 {
-                        let place = live.trailing_zeros() as usize % LANES;
-                        live &= live - 1;
-                        ranks[n % LANES] = self.tokens[place].0[lane];
-                        n += 1;
-                    }
-                    done(numbers[lane], &ranks[..n]);
+        let mut least = [nothing; 2];
+        for two in self.merges.chunks_exact(2) {
+            least = [0, 1].map(|i| _mm512_min_epu32(least[i], load(&two[i])));
+        }
+        let least = _mm512_min_epu32(least[0], least[1]);
+        let active = _mm512_cmplt_epu32_mask(least, nothing);
+        let mut finished = !active & !self.idle;
+        if finished != 0 {
+            self.idle |= finished;
+            while finished != 0 {
+                let lane = finished.trailing_zeros() as usize % LANES;
+                finished &= finished - 1;
+                let mut live = self.live.0[lane];
+                let mut ranks = [0; LANES];
+                let mut n = 0;
+                while live != 0 {
+                    let place = live.trailing_zeros() as usize % LANES;
+                    live &= live - 1;
+                    ranks[n % LANES] = self.tokens[place].0[lane];
+                    n += 1;
                 }
-                // They join the others in the next round: what was just written in parts cannot be
-                // read as a row right away.
-                fill(self, &mut numbers, &mut idle);
+                done(self.numbers[lane], &ranks[..n]);
             }
-            let at = _mm512_and_si512(least, splat(LANES as u32 - 1));
-            let merged = _mm512_srli_epi32::<BITS>(least);
-            let bit = _mm512_sllv_epi32(one, at);
-            let ahead = _mm512_sub_epi32(bit, one);
-            let lowest =
-                |bits| _mm512_and_si512(bits, _mm512_sub_epi32(_mm512_setzero_si512(), bits));
-            let highest = |bits| _mm512_sub_epi32(splat(31), _mm512_lzcnt_epi32(bits));
-            // The right one of the two goes.
-            let live = load(&self.live);
-            let after = _mm512_andnot_si512(_mm512_or_si512(bit, ahead), live);
-            let right = lowest(after);
-            let live = _mm512_mask_andnot_epi32(live, active, right, live);
-            let after = _mm512_andnot_si512(right, after);
-            let ahead = _mm512_and_si512(live, ahead);
-            let has_next = _mm512_mask_test_epi32_mask(active, after, after);
-            let has_before = _mm512_mask_test_epi32_mask(active, ahead, ahead);
-            let (next, before) = (highest(lowest(after)), highest(ahead));
-            // SAFETY: places of live tokens are below sixteen, and so are lanes; a row is sixteen
-            // numbers.
-            unsafe {
-                let tokens: *mut i32 = self.tokens.as_mut_ptr().cast();
-                let merges: *mut i32 = self.merges.as_mut_ptr().cast();
-                _mm512_store_si512(self.live.0.as_mut_ptr().cast(), live);
-                let token = |which, place| {
-                    _mm512_mask_i32gather_epi32::<4>(nothing, which, in_row(place), tokens)
-                };
-                let (next_token, token_before) = (token(has_next, next), token(has_before, before));
-                let put = |to: *mut i32, which, place, value| {
-                    _mm512_mask_i32scatter_epi32::<4>(to, which, in_row(place), value);
-                };
-                put(tokens, active, at, merged);
-                put(merges, active, highest(right), nothing);
-                let with_next = pairs.get_x16(has_next, merged, next_token);
-                let with_before = pairs.get_x16(has_before, token_before, merged);
-                put(merges, active, at, merge(with_next, at));
-                put(merges, has_before, before, merge(with_before, before));
-            }
+            // They join the others in the next round: what was just written in parts cannot be
+            // read as a row right away.
+            self.fill(later, pairs);
+        }
+        let at = _mm512_and_si512(least, splat(LANES as u32 - 1));
+        let merged = _mm512_srli_epi32::<BITS>(least);
+        let bit = _mm512_sllv_epi32(one, at);
+        let ahead = _mm512_sub_epi32(bit, one);
+        let lowest = |bits| _mm512_and_si512(bits, _mm512_sub_epi32(_mm512_setzero_si512(), bits));
+        let highest = |bits| _mm512_sub_epi32(splat(31), _mm512_lzcnt_epi32(bits));
+        // The right one of the two goes.
+        let live = load(&self.live);
+        let after = _mm512_andnot_si512(_mm512_or_si512(bit, ahead), live);
+        let right = lowest(after);
+        let live = _mm512_mask_andnot_epi32(live, active, right, live);
+        let after = _mm512_andnot_si512(right, after);
+        let ahead = _mm512_and_si512(live, ahead);
+        let has_next = _mm512_mask_test_epi32_mask(active, after, after);
+        let has_before = _mm512_mask_test_epi32_mask(active, ahead, ahead);
+        let (next, before) = (highest(lowest(after)), highest(ahead));
+        // SAFETY: places of live tokens are below sixteen, and so are lanes; a row is sixteen
+        // numbers.
+        unsafe {
+            let tokens: *mut i32 = self.tokens.as_mut_ptr().cast();
+            let merges: *mut i32 = self.merges.as_mut_ptr().cast();
+            _mm512_store_si512(self.live.0.as_mut_ptr().cast(), live);
+            let token = |which, place| {
+                _mm512_mask_i32gather_epi32::<4>(nothing, which, in_row(place), tokens)
+            };
+            let (next_token, token_before) = (token(has_next, next), token(has_before, before));
+            let put = |to: *mut i32, which, place, value| {
+                _mm512_mask_i32scatter_epi32::<4>(to, which, in_row(place), value);
+            };
+            put(tokens, active, at, merged);
+            put(merges, active, highest(right), nothing);
+            let with_next = pairs.get_x16(has_next, merged, next_token);
+            let with_before = pairs.get_x16(has_before, token_before, merged);
+            put(merges, active, at, merge(with_next, at));
+            put(merges, has_before, before, merge(with_before, before));
         }
     }
 }
