@@ -73,6 +73,20 @@ impl Drop for Temporary {
     }
 }
 
+/// Asks the system to begin writing the content of a file to the disk, where that can be asked; does
+/// not wait for it. Nothing is safe before the file is flushed.
+pub fn start_writeback(file: &File) {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        // SAFETY: the descriptor is open as long as the file is borrowed; the call changes no content, and
+        // its failure means that nothing was begun.
+        unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = file;
+}
+
 /// Flushes the directory of a new file. Systems that do not allow this need no flush.
 fn sync_directory(path: &Path) {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());

@@ -15,6 +15,9 @@ use crate::tokenizer::encode::{self, Tokenizer};
 use crate::tokenizer::formats;
 use crate::tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken, TokenList};
 
+/// What a token and its merge take in a file, about.
+const BYTES_PER_ENTRY: usize = 32;
+
 /// A tokenizer's tables. Immutable, usable from many threads at once.
 #[pyclass(frozen, subclass, module = "bytemill._native")]
 pub struct Core {
@@ -142,15 +145,18 @@ impl Core {
 
     /// The contents of the files of this kind.
     fn write<'py>(&self, py: Python<'py>, kind: &str) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let spec = self.tokenizer.spec();
-        let files = match kind {
-            "huggingface" => formats::write_tokenizer_json(&spec).map(|file| vec![file]),
-            "gpt2" => formats::write_gpt2(&spec).map(|(vocab, merges)| vec![vocab, merges]),
-            "tiktoken" => formats::write_tiktoken(&spec).map(|file| vec![file]),
-            "minbpe" => formats::write_minbpe(&spec).map(|file| vec![file]),
-            _ => Err(Error::config(format!("unknown kind of tokenizer file {kind:?}"))),
-        };
-        let files = files.map_err(|e| to_python(py, e))?;
+        let tokenizer = &self.tokenizer;
+        let files =
+            run_sized(py, BYTES_PER_ENTRY * tokenizer.vocab().len(), Phase::Encode, |_| {
+                let spec = tokenizer.spec();
+                match kind {
+                    "huggingface" => formats::write_tokenizer_json(&spec).map(|file| vec![file]),
+                    "gpt2" => formats::write_gpt2(&spec).map(|(vocab, merges)| vec![vocab, merges]),
+                    "tiktoken" => formats::write_tiktoken(&spec).map(|file| vec![file]),
+                    "minbpe" => formats::write_minbpe(&spec).map(|file| vec![file]),
+                    _ => Err(Error::config(format!("unknown kind of tokenizer file {kind:?}"))),
+                }
+            })?;
         Ok(files.iter().map(|file| PyBytes::new(py, file)).collect())
     }
 

@@ -14,9 +14,12 @@ use std::path::{Path, PathBuf};
 use crc32fast::Hasher;
 
 use crate::base::error::{Error, Result};
+use crate::base::files;
 
 /// Smaller writes are buffered.
 const MAX_BUFFERED: usize = 64 << 10;
+/// After this many bytes the system is asked to begin writing them to the disk.
+const WRITEBACK: u64 = 8 << 20;
 
 #[derive(Debug)]
 pub struct Append {
@@ -29,6 +32,8 @@ pub struct Append {
     header: u64,
     /// Bytes after the header, including those in the buffer.
     len: u64,
+    /// Bytes in the file that the disk was not asked for yet.
+    unsent: u64,
 }
 
 impl Append {
@@ -38,7 +43,7 @@ impl Append {
         let mut file = File::create(&path).map_err(failed)?;
         file.write_all(&vec![0; header]).map_err(failed)?;
         let (buffer, hasher) = (Vec::new(), Hasher::new());
-        Ok(Append { path, file, buffer, hasher, header: header as u64, len: 0 })
+        Ok(Append { path, file, buffer, hasher, header: header as u64, len: 0, unsent: 0 })
     }
 
     /// A file that an earlier call began, truncated to `len` bytes after its header, whose checksum
@@ -54,7 +59,7 @@ impl Append {
         // Bytes written after the last complete part are cut off.
         file.set_len(size).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
         let hasher = Hasher::new_with_initial_len(crc32, len);
-        Ok(Append { path, file, buffer: Vec::new(), hasher, header, len })
+        Ok(Append { path, file, buffer: Vec::new(), hasher, header, len, unsent: 0 })
     }
 
     pub fn path(&self) -> &Path {
@@ -89,7 +94,14 @@ impl Append {
 
     fn put(&mut self, data: &[u8]) -> Result<()> {
         self.hasher.update(data);
-        self.file.write_all(data).map_err(|e| Error::io(&self.path, e))
+        self.file.write_all(data).map_err(|e| Error::io(&self.path, e))?;
+        self.unsent += data.len() as u64;
+        if self.unsent >= WRITEBACK {
+            // So that the flush at the end has little left to wait for.
+            files::start_writeback(&self.file);
+            self.unsent = 0;
+        }
+        Ok(())
     }
 
     /// Writes the header; returns the size and the checksum of the file, which is not synced.

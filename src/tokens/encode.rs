@@ -117,6 +117,7 @@ impl CorpusRange<'_> {
         };
         let blocks = InOrder::new(inputs, sources, context, (0, SourcePosition::default()));
         let threads = if known { threads.min(n_blocks) } else { threads };
+        encoder.tokenizer.expect_text(total as usize, threads);
         for_each_block(blocks, encoder, threads, job, each)?;
         job.read_all();
         Ok(())

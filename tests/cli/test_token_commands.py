@@ -215,7 +215,7 @@ def test_a_tokenizer_that_is_not_the_tokens_own(data: Path, saved: Path) -> None
 def test_a_tokenizer_that_has_no_file_is_noted(data: Path, tmp_path: Path) -> None:
     vocab = {number: bytes([number]) for number in range(256)}
     tokenizer = bytemill.Tokenizer(vocab, [], [EOT], pattern="(?m)^a|.|\\n")
-    with pytest.warns(UserWarning, match="will have no tokenizer.json"):
+    with pytest.warns(UserWarning, match="has no tokenizer.json"):
         tokens = tokenizer.encode_files(data / "0.txt", tmp_path / "tokens")
     assert tokens.tokenizer is None
     assert not (tmp_path / "tokens/tokenizer.json").exists()

@@ -133,21 +133,23 @@ def encode_files(
     existing: Existing = "resume" if resume else "overwrite" if overwrite else "refuse"
     executor = chosen(engine)
     work = units(resolved, entries, executor.unit_size, here=executor.is_local)
-    tokenizer_file = _tokenizer_file(tokenizer)
     with writing(Path(out)), reporter(progress) as report:
         directory = TokenDirectory(Path(out))
         if directory.begin(plan, existing):
             job = _Job(tokenizer, plan, directory, work, executor, threads, known, report)
             with ThreadPoolExecutor(1, "bytemill-save") as saver:
-                saved = saver.submit(directory.save, tokenizer_file)
+                saved = saver.submit(_save_tokenizer, tokenizer, directory)
                 splits, text_bytes, skipped = job.run()
-                saved.result()
-            file = tokenizer_file and {
-                "file": manifests.TOKENIZER,
-                "bytes": len(tokenizer_file),
-                "crc32": f"{zlib.crc32(tokenizer_file):08x}",
-            }
-            manifest = manifests.new_manifest(plan, text_bytes, skipped, file or None, splits)
+                outcome = saved.result()
+            file = None if isinstance(outcome, TokenizerError) else outcome
+            if isinstance(outcome, TokenizerError):
+                warnings.warn(
+                    "the tokens directory has no tokenizer.json, which cannot represent this "
+                    f"tokenizer: {outcome.message}",
+                    UserWarning,
+                    stacklevel=3,
+                )
+            manifest = manifests.new_manifest(plan, text_bytes, skipped, file, splits)
             directory.commit(manifest)
     return Tokens(out, "all" if val_fraction is None else "train")
 
@@ -389,18 +391,22 @@ class _ByteCount:
         self._report(self._phase, min(self._done + n, self._total), self._total)
 
 
-def _tokenizer_file(tokenizer: Tokenizer) -> bytes | None:
-    """The tokenizer file of the directory; None if the format cannot represent the tokenizer."""
+def _save_tokenizer(
+    tokenizer: Tokenizer, directory: TokenDirectory
+) -> dict[str, Any] | TokenizerError:
+    """Writes the tokenizer file of a directory.
+
+    Returns:
+        Its line in the manifest, or why the format cannot represent the tokenizer.
+    """
     try:
-        return tokenizer.write("huggingface")[0]
+        data = tokenizer.write("huggingface")[0]
     except TokenizerError as error:
-        warnings.warn(
-            "the tokens directory will have no tokenizer.json, which cannot represent this "
-            f"tokenizer: {error.message}",
-            UserWarning,
-            stacklevel=4,
-        )
-        return None
+        directory.save(None)
+        return error
+    directory.save(data)
+    crc32 = f"{zlib.crc32(data):08x}"
+    return {"file": manifests.TOKENIZER, "bytes": len(data), "crc32": crc32}
 
 
 def end_of_text(tokenizer: Tokenizer, eot: str | None, append_eot: bool) -> str | None:

@@ -26,6 +26,8 @@ const MIN_LANE_BATCH: usize = 4;
 const MAX_WAITING_IDS: usize = 4096;
 /// For less text, the tables of single tokens and of where pieces can be cut cost more than they save.
 const MIN_TEXT_FOR_TABLES: usize = 64 << 10;
+/// Bytes of a long piece that are looked at for cuts at once.
+const MAX_CUTS: usize = 128;
 /// Pieces in a batch, about.
 const BATCH: usize = 512;
 
@@ -98,6 +100,7 @@ impl Tokenizer {
         ids: &mut Vec<u32>,
     ) -> Result<()> {
         let Pieces { ends, ids: single_ids, missing, keyed, long } = pieces;
+        let mut cuts = [0; MAX_CUTS + 1];
         let mut n_copied = 0;
         keyed.clear();
         for numbers in missing.chunks(BATCH) {
@@ -112,17 +115,24 @@ impl Tokenizer {
                     keyed.push(Keyed { key, hash, after: number });
                     continue;
                 }
+                let mut place = start + 1;
                 while start < end {
-                    let part = joins.and_then(|joins| joins.cut(text, start, end)).unwrap_or(end);
-                    let key = key_or_too_long(text, start, part);
-                    let hash = hash(key);
-                    lines.prefetch(hash);
-                    keyed.push(Keyed { key, hash, after: number });
-                    if key == TOO_LONG {
-                        long.push(start..part);
-                    }
-                    start = part;
                     // A very long piece must not take memory in proportion.
+                    let places = place..end.min(place + MAX_CUTS);
+                    place = places.end;
+                    let mut n = joins.map_or(0, |joins| joins.cuts(text, places, &mut cuts[..]));
+                    cuts[n] = end;
+                    n += usize::from(place == end);
+                    for &part in &cuts[..n] {
+                        let key = key_or_too_long(text, start, part);
+                        let hash = hash(key);
+                        lines.prefetch(hash);
+                        keyed.push(Keyed { key, hash, after: number });
+                        if key == TOO_LONG {
+                            long.push(start..part);
+                        }
+                        start = part;
+                    }
                     if keyed.len() >= 2 * BATCH {
                         let copied = &mut n_copied;
                         self.look_up_keyed(worker, keyed, long, single_ids, copied, text, ids)?;
@@ -186,14 +196,12 @@ impl Tokenizer {
     fn single_tokens(&self, make: bool) -> Option<&SingleTokens> {
         if make {
             return Some(self.single.get_or_init(|| {
-                let mut merger = Merger::default();
+                let made = self.made(single::MAX_LENGTH);
                 let ranks = 0..self.vocab.n_ranks() as u32;
                 // A token that its own bytes do not give is not what such a piece becomes.
                 SingleTokens::new(ranks.filter_map(|rank| {
                     let token = self.vocab.rank_bytes(rank);
-                    let single = token.len() <= single::MAX_LENGTH
-                        && self.merge_piece(&mut merger, token).is_ok()
-                        && merger.tokens == [rank];
+                    let single = made[rank as usize] || self.whole(token) == Some(rank);
                     single.then(|| (token, self.vocab.rank_id(rank)))
                 }))
             }));

@@ -12,7 +12,7 @@ use super::{cache, short_merge};
 use crate::base::error::{Error, Result};
 use crate::base::files;
 use crate::base::memory::reserve;
-use crate::base::table::Table;
+use crate::base::table::{SHORT, Table, key};
 use crate::text::cutter::Cutter;
 use crate::text::pattern::Pattern;
 use crate::text::specials::{Segment, Specials};
@@ -184,6 +184,12 @@ impl Tokenizer {
         worker
     }
 
+    /// Makes the caches of so many threads large enough for a text of this length.
+    pub fn expect_text(&self, n_bytes: usize, n_threads: usize) {
+        let workers: Vec<Worker> = (0..n_threads).map(|_| self.worker_for(n_bytes)).collect();
+        workers.into_iter().for_each(|worker| self.give_back(worker));
+    }
+
     /// How much memory the caches of a thread that encodes may take, in bytes.
     pub fn cache_bytes(&self) -> usize {
         self.cache_bytes.load(Relaxed)
@@ -296,12 +302,36 @@ impl Tokenizer {
 
     /// The tokens that merging their bytes does not give.
     fn unmade(&self) -> Vec<u32> {
-        let mut merger = Merger::default();
-        let unmade = |&rank: &u32| {
-            self.merge_bytes(&mut merger, self.vocab.rank_bytes(rank)).is_err()
-                || merger.tokens != [rank]
-        };
-        (0..self.vocab.n_ranks() as u32).filter(unmade).collect()
+        let made = self.made(usize::MAX);
+        (0..self.vocab.n_ranks() as u32).filter(|&rank| !made[rank as usize]).collect()
+    }
+
+    /// By rank: whether the token has at most `max_length` bytes, and merging them gives it.
+    pub(super) fn made(&self, max_length: usize) -> Vec<bool> {
+        let mut worker = self.worker();
+        let mut made = vec![false; self.vocab.n_ranks()];
+        let (mut ranks, mut keys) = (Vec::new(), Vec::new());
+        for rank in 0..self.vocab.n_ranks() as u32 {
+            let token = self.vocab.rank_bytes(rank);
+            if token.len() > max_length {
+                continue;
+            }
+            if token.len() <= SHORT && worker.lanes.is_some() {
+                ranks.push(rank);
+                keys.push(key(token, 0, token.len()));
+            } else {
+                let merger = worker.merger();
+                made[rank as usize] =
+                    self.merge_bytes(merger, token).is_ok() && merger.tokens == [rank];
+            }
+        }
+        if let Some(lanes) = &mut worker.lanes {
+            lanes.merge(&keys, self.vocab.pairs(), |i, tokens| {
+                made[ranks[i] as usize] = tokens == [ranks[i]];
+            });
+        }
+        self.give_back(worker);
+        made
     }
 
     /// The tokenizer that learning fewer merges would have given.

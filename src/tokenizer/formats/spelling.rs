@@ -119,12 +119,13 @@ impl Spelled {
     }
 
     fn key(&self, id: u32) -> Result<&str> {
-        match self.entries.binary_search_by_key(&id, |&(id, _)| id) {
-            Ok(i) => Ok(&self.entries[i].1),
-            Err(_) => {
-                Err(Error::tokenizer(format!("a merge uses the id {id}, which no token has")))
-            }
-        }
+        // Without gaps, the id is the place.
+        let place = match self.entries.get(id as usize) {
+            Some((found, _)) if *found == id => Ok(id as usize),
+            _ => self.entries.binary_search_by_key(&id, |&(id, _)| id),
+        };
+        let unknown = |_| Error::tokenizer(format!("a merge uses the id {id}, which no token has"));
+        place.map(|place| &*self.entries[place].1).map_err(unknown)
     }
 
     /// Each merge as `left right`: every version of `tokenizers` reads this form, and no spelling
@@ -132,7 +133,7 @@ impl Spelled {
     pub(super) fn merge_lines(&self, merges: &[Merge]) -> Result<Vec<String>> {
         merges
             .iter()
-            .map(|merge| Ok(format!("{} {}", self.key(merge.left)?, self.key(merge.right)?)))
+            .map(|merge| Ok([self.key(merge.left)?, self.key(merge.right)?].join(" ")))
             .collect()
     }
 }
