@@ -5,6 +5,7 @@ strings, decoding, and a file of text to a file of ids.
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -103,7 +104,7 @@ def written(work: Callable[[Path], Path]) -> Outcome:
 
 
 def file_bytemill(options: Options) -> Outcome:
-    import bytemill.tokens  # noqa: F401  # imported when used; imports do not count
+    import bytemill.tokens.encode  # noqa: F401  # imported when used; imports do not count
 
     tokenizer = load_bytemill(options["tokenizer"])
 
@@ -133,7 +134,10 @@ def file_gigatoken(options: Options) -> Outcome:
         # All as one document: the ends of documents are in the text, and it makes them ids.
         ids = tokenizer.encode_files([options["corpus"]], parallel=options["threads"] > 1)
         path = directory / "ids.bin"
-        awkward.to_numpy(awkward.flatten(ids)).astype(np.uint16).tofile(path)
+        with path.open("wb") as file:
+            awkward.to_numpy(awkward.flatten(ids)).astype(np.uint16).tofile(file)
+            # As ours are: flushed to the disk.
+            os.fsync(file.fileno())
         return path
 
     return written(work)

@@ -9,7 +9,7 @@ use crate::base::table::Table;
 /// Longer pieces are not cached.
 pub const MAX_CACHED_LENGTH: usize = 128;
 /// Long pieces get this fraction (1 / n) of a worker's cache.
-const CACHE_FRACTION: usize = 16;
+const CACHE_FRACTION: usize = 8;
 
 /// Long pieces that were encoded before.
 #[derive(Debug)]
