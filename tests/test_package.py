@@ -58,7 +58,6 @@ POSITIONAL = {
     "Corpus.inputs(entries)",
     "Tokenizer(special_tokens)",
     "Tokenizer.write(format)",
-    "Tokens(split)",
     "Tokens.decode(tokenizer)",
     "Tokens.verify(tokenizer)",
     "train_tokenizer(corpus)",

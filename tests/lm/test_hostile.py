@@ -440,7 +440,7 @@ def test_issue_13_17_seeds_are_of_64_bits(seed: Any, ids: Path, tmp_path: Path) 
         lambda: lm.train(ids, tmp_path / "run", **SMALL, seed=seed),
         lambda: lm.sweep(ids, tmp_path / "run", {"lr": [1e-3, 1e-2]}, **SMALL, seed=seed),
         lambda: lm.find_lr(ids, seed=seed, **{k: v for k, v in SMALL.items() if k != "steps"}),
-        lambda: made.generate([1, 2], 3, seed=seed),
+        lambda: made.generate([1, 2], max_tokens=3, seed=seed),
         lambda: lm.Sampling(seed=seed),
     ):
         with pytest.raises(bytemill.ConfigError, match=r"seed must be (from 0 to 2\*\*64|a whole)"):
@@ -451,7 +451,7 @@ def test_issue_13_17_seeds_are_of_64_bits(seed: Any, ids: Path, tmp_path: Path) 
 def test_the_largest_seed(ids: Path, tmp_path: Path) -> None:
     largest = 2**64 - 1
     lm.train(ids, tmp_path / "run", **SMALL | {"steps": 1}, seed=largest)
-    small_lm.model().generate([1, 2], 3, seed=largest)
+    small_lm.model().generate([1, 2], max_tokens=3, seed=largest)
     found = command("train", ids, "-o", tmp_path / "x", "--seed", largest + 1)
     assert (found.code, "seed must be from 0 to 2**64 - 1" in found.said) == (1, True)
     assert command("generate", tmp_path / "run", "x", "--seed", largest + 1).code == 2

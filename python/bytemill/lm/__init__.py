@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .exchange.exporting import Export, export_run
     from .exchange.importing import Import, import_run
     from .fast import attach
-    from .fast.batching import Batch, Sample
+    from .fast.batching import BatchSample, DecodeBatch
     from .fast.head import linear_cross_entropy
     from .generate import (
         DecodeStep,
@@ -147,8 +147,8 @@ __all__ = [  # noqa: RUF022
     "load_checkpoint",
     "generate_ids",
     "DecodeStep",
-    "Batch",
-    "Sample",
+    "DecodeBatch",
+    "BatchSample",
     "TextStream",
     "attach",
     "linear_cross_entropy",
@@ -162,7 +162,7 @@ _HOMES = {
     "exchange.exporting": ("Export", "export_run"),
     "exchange.importing": ("Import", "import_run"),
     "fast": ("attach",),
-    "fast.batching": ("Batch", "Sample"),
+    "fast.batching": ("BatchSample", "DecodeBatch"),
     "fast.head": ("linear_cross_entropy",),
     "generate": (
         "DecodeStep",

@@ -272,8 +272,8 @@ def _chosen(
     if split is None and "val" in names:
         split = "val"
     if split not in (None, "all") or len(names) > 1:
-        return open_tokens(place, split, dtype), f"{place}, split {split}"
-    found: Any = open_tokens(place, None, dtype)
+        return open_tokens(place, split=split, dtype=dtype), f"{place}, split {split}"
+    found: Any = open_tokens(place, dtype=dtype)
     trained = facts.get("tokens", {})
     held_out = int(trained.get("held_out") or 0)
     same = os.path.abspath(place) == trained.get("path") and trained.get("val") is None
