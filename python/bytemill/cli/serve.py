@@ -29,7 +29,7 @@ examples:
 @click.option("--insecure", is_flag=True,
               help="Listen on any --host without a key.")  # fmt: skip
 @click.option("--cors", multiple=True, metavar="ORIGIN",
-              help="Allow web pages of this origin to call the server; may be repeated.")  # fmt: skip
+              help="Allow calls from web pages of this origin; may be repeated.")  # fmt: skip
 @click.option("--device", metavar="NAME", default="auto",
               help="Device: cpu, cuda, cuda:1, mps.  [default: a GPU, or the CPU]")  # fmt: skip
 @click.option("--max-batch", type=click.IntRange(min=1), metavar="N", default=16, show_default=True,
