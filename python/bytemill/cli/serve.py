@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from . import streams
+from . import options, streams
 
 EXAMPLES = """\b
 examples:
@@ -30,8 +30,7 @@ examples:
               help="Listen on any --host without a key.")  # fmt: skip
 @click.option("--cors", multiple=True, metavar="ORIGIN",
               help="Allow calls from web pages of this origin; may be repeated.")  # fmt: skip
-@click.option("--device", metavar="NAME", default="auto",
-              help="Device: cpu, cuda, cuda:1, mps.  [default: a GPU, or the CPU]")  # fmt: skip
+@options.device_option
 @click.option("--max-batch", type=click.IntRange(min=1), metavar="N", default=16, show_default=True,
               help="Maximum number of samples decoded together.")  # fmt: skip
 @click.option("--max-queue", type=click.IntRange(min=0), metavar="N", default=64, show_default=True,
@@ -39,7 +38,7 @@ examples:
 @click.option("--max-models", type=click.IntRange(min=1), metavar="N", default=2, show_default=True,
               help="Maximum number of models in memory.")  # fmt: skip
 @click.pass_context
-def serve(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
+def serve(ctx: click.Context, /, paths: tuple[str, ...], **settings: Any) -> None:
     """Serve a web app for the tokenizers, runs and sweeps under each PATH, and an OpenAI-compatible
     API.
 
@@ -47,13 +46,13 @@ def serve(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None
     """
     from .. import serve as server
 
-    if options["insecure"] and not options["api_key"]:
+    if settings["insecure"] and not settings["api_key"]:
         streams.note(ctx, "--insecure: everyone who reaches this server may use it")
-    key = options["api_key"]
+    key = settings["api_key"]
     server.serve(
         paths or (".",),
         on_start=lambda address: _announce(address, key is not None),
-        **options,
+        **settings,
     )
 
 
