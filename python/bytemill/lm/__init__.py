@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MissingPackageError, install_command
+from ..errors import require
 
 if TYPE_CHECKING:
     from ..progress import StepReport
@@ -217,15 +217,12 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        module = importlib.import_module(f".{_HOME_OF[name]}", __name__)
+        return getattr(importlib.import_module(f".{_HOME_OF[name]}", __name__), name)
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise
-        raise MissingPackageError(
-            f"the language model needs {error.name}, which is not installed",
-            install_command("lm"),
-        ) from None
-    return getattr(module, name)
+        missing = error.name
+    return require(missing, "the language model", extra="lm")  # raises
 
 
 def __dir__() -> list[str]:
