@@ -243,8 +243,10 @@ def generate_bench(shape: dict[str, int], rounds: int) -> list[dict[str, Any]]:
     ours = lm.TransformerLM(lm.ModelConfig(**room)).eval()
     options = {"temperature": 0.8, "top_p": 0.9, "seed": 1}
     runs: dict[str, Callable[[], Any]] = {
-        "bytemill": lambda: ours.generate(prompt, NEW, **options),
-        "bytemill, no cache": lambda: ours.generate(prompt, NEW, use_cache=False, **options),
+        "bytemill": lambda: ours.generate(prompt, max_tokens=NEW, **options),
+        "bytemill, no cache": lambda: ours.generate(
+            prompt, max_tokens=NEW, use_cache=False, **options
+        ),
     }
     other = llama(room).eval()
     ids = torch.tensor([prompt])

@@ -4,9 +4,10 @@ Blocks of one document run in order, in one directory and one namespace. A `pyth
 doctest if it has prompts, else plain code. In a `console` block every line after `$ ` is a command
 and the lines below it what it prints; `...` stands for anything. In a `sh` block every line is a
 command, of which `make` only says what it would do, and `pip` only has to name extras that exist.
-Blocks of another kind (`text`) are not run. The README's language model is trained for 3 steps in
-place of 300. Commands of the guides run in this process, where they need no shell: to start Python
-and torch anew for each would take minutes.
+Blocks of another kind (`text`) are not run. The `sh` blocks of the guides need more machines, data
+or time than a test has: their commands and options have to exist. The README's language model is
+trained for 3 steps in place of 300. Commands of the guides run in this process, where they need no
+shell: to start Python and torch anew for each would take minutes.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
 
+from bytemill.cli import app
 from command_line import run
 
 TOP = Path(__file__).parents[1]
@@ -128,6 +131,36 @@ def test_examples_print_what_they_say(
             run_sh(block, where)
         elif block.language == "console" and (HAS_TORCH or "bytemill train " not in block.code):
             run_console(block, where, in_shell=document.name == "README.md")
+
+
+def bytemill_commands(code: str) -> Iterator[list[str]]:
+    """The arguments of each bytemill command of a block, wherever in a line it begins."""
+    for line in code.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        for n, word in enumerate(words):
+            if word == "bytemill":
+                ends = (i for i, end in enumerate(words) if i > n and set(end) <= set("|&;<>"))
+                yield words[n + 1 : next(ends, len(words))]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_of_sh_blocks_exist(document: Path) -> None:
+    context = click.Context(app)
+    for block in blocks(document):
+        for name, *arguments in bytemill_commands(block.code) if block.language == "sh" else ():
+            command = app.get_command(context, name)
+            assert command is not None, f"{document.name}:{block.line}: bytemill {name}"
+            command.make_parser(click.Context(command)).parse_args(arguments)
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    code = "torchrun -m bytemill train tokens/ -o run/ --stepz 3 | tee log  # bytemill no\n"
+    (found,) = bytemill_commands(code)
+    assert found == ["train", "tokens/", "-o", "run/", "--stepz", "3"]
+    command = app.get_command(click.Context(app), "train")
+    assert command is not None
+    with pytest.raises(click.NoSuchOption, match="--stepz"):
+        command.make_parser(click.Context(command)).parse_args(found[1:])
 
 
 def test_the_readme_has_examples() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import json
 import pickle
@@ -38,6 +39,10 @@ def test_all_is_complete_and_begins_with_what_is_used_first() -> None:
     }
     assert seen == {(m, name) for m, names in bytemill._MODULES.items() for name in names}
     assert set(bytemill.__all__) <= set(dir(bytemill))
+    for name in ("encodings", "lm", "look"):  # need no import statement
+        assert bytemill.__getattr__(name) is importlib.import_module(f"bytemill.{name}")
+        assert name in dir(bytemill)
+    assert not any(name.startswith("_") for name in dir(bytemill) if name != "__version__")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         bytemill.nothing  # noqa: B018
 
@@ -58,7 +63,6 @@ POSITIONAL = {
     "Corpus.inputs(entries)",
     "Tokenizer(special_tokens)",
     "Tokenizer.write(format)",
-    "Tokens(split)",
     "Tokens.decode(tokenizer)",
     "Tokens.verify(tokenizer)",
     "train_tokenizer(corpus)",

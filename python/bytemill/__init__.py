@@ -76,6 +76,9 @@ _MODULES = {
     "learn": ("train_bpe", "train_tokenizer"),
 }
 
+# Public modules that need no import statement: `bytemill.lm.train`.
+_SUBMODULES = ("encodings", "lm", "look")
+
 
 def __getattr__(name: str) -> Any:
     for module, names in _MODULES.items():
@@ -83,10 +86,10 @@ def __getattr__(name: str) -> Any:
             value = getattr(importlib.import_module(f".{module}", __name__), name)
             globals()[name] = value
             return value
-    if name == "encodings":
-        return importlib.import_module(".encodings", __name__)
+    if name in _SUBMODULES:
+        return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, *_SUBMODULES])

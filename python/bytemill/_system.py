@@ -17,6 +17,7 @@ __all__ = [
     "allowed_memory",
     "available_memory",
     "cpu_flags",
+    "cpu_name",
     "memory_limit",
     "resident_memory",
 ]
@@ -261,12 +262,24 @@ else:
 
 def cpu_flags() -> set[str]:
     """CPU feature flags from `/proc/cpuinfo`; empty on other systems."""
+    return set(_cpu_info("flags", "Features").split())
+
+
+def cpu_name() -> str:
+    """The model of the CPU; its architecture where the system does not name it."""
+    import platform
+
+    return _cpu_info("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_info(*names: str) -> str:
+    """The first value of any of these keys in `/proc/cpuinfo`; empty if there is none."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return set()
+        return ""
     for line in lines:
         name, _, value = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return set(value.split())
-    return set()
+        if name.strip() in names:
+            return value.strip()
+    return ""

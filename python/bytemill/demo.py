@@ -249,7 +249,14 @@ def run_model(
     )
     model, _ = lm.load(run)
     text = lm.generate_text(
-        model, tokenizer, PROMPT, 160, temperature=0.7, top_k=100, min_p=0.02, seed=1
+        model,
+        tokenizer,
+        PROMPT,
+        max_tokens=160,
+        temperature=0.7,
+        top_k=100,
+        min_p=0.02,
+        seed=1,
     )[0]
     return ModelDemo(result, model.n_parameters, PROMPT, text)
 

@@ -235,7 +235,7 @@ WITHOUT = """
     from bytemill.cli import main
     from bytemill.lm import ModelConfig, TrainConfig
 
-    ModelConfig(300, 16, 32, 1, 2)
+    config = ModelConfig(vocab_size=300, context_length=16, d_model=32, num_layers=1, num_heads=2)
     try:
         bytemill.lm.TransformerLM
     except bytemill.MissingPackageError as error:
@@ -243,7 +243,7 @@ WITHOUT = """
         print(error)
     for command in ("train", "sweep", "evaluate", "account"):
         assert main([command, "--help"]) == 0
-    assert bytemill.lm.account(ModelConfig(300, 16, 32, 1, 2), hardware="a100").seconds
+    assert bytemill.lm.account(config, hardware="a100").seconds
     for command in (
         ["account", "--measure"], ["account", "run"], ["account", "--hardware", "this"],
         ["sweep", "tokens", "-o", "a", "--lr", "1,2"], ["sweep", "tokens", "-o", "a", "--find-lr"],

@@ -85,7 +85,7 @@ def test_json(data: Path, saved: Path, tokenizer: bytemill.Tokenizer) -> None:
         "splits": {
             name: {"tokens": len(part), "documents": len(part.documents)}
             for name in ("train", "val")
-            for part in [Tokens("tokens", name)]
+            for part in [Tokens("tokens", split=name)]
         },
         "skipped": {},
         "skipped_files": [],

@@ -24,7 +24,7 @@ def main(name: str, path: str) -> int:
 def _tokens(path: Path) -> None:
     from bytemill import Tokens
 
-    with Tokens(path, "train") as tokens:
+    with Tokens(path, split="train") as tokens:
         for document in tokens.documents:
             len(document)
         tokens[len(tokens) // 2 :].sum()

@@ -13,7 +13,7 @@ import small_lm
 from bytemill import lm
 from bytemill.lm import generate
 from bytemill.lm.fast import batching, decode
-from bytemill.lm.fast.batching import Batch
+from bytemill.lm.fast.batching import DecodeBatch
 
 OPTIONS: list[dict[str, Any]] = [
     {"temperature": 0},
@@ -24,7 +24,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-def generated(batch: Batch, requests: list[tuple[list[int], dict[str, Any], int]]) -> Any:
+def generated(batch: DecodeBatch, requests: list[tuple[list[int], dict[str, Any], int]]) -> Any:
     """The new ids of each request; one joins at every second step, as soon as there is room."""
     waiting, samples, lengths = list(enumerate(requests)), {}, []
     for step in range(10_000):
@@ -51,9 +51,11 @@ def requests() -> list[tuple[list[int], dict[str, Any], int]]:
 @pytest.mark.parametrize("size", [2, 5])
 def test_ids_are_those_of_each_sample_alone(changes: dict[str, Any], size: int) -> None:
     model = small_lm.model(**changes)
-    batch = Batch(model, size)
+    batch = DecodeBatch(model, size)
     assert isinstance(batch._step, batching._NativeRowStep) == decode.can_run(model)
-    expected = [lm.generate_ids(model, ids, n, **options)[0] for ids, options, n in requests()]
+    expected = [
+        lm.generate_ids(model, ids, max_tokens=n, **options)[0] for ids, options, n in requests()
+    ]
     assert generated(batch, requests()) == expected
     assert (batch.n_free, batch.samples) == (size, [])
     # In rows that others have left.
@@ -81,8 +83,8 @@ def test_logits_of_the_step_in_torch(changes: dict[str, Any]) -> None:
 
 def test_samples_of_a_request_have_its_draws() -> None:
     model = small_lm.model()
-    expected = lm.generate_ids(model, [1, 2, 3], 40, n_samples=4, seed=9)
-    batch = Batch(model, 4)
+    expected = lm.generate_ids(model, [1, 2, 3], max_tokens=40, n_samples=4, seed=9)
+    batch = DecodeBatch(model, 4)
     sampling = lm.Sampling(seed=9)
     samples = [batch.join([1, 2, 3], sampling, 40, number=number) for number in range(4)]
     while batch.samples:
@@ -100,7 +102,7 @@ def test_equal_prompts_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return hidden(self, ids, cache)
 
     monkeypatch.setattr(type(model), "hidden", counted)
-    batch = Batch(model, 4)
+    batch = DecodeBatch(model, 4)
     for number in range(3):
         batch.join(range(20), lm.Sampling(seed=1), 5, number=number)
     batch.join(range(9), lm.Sampling(seed=1), 5)
@@ -112,7 +114,7 @@ def test_long_prompts_do_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(batching, "PIECE", 8)
     model = small_lm.model()
     long = small_lm.ids(30).tolist()
-    batch = Batch(model, 3)
+    batch = DecodeBatch(model, 3)
     first = batch.join([1, 2], lm.Sampling(temperature=0), 20)
     assert [sample for sample, _, _ in batch.step()] == [first]
     second = batch.join(long, lm.Sampling(temperature=0), 20)
@@ -120,14 +122,14 @@ def test_long_prompts_do_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch)
     assert [len(batch.step()) for _ in range(4)] == [1, 1, 1, 2]
     while batch.samples:
         batch.step()
-    assert first.ids[2:] == lm.generate_ids(model, [1, 2], 20, temperature=0)[0]
-    assert second.ids[30:] == lm.generate_ids(model, long, 20, temperature=0)[0]
+    assert first.ids[2:] == lm.generate_ids(model, [1, 2], max_tokens=20, temperature=0)[0]
+    assert second.ids[30:] == lm.generate_ids(model, long, max_tokens=20, temperature=0)[0]
 
 
 def test_leaving() -> None:
     model = small_lm.model()
-    batch = Batch(model, 2)
-    expected = lm.generate_ids(model, [5, 6], 30, seed=2)[0]
+    batch = DecodeBatch(model, 2)
+    expected = lm.generate_ids(model, [5, 6], max_tokens=30, seed=2)[0]
     stays = batch.join([5, 6], lm.Sampling(seed=2), 30)
     leaves = batch.join([7], lm.Sampling(seed=3), 30)
     with pytest.raises(bytemill.ConfigError, match="the batch is full"):
@@ -151,7 +153,7 @@ def test_leaving() -> None:
 
 def test_logits_are_those_that_were_drawn_from() -> None:
     model = small_lm.model()
-    batch = Batch(model, 2)
+    batch = DecodeBatch(model, 2)
     sample = batch.join([5, 6, 7], lm.Sampling(temperature=0), 10)
     batch.join([9], lm.Sampling(seed=1), 4)
     while batch.samples:
@@ -173,15 +175,15 @@ def test_logits_are_those_that_were_drawn_from() -> None:
     ],
 )
 def test_refusals(ids: list[int], n: int, message: str) -> None:
-    batch = Batch(small_lm.model(), 1)
+    batch = DecodeBatch(small_lm.model(), 1)
     with pytest.raises(bytemill.ConfigError, match=message):
         batch.join(ids, lm.Sampling(), n)
     assert batch.n_free == 1
     with pytest.raises(bytemill.ConfigError, match="size must be ≥ 1"):
-        Batch(small_lm.model(), 0)
+        DecodeBatch(small_lm.model(), 0)
 
 
 def test_it_takes_the_native_step_where_generation_does() -> None:
     for made in (small_lm.model(), small_lm.model(qk_norm=True), small_lm.model().double()):
         native = isinstance(generate.new_step(made, 1, 8), decode.NativeStep)
-        assert isinstance(Batch(made, 1)._step, batching._NativeRowStep) == native
+        assert isinstance(DecodeBatch(made, 1)._step, batching._NativeRowStep) == native

@@ -35,7 +35,7 @@ def test_permutations_differ_and_mix() -> None:
 
 @given(st.integers(20, 400), st.integers(1, 19), st.integers(0, 9))
 def test_an_epoch_sees_each_window_once(n: int, context: int, seed: int) -> None:
-    windows = lm.Windows(np.arange(n, dtype=np.uint16), context, seed)
+    windows = lm.Windows(np.arange(n, dtype=np.uint16), context, seed=seed)
     for epoch in range(3):
         starts = windows.starts(epoch * windows.per_epoch, windows.per_epoch)
         places = np.sort(starts)

@@ -24,8 +24,8 @@ def test_with_and_without_cache(changes: dict[str, Any], n_samples: int) -> None
     model = small_lm.model(**changes)
     options = {"n_samples": n_samples, "temperature": 0.8, "top_k": 20, "seed": 4}
     # Longer than the context: its later half is read anew, twice.
-    cached = model.generate([5, 6, 7], 70, **options)
-    assert cached == model.generate([5, 6, 7], 70, use_cache=False, **options)
+    cached = model.generate([5, 6, 7], max_tokens=70, **options)
+    assert cached == model.generate([5, 6, 7], max_tokens=70, use_cache=False, **options)
     assert [len(sample) for sample in cached] == [70] * n_samples
     if n_samples > 1:
         assert cached[0] != cached[1]
@@ -57,16 +57,18 @@ def test_generation_needs_nothing_of_a_model_but_its_step(monkeypatch: pytest.Mo
         return Always()
 
     monkeypatch.setattr(generate, "new_step", make)
-    assert small_lm.model().generate([1], 4, temperature=0) == [[42] * 4]
+    assert small_lm.model().generate([1], max_tokens=4, temperature=0) == [[42] * 4]
     assert asked == [(1, 5)]
 
 
 def test_a_sample_does_not_depend_on_those_beside_it() -> None:
     model = small_lm.model()
-    three = model.generate([1, 2], 20, n_samples=3, seed=7)
-    assert model.generate([1, 2], 20, n_samples=1, seed=7) == three[:1]
-    assert model.generate([1, 2], 20, n_samples=3, seed=8) != three
-    assert model.generate([1, 2], 20, n_samples=3) != model.generate([1, 2], 20, n_samples=3)
+    three = model.generate([1, 2], max_tokens=20, n_samples=3, seed=7)
+    assert model.generate([1, 2], max_tokens=20, n_samples=1, seed=7) == three[:1]
+    assert model.generate([1, 2], max_tokens=20, n_samples=3, seed=8) != three
+    assert model.generate([1, 2], max_tokens=20, n_samples=3) != model.generate(
+        [1, 2], max_tokens=20, n_samples=3
+    )
 
 
 def test_greedy() -> None:
@@ -74,16 +76,18 @@ def test_greedy() -> None:
     ids = [3, 4]
     for _ in range(10):
         ids.append(int(model(torch.tensor(ids))[-1].argmax()))
-    assert model.generate([3, 4], 10, temperature=0) == [ids[2:]]
-    assert model.generate([3, 4], 10, top_k=1) == [ids[2:]]
-    assert model.generate([3, 4], 10, top_p=0) == [ids[2:]]
+    assert model.generate([3, 4], max_tokens=10, temperature=0) == [ids[2:]]
+    assert model.generate([3, 4], max_tokens=10, top_k=1) == [ids[2:]]
+    assert model.generate([3, 4], max_tokens=10, top_p=0) == [ids[2:]]
 
 
 def test_stop_ids() -> None:
     model = small_lm.model()
-    whole = model.generate([3, 4], 20, seed=1)[0]
+    whole = model.generate([3, 4], max_tokens=20, seed=1)[0]
     stop = whole[8]
-    assert model.generate([3, 4], 20, seed=1, stop_ids=[stop]) == [whole[: whole.index(stop)]]
+    assert model.generate([3, 4], max_tokens=20, seed=1, stop_ids=[stop]) == [
+        whole[: whole.index(stop)]
+    ]
 
 
 def allowed(logits: Any, top_k: int | None, top_p: float | None, min_p: float | None) -> set[int]:
@@ -251,9 +255,9 @@ def test_end_of_text(says: Any, tokenizer: bytemill.Tokenizer) -> None:
 
 def test_text_of_several_samples(tokenizer: bytemill.Tokenizer) -> None:
     model = small_lm.model(vocab_size=len(tokenizer))
-    texts = lm.generate_text(model, tokenizer, "def f", 12, n_samples=2, seed=3)
+    texts = lm.generate_text(model, tokenizer, "def f", max_tokens=12, n_samples=2, seed=3)
     assert len(texts) == 2
-    ids = model.generate(tokenizer.encode("def f"), 12, n_samples=2, seed=3)
+    ids = model.generate(tokenizer.encode("def f"), max_tokens=12, n_samples=2, seed=3)
     assert texts == [tokenizer.decode(sample) for sample in ids]
 
 

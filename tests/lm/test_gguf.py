@@ -157,7 +157,7 @@ def test_llama_cpp_computes_the_same(
     model = small_lm.run(tmp_path / "run", small, **changes)
     lm.export_run(tmp_path / "run", tmp_path / "m.gguf", to="gguf")
     theirs = llama_cpp(tmp_path / "m.gguf", logits_all=True)
-    prompt = small.encode("def main(x):\n    return", "none")
+    prompt = small.encode("def main(x):\n    return", special="none")
     theirs.eval(prompt)
     with torch.no_grad():
         logits = model(torch.tensor(prompt)[None])[0].numpy()
@@ -177,7 +177,7 @@ def test_llama_cpp_reads_smaller_types(dtype: Any, small: Tokenizer, tmp_path: P
     model = small_lm.run(tmp_path / "run", small)
     lm.export_run(tmp_path / "run", tmp_path / "m.gguf", to="gguf", dtype=dtype)
     theirs = llama_cpp(tmp_path / "m.gguf", logits_all=True)
-    prompt = small.encode("def main(x):\n    return", "none")
+    prompt = small.encode("def main(x):\n    return", special="none")
     theirs.eval(prompt)
     with torch.no_grad():
         logits = model(torch.tensor(prompt)[None])[0].numpy()

@@ -44,6 +44,30 @@ def test_signatures_list_sampling(function: Callable[..., Any]) -> None:
     assert {"temperature", "top_k", "seed", "n_samples", "use_cache"} < set(parameters)
 
 
+# The course prescribes the place of these; layers and optimizers take theirs as torch's do.
+POSITIONAL = {
+    "constant_schedule(warmup)",
+    "get_batch(device)",
+    "load_checkpoint(model)",
+    "load_checkpoint(optimizer)",
+    "scaled_dot_product_attention(mask)",
+    "softmax(dim)",
+}
+
+
+def test_other_options_are_keyword_only() -> None:
+    functions = [name for name in lm.__all__ if inspect.isfunction(getattr(lm, name))]
+    assert len(functions) > 20
+    found = {
+        f"{name}({parameter.name})"
+        for name in (*functions, "ModelConfig", "TrainConfig", "Sampling", "Windows", "DecodeBatch")
+        for parameter in inspect.signature(getattr(lm, name)).parameters.values()
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        and parameter.default is not parameter.empty
+    }
+    assert found == POSITIONAL
+
+
 def test_misspelled_options_are_refused(tmp_path: Path) -> None:
     calls: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
         (lm.train, (tmp_path, tmp_path / "run"), {"stesp": 3}, "steps"),

@@ -68,8 +68,10 @@ def test_ids_are_those_without_a_cache(
 ) -> None:
     model = small_lm.model(**changes)
     # Longer than the context.
-    found = model.generate([5, 6, 7], 70, n_samples=n_samples, **options)
-    assert found == model.generate([5, 6, 7], 70, n_samples=n_samples, use_cache=False, **options)
+    found = model.generate([5, 6, 7], max_tokens=70, n_samples=n_samples, **options)
+    assert found == model.generate(
+        [5, 6, 7], max_tokens=70, n_samples=n_samples, use_cache=False, **options
+    )
 
 
 def test_threads_change_no_bit() -> None:
@@ -187,7 +189,7 @@ def n_threads() -> int:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads in /proc")
 def test_no_thread_is_left(two_threads: None) -> None:
     model = small_lm.model(**SHAPES["large"])
-    model.generate([1], 4)  # torch's own threads
+    model.generate([1], max_tokens=4)  # torch's own threads
     gc.collect()
     before = n_threads()
     step = decode.NativeStep(model, 1, 4)
@@ -196,17 +198,17 @@ def test_no_thread_is_left(two_threads: None) -> None:
     gc.collect()
     assert n_threads() == before
     for _ in range(20):
-        model.generate([1], 4)
+        model.generate([1], max_tokens=4)
     gc.collect()
     assert n_threads() <= before
 
 
 def test_many_at_once(two_threads: None) -> None:
     model = small_lm.model(**SHAPES["large"])
-    expected = model.generate([1, 2], 20, seed=1)
+    expected = model.generate([1, 2], max_tokens=20, seed=1)
     found: list[Any] = []
     threads = [
-        threading.Thread(target=lambda: found.append(model.generate([1, 2], 20, seed=1)))
+        threading.Thread(target=lambda: found.append(model.generate([1, 2], max_tokens=20, seed=1)))
         for _ in range(4)
     ]
     for thread in threads:

@@ -422,7 +422,7 @@ def test_splits_are_used(tmp_path: Path, tokenizer: bytemill.Tokenizer) -> None:
     found = open_sources(tmp_path / "tokens", tokenizer=tokenizer)
     assert len(found.train) == len(made)
     assert found.held_out is not None
-    assert len(found.held_out) == len(bytemill.Tokens(tmp_path / "tokens", "val"))
+    assert len(found.held_out) == len(bytemill.Tokens(tmp_path / "tokens", split="val"))
     small_lm.tokens(500).tofile(tmp_path / "train.bin")
     small_lm.tokens(100).tofile(tmp_path / "val.bin")
     found = open_sources(tmp_path / "train.bin", vocab_size=97)
@@ -461,7 +461,7 @@ def test_the_plan_gives_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     )  # fmt: skip
     assert "no bfloat16 instructions" in plan.reasons[1]
     monkeypatch.setattr(devices._system, "cpu_flags", lambda: {"amx_bf16"})
-    wide = lm.ModelConfig(300, 16, 512, 1, 8)
+    wide = lm.ModelConfig(vocab_size=300, context_length=16, d_model=512, num_layers=1, num_heads=8)
     plan = devices.choose(wide, lm.TrainConfig())
     assert (plan.dtype, plan.kernels) == (torch.bfloat16, "torch")
     small = devices.choose(model, lm.TrainConfig())

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 from urllib.parse import urlsplit
 
 import pytest
@@ -22,7 +22,7 @@ import serving
 from bytemill import ConfigError, MissingPackageError
 from bytemill import serve as package
 from bytemill.errors import install_command
-from bytemill.serve import server
+from bytemill.serve import server, state
 from command_line import run, start
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
@@ -194,6 +194,12 @@ def test_the_browser_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     package.serve([tmp_path], port=0, open_browser=True, api_key="a-long-key")
     assert opened[0] == announced[0]
     assert opened[1].endswith("/?key=a-long-key")
+
+
+def test_the_typed_keywords_are_the_settings() -> None:
+    hints = get_type_hints(state.Settings)
+    assert hints.keys() - {"paths", "port"} == get_type_hints(state.OtherSettings).keys()
+    assert get_type_hints(state.OtherSettings).items() <= hints.items()
 
 
 def test_without_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:

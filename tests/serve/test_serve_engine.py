@@ -63,13 +63,13 @@ class Gate:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.passes = threading.Semaphore(0)
-        step = lm.Batch.step
+        step = lm.DecodeBatch.step
 
         def gated(batch: Any) -> Any:
             assert self.passes.acquire(timeout=30)
             return step(batch)
 
-        monkeypatch.setattr(lm.Batch, "step", gated)
+        monkeypatch.setattr(lm.DecodeBatch, "step", gated)
 
     def open(self, n: int = 100_000) -> None:
         self.passes.release(n)
@@ -105,7 +105,7 @@ def test_texts_are_those_of_each_request_alone(model: Any, make: Any) -> None:
         expected = lm.generate_ids(
             model,
             each.prompts[0],
-            each.max_tokens,
+            max_tokens=each.max_tokens,
             n_samples=each.n,
             seed=each.sampling.seed,
             temperature=each.sampling.temperature,
@@ -126,7 +126,7 @@ def test_stop_strings_and_characters_across_tokens(model: Any, make: Any) -> Non
     async def check(seed: int, stop: tuple[str, ...]) -> None:
         options = {"seed": seed, "temperature": 1.5}
         found = (await collected(engine.submit(order(max_tokens=40, stop=stop, **options))))[0]
-        ids = lm.generate_ids(model, [1, 2, 3], 40, **options)[0]
+        ids = lm.generate_ids(model, [1, 2, 3], max_tokens=40, **options)[0]
         whole = TOKENIZER.decode(ids)
         at = [whole.find(text) for text in stop if text in whole]
         assert text_of(found) == (whole[: min(at)] if at else whole)
@@ -142,7 +142,7 @@ def test_stop_strings_and_characters_across_tokens(model: Any, make: Any) -> Non
     async def all_of_them() -> None:
         n_across = 0
         for seed in range(12):
-            ids = lm.generate_ids(model, [1, 2, 3], 40, seed=seed, temperature=1.5)[0]
+            ids = lm.generate_ids(model, [1, 2, 3], max_tokens=40, seed=seed, temperature=1.5)[0]
             whole = TOKENIZER.decode(ids)
             for start in (0, 1, 7, 15):
                 stop = whole[start : start + 3]
@@ -157,7 +157,7 @@ def test_stop_strings_and_characters_across_tokens(model: Any, make: Any) -> Non
 
 def test_end_of_text(model: Any, make: Any) -> None:
     engine = make()
-    ids = lm.generate_ids(model, [1, 2, 3], 10, seed=1)[0]
+    ids = lm.generate_ids(model, [1, 2, 3], max_tokens=10, seed=1)[0]
     found = run(one(engine, order(stop_ids=frozenset([ids[4]]))))
     end = ids.index(ids[4])
     assert [token.id for step in found for token in step.tokens] == ids[:end]
@@ -260,7 +260,7 @@ def test_failures_reach_every_request(make: Any, monkeypatch: pytest.MonkeyPatch
         assert start.wait(30)
         raise MemoryError("too little")
 
-    monkeypatch.setattr(lm.Batch, "step", fail)
+    monkeypatch.setattr(lm.DecodeBatch, "step", fail)
     engine = make(max_batch=1)
 
     async def check() -> None:

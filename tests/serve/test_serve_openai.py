@@ -16,6 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 openai = pytest.importorskip("openai")
+httpx2 = pytest.importorskip("httpx2")
 pytest.importorskip("starlette")
 pytest.importorskip("jinja2")
 
@@ -102,7 +103,7 @@ OPTIONS: list[dict[str, Any]] = [
 def test_texts_are_those_of_generate_text(
     client: Any, model: Any, tokenizer: Any, options: dict[str, Any], stream: bool
 ) -> None:
-    expected = lm.generate_text(model, tokenizer, "the cat", 60, n_samples=3, **options)
+    expected = lm.generate_text(model, tokenizer, "the cat", max_tokens=60, n_samples=3, **options)
     own = {name: options[name] for name in options if name in ("top_k", "min_p")}
     penalty = {"repetition_penalty": options.get("repetition_penalty", 1.0)}
     usual = {name: options[name] for name in options if name not in {**own, **penalty}}
@@ -132,7 +133,7 @@ def test_prompts_of_all_kinds(client: Any, model: Any, tokenizer: Any) -> None:
         return [choice.text for choice in found.choices]
 
     def expected(text: str, n: int = 1) -> list[str]:
-        return lm.generate_text(model, tokenizer, text, 9, n_samples=n, seed=1)
+        return lm.generate_text(model, tokenizer, text, max_tokens=9, n_samples=n, seed=1)
 
     ids = [tokenizer.encode(text) for text in ("the cat", "a hat")]
     assert ask("the cat") == ask(ids[0]) == ask(["the cat"]) == ask([ids[0]]) == expected("the cat")
@@ -171,7 +172,7 @@ def test_logprobs_are_those_of_the_model(client: Any, model: Any, tokenizer: Any
     )
     logprobs, text = found.choices[0].logprobs, found.choices[0].text
     prompt = tokenizer.encode("the cat sat")
-    ids = prompt + lm.generate_ids(model, prompt, 12, seed=2)[0]
+    ids = prompt + lm.generate_ids(model, prompt, max_tokens=12, seed=2)[0]
     expected = model(torch.tensor(ids)).log_softmax(-1).detach()
     assert logprobs.token_logprobs[0] is None
     assert logprobs.top_logprobs[0] is None
@@ -199,9 +200,11 @@ def test_logprobs_are_those_of_the_model(client: Any, model: Any, tokenizer: Any
 
 
 def test_stop(client: Any, model: Any, tokenizer: Any) -> None:
-    whole = lm.generate_text(model, tokenizer, "the", 40, seed=8)[0]
+    whole = lm.generate_text(model, tokenizer, "the", max_tokens=40, seed=8)[0]
     stop = whole[9:12]
-    expected = lm.generate_text(model, tokenizer, "the", 40, seed=8, stop=[stop, "never"])[0]
+    expected = lm.generate_text(
+        model, tokenizer, "the", max_tokens=40, seed=8, stop=[stop, "never"]
+    )[0]
     options = {"model": "tiny", "prompt": "the", "max_tokens": 40, "seed": 8}
     found = client.completions.create(**options, stop=[stop, "never"], logprobs=0)
     assert (found.choices[0].text, found.choices[0].finish_reason) == (expected, "stop")
@@ -323,7 +326,9 @@ def test_chat(client: Any, chatty: Any, tokenizer: Any, stream: bool) -> None:
     specials = list(tokenizer.special_tokens.values())
     expected = [
         tokenizer.decode(sample)
-        for sample in lm.generate_ids(chatty, ids, 20, n_samples=2, seed=3, stop_ids=specials)
+        for sample in lm.generate_ids(
+            chatty, ids, max_tokens=20, n_samples=2, seed=3, stop_ids=specials
+        )
     ]
     options = {"model": "chatty", "messages": HELLO, "max_tokens": 20, "n": 2, "seed": 3}
     if not stream:
@@ -396,20 +401,21 @@ def test_clients_at_once_get_what_each_gets_alone(address: str, model: Any, toke
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(ask, range(8)))
     assert found == [
-        lm.generate_text(model, tokenizer, "the cat"[: 1 + n], 40 + n, seed=n)[0] for n in range(8)
+        lm.generate_text(model, tokenizer, "the cat"[: 1 + n], max_tokens=40 + n, seed=n)[0]
+        for n in range(8)
     ]
 
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Steps of batches wait, 5 ms, or less once this is set."""
-    hurry, step = threading.Event(), lm.Batch.step
+    hurry, step = threading.Event(), lm.DecodeBatch.step
 
     def slower(batch: Any) -> Any:
         hurry.wait(0.005)
         return step(batch)
 
-    monkeypatch.setattr(lm.Batch, "step", slower)
+    monkeypatch.setattr(lm.DecodeBatch, "step", slower)
     return hurry
 
 
@@ -490,7 +496,7 @@ def test_models_that_generate_stay_in_memory(place: Path, slow: threading.Event)
 
 
 def test_tokenize_and_detokenize(address: str, tokenizer: Any) -> None:
-    with serving_client(address) as http:
+    with httpx2.Client(base_url=address) as http:
         text = f"naïve café {END}"
         found = http.post("/tokenize", json={"model": "tiny", "prompt": text}).json()
         ids = tokenizer.encode(text, special="none")
@@ -507,7 +513,3 @@ def test_tokenize_and_detokenize(address: str, tokenizer: Any) -> None:
             ("/detokenize", {"model": "bare", "tokens": [1]}),
         ):
             serving.error_of(http.post(path, json=wrong), 400)
-
-
-def serving_client(address: str) -> Any:
-    return pytest.importorskip("httpx").Client(base_url=address)

@@ -67,7 +67,7 @@ def test_samples_with_probabilities(client: Any, run: str, model: Any, tokenizer
     assert found[0]["seed"] == 4
     assert [token["id"] for token in found[0]["prompt"]] == prompt
     assert "".join(token["text"] for token in found[0]["prompt"]) == "the cat"
-    expected = lm.generate_ids(model, prompt, 30, n_samples=3, seed=4, top_p=0.9)
+    expected = lm.generate_ids(model, prompt, max_tokens=30, n_samples=3, seed=4, top_p=0.9)
     for sample, ids in enumerate(expected):
         tokens = of_kind(found, "token", sample=sample)
         assert [token["id"] for token in tokens] == ids
@@ -103,7 +103,7 @@ def test_another_token_is_chosen(client: Any, run: str, model: Any, tokenizer: A
     ]  # fmt: skip
     found = events(client, run, ids=ids, max_tokens=5, temperature=0)
     assert [token["id"] for token in found[0]["prompt"]] == ids
-    expected = lm.generate_ids(model, ids, 5, temperature=0)[0]
+    expected = lm.generate_ids(model, ids, max_tokens=5, temperature=0)[0]
     assert [token["id"] for token in of_kind(found, "token")] == expected
     assert all(token["top"] == [] for token in of_kind(found, "token"))
 
@@ -116,7 +116,7 @@ def test_seeds(client: Any, run: str) -> None:
 
 
 def test_stop(client: Any, run: str, model: Any, tokenizer: Any) -> None:
-    whole = lm.generate_text(model, tokenizer, "the", 30, seed=1)[0]
+    whole = lm.generate_text(model, tokenizer, "the", max_tokens=30, seed=1)[0]
     found = events(client, run, prompt="the", max_tokens=30, seed=1, stop=[whole[8:11]])
     text = "".join(token["text"] for token in of_kind(found, "token"))
     assert text == whole[: whole.index(whole[8:11])]

@@ -46,7 +46,7 @@ def test_what_cannot_be_opened(small: Path, tmp_path: Path) -> None:
     with pytest.raises(bytemill.TokensError, match=r"has no manifest\.json"):
         Tokens(tmp_path)
     with pytest.raises(bytemill.ConfigError, match="no split 'train'"):
-        Tokens(small, "train")
+        Tokens(small, split="train")
     shard = small / "shard-00001.npy"
     data = shard.read_bytes()
     shard.write_bytes(data[:-1])

@@ -61,7 +61,9 @@ def test_killed_anywhere(
     midway = soak_tokens.killed(saved, sources[:4], tmp_path, plan, 6, 1)
     assert midway > 0
     split = "all" if plan["val_fraction"] is None else "train"
-    Tokens(tmp_path / "disturbed", split).verify(bytemill.Tokenizer.load(saved), source=sources[:4])
+    Tokens(tmp_path / "disturbed", split=split).verify(
+        bytemill.Tokenizer.load(saved), source=sources[:4]
+    )
 
 
 def undisturbed(tokenizer: bytemill.Tokenizer, sources: list[str], out: Path) -> dict[str, bytes]:

@@ -120,7 +120,7 @@ def test_equals_the_obvious_way(
         assert bytemill.verify_tokens(out, TOKENIZER, source=paths, progress=False) == []
         splits = expected(texts, plan)
         for name, documents in splits.items():
-            tokens = Tokens(out, name)
+            tokens = Tokens(out, split=name)
             ids = [id for document in documents for id in document.ids]
             assert list(tokens) == ids
             assert [document.tolist() for document in tokens.documents] == [
@@ -237,7 +237,7 @@ def test_raw_files_for_nanogpt(tmp_path: Path) -> None:
     TOKENIZER.encode_files(path, tmp_path / "out", format="bin", val_fraction=0.5, seed=4)
     for name in ("train", "val"):
         data = np.memmap(tmp_path / "out" / f"{name}.bin", dtype=np.uint16, mode="r")
-        assert data.tolist() == list(Tokens(tmp_path / "out", name))
+        assert data.tolist() == list(Tokens(tmp_path / "out", split=name))
 
 
 # Megatron-LM's numbers for types.
@@ -309,7 +309,7 @@ def test_a_large_corpus(corpus: Path, tokenizer: bytemill.Tokenizer, tmp_path: P
         assert (tmp_path / "many" / path.name).read_bytes() == path.read_bytes()
     options: dict[str, Any] = {"shuffle": True, "seed": 5, "val_fraction": 0.2}
     train = tokenizer.encode_files(corpus, tmp_path / "shuffled", **options)
-    val = Tokens(tmp_path / "shuffled", "val")
+    val = Tokens(tmp_path / "shuffled", split="val")
     assert len(train) + len(val) == len(one)
     assert 0 < len(val.documents) < len(one.documents) // 2
     assert train.documents[0].tolist() != one.documents[0].tolist()

@@ -180,7 +180,7 @@ def decode(
         outputs.check_file(output, overwrite)
         refuse_input(output, Path(file).iterdir() if is_directory else [file])
     if is_directory:
-        parts = Tokens(file, split).decode(loaded)
+        parts = Tokens(file, split=split).decode(loaded)
     elif split is not None:
         raise click.UsageError("--split applies to a directory of tokens")
     elif loaded is None:

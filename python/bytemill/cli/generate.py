@@ -66,7 +66,7 @@ def generate(
     samples: int,
     step: StepName,
     tokenizer: str | None,
-    device: str | None,
+    device: str,
     special: bool,
     echo: bool,
     interactive: bool,
@@ -80,7 +80,7 @@ def generate(
 
     if interactive and prompt is not None:
         raise click.UsageError("--interactive asks for prompts: omit PROMPT")
-    model, found = lm.load(run, step=step, device=device or "auto", tokenizer=tokenizer)
+    model, found = lm.load(run, step=step, device=device, tokenizer=tokenizer)
     if found is None:
         raise ConfigError(
             f"{run}: the run has no tokenizer, so it cannot read or write text",

@@ -144,8 +144,10 @@ run_tokenizer_option = click.option(
 )
 device_option = click.option(
     "--device",
+    default="auto",
+    show_default=True,
     metavar="NAME",
-    help="Device: cpu, cuda, cuda:1, mps.  [default: a GPU, or the CPU]",
+    help="Device: auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.",
 )
 force_option = click.option(
     "--force", is_flag=True, help="Train even if the run is predicted not to fit into memory."

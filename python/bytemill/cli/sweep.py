@@ -61,7 +61,7 @@ def sweep(
     """Train a model on TOKENS for each setting, and find the best.
 
     Every option of `bytemill train` may have several values. Runs that diverge stop early. The
-    output has the runs, a table (sweep.json), pictures, and the best config
+    output holds the runs, a table (sweep.json), pictures, and the best config
     (best.toml) for `bytemill train --config`.
     """
     common = {name: given.pop(name)

@@ -131,7 +131,7 @@ def encode_to_directory(
             **plan,
         )
     seconds = time.perf_counter() - began
-    splits = [Tokens(output, entry["name"]) for entry in made.manifest["splits"]]
+    splits = [Tokens(output, split=entry["name"]) for entry in made.manifest["splits"]]
     arguments.note_skips(ctx, splits[0].skipped)
     streams.emit(
         _facts(splits, seconds) | {"skipped_files": arguments.skipped_files(listing)},

@@ -60,7 +60,7 @@ def train(
     """Train a Llama-style language model on TOKENS: a directory that `bytemill encode -o` made, a
     .npy, or raw ids such as nanoGPT's train.bin.
 
-    The run has the model, its tokenizer, checkpoints and metrics. --resume continues an
+    The run holds the model, its tokenizer, checkpoints and metrics. --resume continues an
     interrupted run, bit for bit. Under torchrun, ranks share the work. A run that is predicted
     not to fit into memory is refused before it starts, with the micro-batch size that would fit.
     """

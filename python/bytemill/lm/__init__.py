@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MissingPackageError, install_command
+from ..errors import require
 
 if TYPE_CHECKING:
     from ..progress import StepReport
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .exchange.exporting import Export, export_run
     from .exchange.importing import Import, import_run
     from .fast import attach
-    from .fast.batching import Batch, Sample
+    from .fast.batching import BatchSample, DecodeBatch
     from .fast.head import linear_cross_entropy
     from .generate import (
         DecodeStep,
@@ -147,8 +147,8 @@ __all__ = [  # noqa: RUF022
     "load_checkpoint",
     "generate_ids",
     "DecodeStep",
-    "Batch",
-    "Sample",
+    "DecodeBatch",
+    "BatchSample",
     "TextStream",
     "attach",
     "linear_cross_entropy",
@@ -162,7 +162,7 @@ _HOMES = {
     "exchange.exporting": ("Export", "export_run"),
     "exchange.importing": ("Import", "import_run"),
     "fast": ("attach",),
-    "fast.batching": ("Batch", "Sample"),
+    "fast.batching": ("BatchSample", "DecodeBatch"),
     "fast.head": ("linear_cross_entropy",),
     "generate": (
         "DecodeStep",
@@ -217,15 +217,12 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        module = importlib.import_module(f".{_HOME_OF[name]}", __name__)
+        return getattr(importlib.import_module(f".{_HOME_OF[name]}", __name__), name)
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise
-        raise MissingPackageError(
-            f"the language model needs {error.name}, which is not installed",
-            install_command("lm"),
-        ) from None
-    return getattr(module, name)
+        missing = error.name
+    return require(missing, "the language model", extra="lm")  # raises
 
 
 def __dir__() -> list[str]:

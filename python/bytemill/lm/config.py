@@ -45,7 +45,7 @@ def default_d_ff(d_model: int, feed_forward: FeedForward = "swiglu") -> int:
     return max(64, round(exact / 64) * 64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """The shape of a Transformer language model.
 
@@ -197,7 +197,7 @@ def _field(default: Any, text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": text})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """How a model is trained; the descriptions are those of `bytemill train --help`."""
 

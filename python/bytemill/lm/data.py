@@ -72,6 +72,7 @@ class Windows:
         self,
         tokens: TokenArray,
         context_length: int,
+        *,
         seed: int = 0,
         vocab_size: int | None = None,
     ) -> None:
@@ -100,6 +101,7 @@ class Windows:
         self,
         step: int,
         batch_size: int,
+        *,
         device: torch.device | str | None = None,
         rows: range | None = None,
     ) -> tuple[Tensor, Tensor]:

@@ -182,7 +182,7 @@ def evaluate(
     per_document: bool = False,
     batch_size: int = 16,
     token_dtype: TokenDtype = "uint16",
-    device: str | None = None,
+    device: str = "auto",
     tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     check: bool = True,
     progress: ProgressOption = None,
@@ -200,13 +200,13 @@ def evaluate(
         per_document: score each document separately, with only an end-of-text token before it.
         batch_size: windows per batch.
         token_dtype: type of raw ids.
-        device: `cpu`, `cuda`, `cuda:1`, `mps`; None for a GPU, or the CPU.
+        device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`.
         tokenizer: the tokenizer the model was trained with, for a run that has none.
         check: look for documents that the run was trained on; this reads its training tokens.
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
     """
     # Always in float32, so that the result does not depend on the machine.
-    train = TrainConfig(device=device or "auto", dtype="float32", batch_size=batch_size)
+    train = TrainConfig(device=device, dtype="float32", batch_size=batch_size)
     model, tokenizer = load(run, step=step, device=train.device, tokenizer=tokenizer)
     config = model.config
     stride = max(1, config.context_length // 2) if stride is None else stride
@@ -272,8 +272,8 @@ def _chosen(
     if split is None and "val" in names:
         split = "val"
     if split not in (None, "all") or len(names) > 1:
-        return open_tokens(place, split, dtype), f"{place}, split {split}"
-    found: Any = open_tokens(place, None, dtype)
+        return open_tokens(place, split=split, dtype=dtype), f"{place}, split {split}"
+    found: Any = open_tokens(place, dtype=dtype)
     trained = facts.get("tokens", {})
     held_out = int(trained.get("held_out") or 0)
     same = os.path.abspath(place) == trained.get("path") and trained.get("val") is None

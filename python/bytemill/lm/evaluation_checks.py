@@ -112,7 +112,9 @@ def overlap(
         ]
     try:
         names = splits_of(place) if place.is_dir() else []
-        train: Any = open_tokens(place, "train" if "train" in names else None, trained["dtype"])
+        train: Any = open_tokens(
+            place, split="train" if "train" in names else None, dtype=trained["dtype"]
+        )
     except (BytemillError, OSError, KeyError):
         return [
             "cannot check whether the run was trained on these documents: its tokens are damaged"

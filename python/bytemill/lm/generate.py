@@ -48,7 +48,7 @@ __all__ = [
 # --- logits → the next id -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sampling:
     """How the next id is chosen.
 
@@ -256,8 +256,8 @@ def new_step(model: TransformerLM, n_samples: int, capacity: int) -> DecodeStep:
 def generate_ids(
     model: TransformerLM,
     ids: Sequence[int] | Tensor,
-    max_tokens: int = 256,
     *,
+    max_tokens: int = 256,
     n_samples: int = 1,
     stop_ids: Sequence[int] = (),
     use_cache: bool = True,
@@ -393,8 +393,8 @@ def stream_text(
     model: TransformerLM,
     tokenizer: Tokenizer,
     prompt: str,
-    max_tokens: int = 256,
     *,
+    max_tokens: int = 256,
     n_samples: int = 1,
     stop: Sequence[str] = (),
     special: Special = "none",
@@ -450,12 +450,13 @@ def generate_text(
     model: TransformerLM,
     tokenizer: Tokenizer,
     prompt: str,
+    *,
     max_tokens: int = 256,
     **options: Unpack[TextOptions],
 ) -> list[str]:
     """The complete texts of [`stream_text`][bytemill.lm.stream_text], one per sample."""
     texts = [""] * options.get("n_samples", 1)
-    for piece in stream_text(model, tokenizer, prompt, max_tokens, **options):
+    for piece in stream_text(model, tokenizer, prompt, max_tokens=max_tokens, **options):
         texts[piece.sample] += piece.text
     return texts
 

@@ -488,12 +488,12 @@ class TransformerLM(nn.Module):
         return self.embedding.weight if self.head is None else self.head.weight
 
     def generate(
-        self, ids: Sequence[int] | Tensor, max_tokens: int = 256, **options: Unpack[IdOptions]
+        self, ids: Sequence[int] | Tensor, *, max_tokens: int = 256, **options: Unpack[IdOptions]
     ) -> list[list[int]]:
         """Continues `ids`; see [`generate_ids`][bytemill.lm.generate.generate_ids]."""
         from .generate import generate_ids
 
-        return generate_ids(self, ids, max_tokens, **options)
+        return generate_ids(self, ids, max_tokens=max_tokens, **options)
 
     def new_cache(self, batch_size: int = 1, capacity: int | None = None) -> KVCache:
         """An empty cache for this model."""

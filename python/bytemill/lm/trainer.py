@@ -75,9 +75,12 @@ class Setup:
 
     def trainer(self, tokens: TokenArray, world: World | None = None) -> Trainer:
         """Model, optimizers and batches for these tokens."""
-        windows = Windows(tokens, self.model.context_length, self.train.seed, self.model.vocab_size)
+        model = self.model
+        windows = Windows(
+            tokens, model.context_length, seed=self.train.seed, vocab_size=model.vocab_size
+        )
         world = World(0, 1, self.plan.device) if world is None else world
-        return Trainer(self.model, self.train, windows, self.plan, world)
+        return Trainer(model, self.train, windows, self.plan, world)
 
 
 def prepare(
@@ -109,7 +112,8 @@ def prepare(
 def _warm_up(train: TrainConfig, plan: ComputePlan) -> None:
     small = dataclasses.replace(train, batch_size=1, micro_batch_size=None, parallel="ddp")
     windows = Windows(np.zeros(20, np.uint16), 8)
-    trainer = Trainer(ModelConfig(64, 8, 16, 1, 2), small, windows, plan, World(0, 1, plan.device))
+    model = ModelConfig(vocab_size=64, context_length=8, d_model=16, num_layers=1, num_heads=2)
+    trainer = Trainer(model, small, windows, plan, World(0, 1, plan.device))
     trainer.forward_backward(0)
     trainer.update(train.lr)
 
@@ -152,7 +156,9 @@ class Trainer:
         starts = range(self.rows.start, self.rows.stop, self.micro)[:n_parts]
         for start in starts:
             rows = range(start, min(start + self.micro, self.rows.stop))
-            ids, targets = self.windows.batch(step, self.config.batch_size, self.plan.device, rows)
+            ids, targets = self.windows.batch(
+                step, self.config.batch_size, device=self.plan.device, rows=rows
+            )
             share = len(rows) / len(self.rows)
             last = start == starts[-1]
             with self.world.accumulating(self.shared, last):

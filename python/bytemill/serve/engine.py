@@ -28,7 +28,7 @@ from .replies import Refusal
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..lm import Sample, Sampling, TransformerLM
+    from ..lm import BatchSample, Sampling, TransformerLM
     from ..tokenizer import Tokenizer
 
 __all__ = ["Engine", "Generation", "Order", "Progress", "Token", "busy", "bytes_of"]
@@ -245,8 +245,8 @@ class Engine:
         config = model.config
         per_row = 2 * config.num_layers * config.context_length * config.n_kv * config.d_head
         # The worker's alone.
-        self._batch = lm.Batch(model, max(1, min(max_batch, MAX_CACHE // (4 * per_row))))
-        self._open: dict[Sample, _Open] = {}
+        self._batch = lm.DecodeBatch(model, max(1, min(max_batch, MAX_CACHE // (4 * per_row))))
+        self._open: dict[BatchSample, _Open] = {}
         # Guards what follows.
         self._changed = threading.Condition()
         self._works: dict[Generation, _Work] = {}
@@ -405,7 +405,7 @@ class Engine:
                     found += output.push(token)[0]
         return found + output.finish()
 
-    def _leave(self, sample: Sample) -> None:
+    def _leave(self, sample: BatchSample) -> None:
         self._batch.leave(sample)
         del self._open[sample]
 

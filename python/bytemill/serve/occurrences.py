@@ -129,7 +129,7 @@ def _in_tokens(vocabulary: Vocabulary, path: Path) -> npt.NDArray[np.int64] | No
     try:
         splits: list[Any] = [Tokens(path)]
     except BytemillError:
-        splits = [Tokens(path, "train"), Tokens(path, "val")]
+        splits = [Tokens(path, split="train"), Tokens(path, split="val")]
     if splits[0].fingerprint != vocabulary.tokenizer.fingerprint:
         return None
     if sum(map(len, splits)) > MAX_TOKENS:

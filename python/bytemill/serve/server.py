@@ -11,14 +11,17 @@ import webbrowser
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import ConfigError
 from .app import make_app
-from .state import Settings
+from .state import OtherSettings, Settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["serve"]
 
@@ -36,7 +39,7 @@ def serve(
     port: int | None = None,
     open_browser: bool = False,
     on_start: Callable[[str], None] | None = None,
-    **settings: Any,
+    **settings: Unpack[OtherSettings],
 ) -> None:
     """Serves the web app until the process is interrupted.
 

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from ..errors import ConfigError
 from .catalog import Catalog
@@ -14,12 +14,27 @@ from .catalog import Catalog
 if TYPE_CHECKING:
     from .models import Models
 
-__all__ = ["Settings", "State", "is_loopback"]
+__all__ = ["OtherSettings", "Settings", "State", "is_loopback"]
 
 MIN_KEY_LENGTH = 8
 
 
-@dataclass(frozen=True)
+class OtherSettings(TypedDict, total=False):
+    """The fields of `Settings` that are keywords of `serve` as they are."""
+
+    host: str
+    api_key: str | None
+    insecure: bool
+    cors: Sequence[str]
+    device: str
+    max_body: int
+    body_seconds: float
+    max_queue: int
+    max_batch: int
+    max_models: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """How the server was started.
 

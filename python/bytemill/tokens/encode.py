@@ -151,7 +151,7 @@ def encode_files(
                 )
             manifest = manifests.new_manifest(plan, text_bytes, skipped, file, splits)
             directory.commit(manifest)
-    return Tokens(out, "all" if val_fraction is None else "train")
+    return Tokens(out, split="all" if val_fraction is None else "train")
 
 
 class _Job:

@@ -13,6 +13,7 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
@@ -62,7 +63,7 @@ class Tokens:
         documents: the documents.
     """
 
-    def __init__(self, path: str | os.PathLike[str], split: SplitName | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, split: SplitName | None = None) -> None:
         import numpy as np
 
         self.path = Path(path)
@@ -215,7 +216,7 @@ class Tokens:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process may have another working directory.
-        return type(self), (os.path.abspath(self.path), self.split)
+        return partial(type(self), split=self.split), (os.path.abspath(self.path),)
 
     def __repr__(self) -> str:
         split = "" if self.split == "all" else f", split={self.split!r}"

@@ -123,7 +123,10 @@ def _try_out() -> str | None:
     """The reason why the fused sublayers do not work with this torch; None if they do."""
     state = torch.random.get_rng_state()
     try:
-        model = TransformerLM(ModelConfig(64, 16, 32, 1, 2, d_ff=64))
+        config = ModelConfig(
+            vocab_size=64, context_length=16, d_model=32, num_layers=1, num_heads=2, d_ff=64
+        )
+        model = TransformerLM(config)
         ids = torch.arange(16).reshape(1, -1)
         found = []
         for change in (detach, attach):

@@ -29,7 +29,7 @@ from ..generate import Sampler, Sampling, check_prompt
 from ..model import KVCache, LayerCache, TransformerLM
 from .decode import can_run, decoder_arguments
 
-__all__ = ["Batch", "Sample"]
+__all__ = ["BatchSample", "DecodeBatch"]
 
 # Ids of a prompt that are read between two steps.
 PIECE = 256
@@ -125,7 +125,7 @@ class _RowsCache(KVCache):
 
 
 @dataclass(eq=False)
-class Sample:
+class BatchSample:
     """A sample in a batch.
 
     Attributes:
@@ -143,14 +143,14 @@ class Sample:
     _n_read: int = 0
 
 
-class Batch:
+class DecodeBatch:
     """Samples of one model, decoded together. All calls must come from one thread.
 
     >>> from bytemill.lm import ModelConfig, Sampling, TransformerLM
     >>> config = ModelConfig(
     ...     vocab_size=300, context_length=16, d_model=32, num_layers=2, num_heads=4
     ... )
-    >>> batch = Batch(TransformerLM(config), 2)
+    >>> batch = DecodeBatch(TransformerLM(config), 2)
     >>> sample = batch.join([1, 2, 3], Sampling(temperature=0), max_tokens=5)
     >>> while batch.samples:
     ...     new = batch.step()
@@ -168,11 +168,11 @@ class Batch:
         self.model = model
         self._step: _RowStep = (_NativeRowStep if can_run(model) else _RowStep)(model, size)
         self._free = list(range(size))
-        self._reading: deque[Sample] = deque()  # contexts
-        self._ready: list[Sample] = []  # one id to read
+        self._reading: deque[BatchSample] = deque()  # contexts
+        self._ready: list[BatchSample] = []  # one id to read
 
     @property
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[BatchSample]:
         """Those in the batch."""
         return [*self._reading, *self._ready]
 
@@ -183,7 +183,7 @@ class Batch:
 
     def join(
         self, ids: Sequence[int], sampling: Sampling, max_tokens: int, *, number: int = 0
-    ) -> Sample:
+    ) -> BatchSample:
         """Adds a sample; its first id comes with one of the next steps.
 
         Args:
@@ -203,11 +203,11 @@ class Batch:
         # Low rows first: the rows of a step are near each other.
         row = min(self._free)
         self._free.remove(row)
-        sample = Sample(known.copy(), row, max_tokens, sampler, known)
+        sample = BatchSample(known.copy(), row, max_tokens, sampler, known)
         self._reading.append(sample)
         return sample
 
-    def leave(self, sample: Sample) -> None:
+    def leave(self, sample: BatchSample) -> None:
         """Removes a sample; one that has left already is ignored."""
         for group in (self._reading, self._ready):
             if sample in group:
@@ -215,7 +215,7 @@ class Batch:
                 self._free.append(sample.row)
 
     @torch.inference_mode()
-    def step(self) -> list[tuple[Sample, int, Tensor]]:
+    def step(self) -> list[tuple[BatchSample, int, Tensor]]:
         """The next id of each sample that is ready, and the logits (V,) that it was chosen from."""
         chosen = []
         if self._ready:
@@ -231,7 +231,7 @@ class Batch:
         chosen += self._read()
         return chosen
 
-    def _read(self) -> list[tuple[Sample, int, Tensor]]:
+    def _read(self) -> list[tuple[BatchSample, int, Tensor]]:
         """Reads pieces of contexts, about `PIECE` ids."""
         chosen, n_read = [], 0
         for _ in range(len(self._reading)):
@@ -257,7 +257,7 @@ class Batch:
                 break
         return chosen
 
-    def _choose(self, sample: Sample, logits: Tensor) -> tuple[Sample, int, Tensor]:
+    def _choose(self, sample: BatchSample, logits: Tensor) -> tuple[BatchSample, int, Tensor]:
         """Chooses the next id from logits (1, V)."""
         id = int(sample._sampler.choose(logits))
         sample.ids.append(id)

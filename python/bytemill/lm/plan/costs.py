@@ -78,7 +78,14 @@ def flops_of(config: ModelConfig, n_tokens: int) -> dict[str, int]:
 def forward_flops(config: ModelConfig, n_tokens: int) -> int:
     """FLOPs of the forward pass on one sequence of `n_tokens`.
 
-    >>> gpt2_xl = ModelConfig(50257, 1024, 1600, 48, 25, d_ff=6400)
+    >>> gpt2_xl = ModelConfig(
+    ...     vocab_size=50257,
+    ...     context_length=1024,
+    ...     d_model=1600,
+    ...     num_layers=48,
+    ...     num_heads=25,
+    ...     d_ff=6400,
+    ... )
     >>> n_parameters(gpt2_xl), forward_flops(gpt2_xl, 1024)
     (2127057600, 4513336524800)
     """

@@ -6,9 +6,7 @@ would count as well.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import platform
 import subprocess
 import sys
 import tempfile
@@ -25,7 +23,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..._system import allowed_memory, resident_memory
+from ..._system import allowed_memory, cpu_name, resident_memory
 from ...errors import ConfigError, TrainingError
 from .. import devices, naive
 from ..config import ModelConfig, TrainConfig
@@ -97,11 +95,7 @@ def this_machine() -> Hardware:
 def _processor() -> str:
     n = torch.get_num_threads()
     threads = f"{n} thread{'s' if n > 1 else ''}"
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return f"{line.partition(':')[2].strip()}, {threads}"
-    return f"{platform.processor() or platform.machine()}, {threads}"
+    return f"{cpu_name()}, {threads}"
 
 
 def counted_flops(config: ModelConfig, n_sequences: int) -> int:

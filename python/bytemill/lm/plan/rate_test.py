@@ -78,7 +78,7 @@ def find_lr(
     token_dtype: TokenDtype = "uint16",
     model: ModelConfig | PresetName | None = None,
     train: TrainConfig | None = None,
-    config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    config: str | os.PathLike[str] | Mapping[str, object] | None = None,
     force: bool = False,
     progress: ProgressOption = None,
     **options: Unpack[ConfigOptions],

@@ -61,7 +61,7 @@ LAST_SHARE = 0.1
 def sweep(
     tokens: str | os.PathLike[str],
     out: str | os.PathLike[str],
-    space: Mapping[str, Sequence[Any] | Range],
+    space: Mapping[str, Sequence[object] | Range],
     *,
     random: int | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
@@ -69,7 +69,7 @@ def sweep(
     token_dtype: TokenDtype = "uint16",
     model: ModelConfig | PresetName | None = None,
     train: TrainConfig | None = None,
-    config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    config: str | os.PathLike[str] | Mapping[str, object] | None = None,
     engine: EngineLike = "local",
     resume: bool = False,
     overwrite: bool = False,

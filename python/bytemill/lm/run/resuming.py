@@ -202,7 +202,7 @@ def _check_same_tokens(stored: Mapping[str, Any], sources: Sources) -> None:
     before = stored.get("tokens", {})
     if before.get("tokenizer") is not None and sources.tokenizer is None:
         raise TokensError(
-            "the run was started with a tokenizer, which is missing", "give it again: -t FILE"
+            "the run was started with a tokenizer, which is missing", "give it again: tokenizer="
         )
     for name in ("fingerprint", "tokens", "held_out"):
         if before.get(name) != sources.facts[name]:

@@ -77,7 +77,7 @@ def open_sources(
             val = place
     elif val is None and place.name == "train.bin" and (place.parent / "val.bin").exists():
         val = place.parent / "val.bin"
-    train: Any = open_tokens(place, split, token_dtype)
+    train: Any = open_tokens(place, split=split, dtype=token_dtype)
     if isinstance(train, Tokens):
         fingerprint = train.fingerprint
     else:
@@ -87,7 +87,7 @@ def open_sources(
     if val is not None:
         other = Path(val)
         named: SplitName | None = "val" if other.is_dir() and "val" in splits_of(other) else None
-        held_out = open_tokens(other, named, token_dtype)
+        held_out = open_tokens(other, split=named, dtype=token_dtype)
         if isinstance(held_out, Tokens) and fingerprint not in (None, held_out.fingerprint):
             raise TokensError(
                 f"{other}: encoded with another tokenizer than {place}",
@@ -172,7 +172,10 @@ def _vocab_size(
 
 
 def open_tokens(
-    path: str | os.PathLike[str], split: SplitName | None = None, dtype: TokenDtype = "uint16"
+    path: str | os.PathLike[str],
+    *,
+    split: SplitName | None = None,
+    dtype: TokenDtype = "uint16",
 ) -> Tokens | Array:
     """Opens tokens: a directory of `encode_files`, a `.npy`, or raw ids such as nanoGPT's `.bin`.
 
@@ -183,7 +186,7 @@ def open_tokens(
     """
     place = Path(path)
     if place.is_dir():
-        return Tokens(place, split)
+        return Tokens(place, split=split)
     regular(place, TokensError)
     if place.suffix == ".npy":
         try:
