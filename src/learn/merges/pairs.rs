@@ -50,7 +50,8 @@ pub struct PairEntry {
     pub n: u32,
 }
 
-// SAFETY: all fields are numbers, of which zero is a valid value, and the alignment is 32.
+// SAFETY: all fields are numbers, of which zero is a valid value and which need no drop; the alignment
+// is 32.
 unsafe impl Zeroable for PairEntry {}
 
 /// All tracked pairs.
