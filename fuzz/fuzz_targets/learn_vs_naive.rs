@@ -53,7 +53,8 @@ fuzz_target!(|input: Input| {
     for (piece, n) in &pieces {
         list.push(piece, *n);
     }
-    let merges = learn_merges(list, &ByteBase, &options, &Job::new(Phase::Merge, 0)).expect("merges");
+    let merges =
+        learn_merges(list, &ByteBase, &options, &Job::new(Phase::Merge, 0)).expect("merges");
 
     let mut tokens: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
     let mut got = Vec::new();
