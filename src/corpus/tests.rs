@@ -267,7 +267,7 @@ proptest! {
             let (first, second) = content.split_at(if in_two { content.len() / 2 } else { 0 });
             let mut data = pack(second, packing);
             if in_two {
-                // ArchiveMembers, frames and streams end to end are one.
+                // Members, frames and streams end to end are one.
                 data = [pack(first, packing), data].concat();
             }
             let name = format!("a.{name}");

@@ -188,8 +188,8 @@ impl SlotNumber for u32 {
     }
 }
 
-/// The neighbours on one side, in arrays indexed by id + 1, with 0 for a separator, so that a hash lookup is made per neighbour, not
-/// per occurrence. A separator is recorded like a token, because the branch to avoid it could not be
+/// The neighbours on one side, in arrays indexed by id + 1, with 0 for a separator, so that a hash
+/// lookup is made per neighbour, not per occurrence. A separator is recorded like a token, because the branch to avoid it could not be
 /// predicted; it is skipped in the results.
 #[derive(Debug)]
 pub struct Neighbours {
