@@ -18,6 +18,7 @@ import generated
 from bytemill import Tokens, _native
 from bytemill.engines import Local
 from bytemill.tokens import manifest as manifests
+from bytemill.tokens import recipes
 from bytemill.tokens.plan import Plan
 
 EOT = "<|endoftext|>"
@@ -84,6 +85,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "shards": {},
     "split": {"val_fraction": 0.4, "seed": 2},
     "shuffled": {"shuffle": True, "val_fraction": 0.4, "seed": 2},
+    "dealt": {"shuffle": True, "val_fraction": 0.4, "seed": 2},
     "megatron": {"format": "megatron", "append_eot": False},
 }
 
@@ -95,6 +97,8 @@ def test_stopped_after_every_step(
 ) -> None:
     options = KINDS[kind]
     encode(paths, tmp_path / "whole", **options)
+    if kind == "dealt":
+        monkeypatch.setattr(recipes, "MAX_UNDEALT_TOKENS", 0)
     # Each attempt does one more step than those before, and is stopped in the next.
     out, attempts = tmp_path / "out", 1
     while stopped(monkeypatch, paths, out, 2, **options):
