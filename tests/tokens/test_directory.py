@@ -7,6 +7,7 @@ import json
 import os
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -113,6 +114,21 @@ def test_stopped_after_every_step(
     assert bytemill.verify_tokens(out, TOKENIZER, source=paths, progress=False) == []
     usual = TOKENIZER.encode_files(paths, tmp_path / "usual", **OPTIONS, **options)
     assert content(usual.path) == content(out)
+
+
+def test_the_core_refuses_options_that_it_does_not_know() -> None:
+    options = {"format": "npy", "dtype": "uint16", "max_id": 255, "end_of_text": None,
+               "append_eot": False, "shard_tokens": None, "val_fraction": None, "shuffle": True,
+               "seed": 0, "stems": ["tokens"]}  # fmt: skip
+    part = SimpleNamespace(ids="", docs="", tokens=0, documents=0, appended=[], before=0)
+    with pytest.raises(RuntimeError, match="33 bits"):
+        _native.deal_part(SimpleNamespace(**options), part, [], 33)
+    for name in ("format", "dtype"):
+        with pytest.raises(RuntimeError, match="other"):
+            _native.deal_part(SimpleNamespace(**options | {name: "other"}), part, [], 1)
+    source = SimpleNamespace(split=0, number=0, before=(0, 0), parts=[], dealt=[], buckets=None)
+    with pytest.raises(RuntimeError, match="without buckets"):
+        _native.assemble_shard(SimpleNamespace(**options), source, "")
 
 
 @pytest.mark.slow
