@@ -64,7 +64,7 @@ pub mod internals {
     }
 
     pub mod merges {
-        pub use crate::learn::merges::{Bytes, Options, TieBreak, learn_merges};
+        pub use crate::learn::merges::{ByteBase, Options, TieBreak, learn_merges};
     }
 
     pub mod naive {

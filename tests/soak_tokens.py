@@ -28,8 +28,11 @@ WORK = """
 import json, sys
 import bytemill
 from bytemill.engines import Local
+from bytemill.tokens import recipes
 tokenizer = bytemill.Tokenizer.load(sys.argv[1])
 paths, out, plan = json.loads(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
+if plan.pop("dealt", False):
+    recipes.MAX_UNDEALT_TOKENS = 0
 engine = Local(unit_size=60_000, block_size=4000)
 print("begin", flush=True)
 tokenizer.encode_files(paths, out, threads=2, engine=engine, progress=False, **plan)
@@ -104,6 +107,8 @@ def draw_plan(chance: random.Random) -> dict[str, Any]:
         "append_eot": chance.random() < 0.7,
         "val_fraction": chance.choice([None, 0.2]),
         "shuffle": chance.random() < 0.5,
+        # Whether shuffling deals parts, as it does with large ones.
+        "dealt": chance.random() < 0.5,
         "seed": chance.randrange(2**64),
     }
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bytemill
@@ -130,6 +133,76 @@ except KeyboardInterrupt:
     print("interrupted")
 """
     assert python(script) == "interrupted"
+
+
+def test_ctrl_c_while_a_source_is_slow() -> None:
+    if sys.platform == "win32":
+        pytest.skip("needs POSIX signals")
+    script = """
+import os, signal, threading, time
+from types import SimpleNamespace
+from bytemill import _native
+from bytemill._options import Reading
+
+class Slow:
+    size, mtime_ns, version = 1, 0, ""
+
+    def batches(self, row_group, row):
+        time.sleep(20)
+        return iter([])
+
+entry = SimpleNamespace(name="slow", format="text", range=None, reader=Slow(), path=None)
+texts = _native.Inputs([entry], Reading()).texts([], [100], 100)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+began = time.monotonic()
+try:
+    next(texts)
+except KeyboardInterrupt:
+    print(time.monotonic() - began < 10, flush=True)
+os._exit(0)
+"""
+    assert python(script) == "True"
+
+
+def beats_during(work: Callable[[], object]) -> int:
+    """How often another thread wakes up while `work` is done."""
+    n, over = 0, threading.Event()
+
+    def beat() -> None:
+        nonlocal n
+        while not over.wait(0.001):
+            n += 1
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    before = n
+    work()
+    during = n - before
+    over.set()
+    thread.join()
+    return during
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["push", "finish", "offsets", "decode"])
+def test_other_threads_run_meanwhile(call: str) -> None:
+    by_byte = {id: bytes([id]) for id in range(256)}
+    tokenizer = bytemill.Tokenizer(
+        by_byte, [], pattern=r"\w+\b|\W+" if call == "finish" else "gpt2"
+    )
+    text = "no merges, and so many ids. " * 200_000
+    stream = tokenizer._core.stream()
+    ids = tokenizer.encode_array(text)
+    work = {
+        "push": lambda: stream.push(text),
+        "finish": stream.finish,
+        "offsets": lambda: tokenizer._core.encode_spans(text),
+        "decode": lambda: tokenizer.decode(np.tile(ids, 10)),
+    }[call]
+    if call == "finish":
+        # A regular expression of which nothing is known: all is encoded at the end.
+        assert stream.push(text) == []
+    assert beats_during(work) >= 3
 
 
 LONG = {

@@ -2,7 +2,7 @@
 
 use bytemill::internals::Cutter;
 use bytemill::internals::counts::Counts;
-use bytemill::internals::merges::{Bytes, Options, learn_merges};
+use bytemill::internals::merges::{ByteBase, Options, learn_merges};
 use bytemill::internals::{Job, Phase};
 use bytemill_benches::{Kind, text};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
@@ -20,7 +20,7 @@ fn merge(c: &mut Criterion) {
             let options = Options { n_merges, ..Options::default() };
             group.bench_function(BenchmarkId::new(kind_name, n_merges), |b| {
                 b.iter(|| {
-                    learn_merges(pieces.clone(), &Bytes, &options, &Job::new(Phase::Merge, 0))
+                    learn_merges(pieces.clone(), &ByteBase, &options, &Job::new(Phase::Merge, 0))
                         .unwrap()
                 });
             });

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use arbitrary::Arbitrary;
 use bytemill::internals::counts::PieceList;
-use bytemill::internals::merges::{Bytes, Options, TieBreak, learn_merges};
+use bytemill::internals::merges::{ByteBase, Options, TieBreak, learn_merges};
 use bytemill::internals::naive;
 use bytemill::internals::{Job, Phase};
 use libfuzzer_sys::fuzz_target;
@@ -53,7 +53,8 @@ fuzz_target!(|input: Input| {
     for (piece, n) in &pieces {
         list.push(piece, *n);
     }
-    let merges = learn_merges(list, &Bytes, &options, &Job::new(Phase::Merge, 0)).expect("merges");
+    let merges =
+        learn_merges(list, &ByteBase, &options, &Job::new(Phase::Merge, 0)).expect("merges");
 
     let mut tokens: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
     let mut got = Vec::new();

@@ -1,7 +1,8 @@
 //! Arithmetic of a Llama-style language model on CPUs, in float32.
 //!
 //! Training calls one function for each operation between two matrix products, forward and backward
-//! ([`rowwise`], [`attention`]); generation calls one function for each token ([`decode`]). The model, autograd and all memory belong to Python (`bytemill.lm`).
+//! ([`rowwise`], [`attention`]); generation calls one function for each token ([`decode`]). The model,
+//! autograd and all memory belong to Python (`bytemill.lm`).
 //!
 //! - `simd`: vector registers, and the [`SimdLevel`] of the processor
 //! - `math`: the formulas on rows of numbers, each once

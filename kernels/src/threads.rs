@@ -1,9 +1,8 @@
 //! The interface to the caller's threads, and output arrays that they share.
 //!
-//! A kernel describes its work as tasks, each of which owns the part of the output that it writes
-//! (`chunks_mut`, [`Columns`]), so that the compiler checks that no two
-//! threads write the same number. Handing a task over costs one uncontended lock, some ten
-//! nanoseconds; tasks take microseconds.
+//! A kernel describes its work as tasks, each of which owns the numbers that it writes (`chunks_mut`,
+//! [`Columns`]), so that the compiler checks that no two threads write the same one. Handing a
+//! task over costs one uncontended lock, some ten nanoseconds; tasks take microseconds.
 
 use crate::{Error, Result};
 use std::marker::PhantomData;

@@ -40,6 +40,7 @@ class Core:
     @staticmethod
     def build(
         tokens: Iterable[tuple[int, bytes]],
+        *,
         merges: Iterable[tuple[bytes, bytes]] | None,
         special_tokens: Iterable[tuple[str, int | None]],
         pattern: Sequence[str],
@@ -98,7 +99,7 @@ class Core:
 
 @final
 class Stream:
-    """Encodes a text that comes in parts."""
+    """Encodes a text that arrives bit by bit."""
 
     def push(self, text: str | bytes, /) -> list[int]: ...
     def finish(self) -> list[int]: ...

@@ -90,10 +90,10 @@ class Tokenizer:
     ) -> None:
         self._core = Core.build(
             vocab.items(),
-            merges,
-            formats.special_pairs(special_tokens),
-            formats.stages(pattern),
-            ignore_merges,
+            merges=merges,
+            special_tokens=formats.special_pairs(special_tokens),
+            pattern=formats.stages(pattern),
+            ignore_merges=ignore_merges,
         )
 
     @classmethod

@@ -21,6 +21,28 @@ pub fn open(path: &Path, refuse: fn(String) -> Error) -> Result<File> {
     File::open(path).map_err(failed)
 }
 
+/// Fills the buffer from an offset on, wherever the file is read otherwise.
+#[cfg(unix)]
+pub fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
+}
+
+/// Fills the buffer from an offset on, and moves the position of the file.
+#[cfg(windows)]
+pub fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+    use std::os::windows::fs::FileExt;
+    while !buffer.is_empty() {
+        match file.seek_read(buffer, offset)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => {
+                buffer = &mut buffer[n..];
+                offset += n as u64;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A file under a temporary name: renamed by [`Temporary::commit`], or deleted when dropped.
 pub struct Temporary {
     target: PathBuf,

@@ -17,7 +17,7 @@ mod key;
 mod sorted_entries;
 
 pub use key::{
-    Key, SHORT, TOO_LONG, hash, key, key_bytes, key_inside, key_or_too_long, seed, shapes,
+    Key, SHORT, TOO_LONG, hash, key, key_bytes, key_inside, key_or_too_long, key_shapes, seed,
 };
 pub use sorted_entries::TableRun;
 
@@ -37,7 +37,8 @@ struct ShortEntry<V> {
     value: V,
 }
 
-// SAFETY: zeroed memory is key 0, a free entry, and a valid value, as `V` is `Zeroable`.
+// SAFETY: zeroed memory is key 0, a free entry, and a valid value, as `V` is `Zeroable`. An entry needs
+// no drop, as it is `Copy`, and its alignment is 32 or that of `V`, which is at most 4096.
 unsafe impl<V: Zeroable> Zeroable for ShortEntry<V> {}
 
 /// Entries of a table of `n` short strings: at most three quarters full. A larger table would find

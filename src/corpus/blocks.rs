@@ -21,7 +21,7 @@ use crate::base::error::{Error, Result};
 /// Bytes of a pipe that are read at a time.
 const PIPE_STRIDE: usize = 256 << 10;
 
-/// A part of a source that one worker processes by itself.
+/// A stretch of a source that one worker processes by itself.
 #[derive(Debug)]
 pub struct Block<'a> {
     /// The index of its source.
@@ -266,7 +266,7 @@ impl<'a> RowBlocks<'a> {
             skipped.add(kind, *n);
         }
         // A source that resumes within a row group may return it from its start.
-        if given.part == self.at.part && self.at.records > given.first {
+        if given.row_group == self.at.section && self.at.records > given.first {
             first = first.max((self.at.records - given.first) as usize);
         }
         let (n, mut end, mut size) = (given.batch.len(), first, 0);
@@ -275,14 +275,18 @@ impl<'a> RowBlocks<'a> {
             end += 1;
         }
         let whole = end >= n;
-        self.at = if whole && given.ends_part {
-            SourcePosition { part: given.part + 1, ..SourcePosition::default() }
+        self.at = if whole && given.ends_row_group {
+            SourcePosition { section: given.row_group + 1, ..SourcePosition::default() }
         } else {
-            SourcePosition { part: given.part, offset: 0, records: given.first + end as u64 }
+            SourcePosition {
+                section: given.row_group,
+                offset: 0,
+                records: given.first + end as u64,
+            }
         };
         let weight =
             (given.weight as u128 * (end - first.min(end)) as u128 / n.max(1) as u128) as u64;
-        let place = format!("{}: row group {}", self.name, given.part);
+        let place = format!("{}: row group {}", self.name, given.row_group);
         let (batch, before) = (Arc::clone(&given.batch), given.first);
         let content = BlockContent::Rows { batch, first: first.min(end), end, place, before };
         if !whole {

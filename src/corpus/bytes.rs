@@ -14,6 +14,7 @@ use std::time::Duration;
 use super::inputs::{Pipe, Source, Storage};
 use super::reading::ReadFailure;
 use crate::base::error::{Error, Result};
+use crate::base::files;
 use crate::base::memory::reserve;
 
 /// Bytes from front to back.
@@ -53,7 +54,7 @@ impl Storage for LocalFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        read_exact_at(&self.file, buffer, offset).map_err(|e| match e.kind() {
+        files::read_exact_at(&self.file, buffer, offset).map_err(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof => ended_early(&self.path.display(), offset, buffer.len()),
             _ => Error::io(&self.path, e),
         })
@@ -155,24 +156,4 @@ impl Read for PipeReader {
         self.passed.fetch_add(n as u64, Relaxed);
         Ok(n)
     }
-}
-
-#[cfg(unix)]
-fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
-}
-
-#[cfg(windows)]
-fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
-    use std::os::windows::fs::FileExt;
-    while !buffer.is_empty() {
-        match file.seek_read(buffer, offset)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            n => {
-                buffer = &mut buffer[n..];
-                offset += n as u64;
-            }
-        }
-    }
-    Ok(())
 }

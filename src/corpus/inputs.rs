@@ -138,11 +138,11 @@ pub type RowBatches = Box<dyn Iterator<Item = Result<GivenRows>> + Send>;
 pub struct GivenRows {
     pub batch: Arc<dyn RowBatch>,
     /// The number of its row group.
-    pub part: u64,
+    pub row_group: u64,
     /// How many rows of the row group come before the batch.
     pub first: u64,
     /// Whether the row group ends with it.
-    pub ends_part: bool,
+    pub ends_row_group: bool,
     /// The number of stored bytes of the source that it represents.
     pub weight: u64,
     /// If the row group or the source cannot be read: the reason, and the number of records lost.
@@ -170,7 +170,7 @@ pub trait RowBatch: Send + Sync + fmt::Debug {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SourcePosition {
     /// The member of an archive, or the row group.
-    pub part: u64,
+    pub section: u64,
     /// The byte in it, decompressed.
     pub offset: u64,
     /// Lines or rows before it, where they are counted.

@@ -40,7 +40,7 @@ pub struct FileKind {
     pub compression: Compression,
 }
 
-/// FileFormat names, as extensions and as `input_format`; the first name of a format is printed.
+/// Names of formats, as extensions and as `input_format`; the first name of a format is printed.
 const FORMATS: [(&str, FileFormat); 16] = [
     ("text", FileFormat::Text),
     ("txt", FileFormat::Text),

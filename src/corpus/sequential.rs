@@ -161,7 +161,7 @@ pub(super) struct ArchiveMembers<'a> {
     /// The position to start at, until it is reached.
     from: Option<SourcePosition>,
     /// The number of the current or next member.
-    part: u64,
+    section: u64,
     open: Option<RecordStream>,
     /// Whether the open member is itself compressed.
     is_compressed: bool,
@@ -183,7 +183,7 @@ impl<'a> ArchiveMembers<'a> {
             archive,
             progress,
             from: Some(from),
-            part: 0,
+            section: 0,
             open: None,
             is_compressed: false,
             compressed,
@@ -212,14 +212,14 @@ impl<'a> ArchiveMembers<'a> {
                 if chosen == Chosen::Open {
                     skipped.add(STRAY, 1);
                 }
-                self.part += 1;
+                self.section += 1;
                 return Ok(true);
             }
         }
         let kind = FileKind::of_name(&name);
         let name = format!("{}: {name}", self.name);
         if !matches!(kind.format, FileFormat::Text | FileFormat::Jsonl | FileFormat::Separated(_)) {
-            self.part += 1;
+            self.section += 1;
             let report = || {
                 (
                     format!("{name}: {kind} inside an archive is not supported"),
@@ -244,7 +244,7 @@ impl<'a> ArchiveMembers<'a> {
     fn seek(&mut self, to: SourcePosition, context: &Context<'_>) -> Result<()> {
         // Faults before this position were counted when it was first read.
         let mut counted = Skipped::default();
-        while self.part < to.part {
+        while self.section < to.section {
             if !self.open_next(context, &mut counted)? {
                 self.over = true;
                 return Ok(());
@@ -254,7 +254,7 @@ impl<'a> ArchiveMembers<'a> {
                     // Its bytes count towards the total, as they did the first time.
                     records.stream().drain();
                 }
-                self.part += 1;
+                self.section += 1;
             }
         }
         if to.offset > 0
@@ -285,11 +285,11 @@ impl<'a> ArchiveMembers<'a> {
             };
             let (content, mut more) = records.next(context)?;
             skipped.take(&mut more);
-            let mut after = SourcePosition { part: self.part, ..records.stream().at };
+            let mut after = SourcePosition { section: self.section, ..records.stream().at };
             if records.stream().over {
-                self.part += 1;
+                self.section += 1;
                 self.open = None;
-                after = SourcePosition { part: self.part, ..SourcePosition::default() };
+                after = SourcePosition { section: self.section, ..SourcePosition::default() };
             }
             if matches!(content, BlockContent::Nothing) && skipped.is_empty() {
                 continue;

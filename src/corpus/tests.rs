@@ -49,31 +49,31 @@ fn cutter() -> Cutter {
 
 /// What blocks contain: running text joined, `End` where a file or member ends, documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum Item {
     Text(Vec<u8>),
     End,
     Document(Vec<u8>),
 }
 
-fn add(parts: &mut Vec<Part>, text: BlockText<'_>) {
+fn add(items: &mut Vec<Item>, text: BlockText<'_>) {
     match text {
         BlockText::Running { text, end } => {
-            match parts.last_mut() {
-                Some(Part::Text(before)) => before.extend_from_slice(text),
-                _ => parts.push(Part::Text(text.to_vec())),
+            match items.last_mut() {
+                Some(Item::Text(before)) => before.extend_from_slice(text),
+                _ => items.push(Item::Text(text.to_vec())),
             }
             if end == BlockEnd::EndOfText {
-                parts.push(Part::End);
+                items.push(Item::End);
             }
         }
         BlockText::Documents(documents) => {
-            parts.extend(documents.iter().map(|text| Part::Document(text.to_vec())));
+            items.extend(documents.iter().map(|text| Item::Document(text.to_vec())));
         }
     }
 }
 
 type Start = (usize, SourcePosition);
-type Read = (Vec<Part>, Skipped, Vec<(Start, Vec<Part>)>);
+type Read = (Vec<Item>, Skipped, Vec<(Start, Vec<Item>)>);
 
 /// Everything from a position on, and the positions at which blocks end with what follows them.
 fn read(inputs: &Inputs, block_size: usize, from: Start) -> crate::Result<Read> {
@@ -90,23 +90,23 @@ fn read(inputs: &Inputs, block_size: usize, from: Start) -> crate::Result<Read> 
     let (mut buffers, mut skipped) = (BlockBuffers::default(), Skipped::default());
     let mut blocks_seen = Vec::new();
     while let Some(mut block) = blocks.next_block()? {
-        let mut parts = Vec::new();
+        let mut items = Vec::new();
         block.read(&context, &mut buffers, &mut skipped, &mut |text| {
-            add(&mut parts, text);
+            add(&mut items, text);
             Ok(())
         })?;
         let after = match block.ends_source {
             true => (block.number + 1, SourcePosition::default()),
             false => (block.number, block.after),
         };
-        blocks_seen.push((after, parts));
+        blocks_seen.push((after, items));
     }
-    let joined = |blocks: &[(Start, Vec<Part>)]| {
-        let mut all: Vec<Part> = Vec::new();
-        for part in blocks.iter().flat_map(|(_, parts)| parts) {
-            match (all.last_mut(), part) {
-                (Some(Part::Text(before)), Part::Text(more)) => before.extend_from_slice(more),
-                _ => all.push(part.clone()),
+    let joined = |blocks: &[(Start, Vec<Item>)]| {
+        let mut all: Vec<Item> = Vec::new();
+        for item in blocks.iter().flat_map(|(_, items)| items) {
+            match (all.last_mut(), item) {
+                (Some(Item::Text(before)), Item::Text(more)) => before.extend_from_slice(more),
+                _ => all.push(item.clone()),
             }
         }
         all
@@ -146,13 +146,13 @@ fn skipping(mut inputs: Inputs) -> Inputs {
     inputs
 }
 
-fn texts(parts: &[Part]) -> Vec<String> {
+fn texts(items: &[Item]) -> Vec<String> {
     let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
-    let shown = |part: &Part| match part {
-        Part::Text(data) | Part::Document(data) => Some(text(data)),
-        Part::End => None,
+    let shown = |item: &Item| match item {
+        Item::Text(data) | Item::Document(data) => Some(text(data)),
+        Item::End => None,
     };
-    parts.iter().filter_map(shown).collect()
+    items.iter().filter_map(shown).collect()
 }
 
 /// A tar archive of plain files.
@@ -250,13 +250,13 @@ proptest! {
         let names: Vec<String> = (0..texts.len()).map(member).collect();
         let members: Vec<(&str, &[u8])> =
             names.iter().zip(&texts).map(|(name, text)| (name.as_str(), text.as_bytes())).collect();
-        let documents: Vec<Part> =
-            texts.iter().map(|text| Part::Document(text.clone().into_bytes())).collect();
-        let files: Vec<Part> = texts
+        let documents: Vec<Item> =
+            texts.iter().map(|text| Item::Document(text.clone().into_bytes())).collect();
+        let files: Vec<Item> = texts
             .iter()
-            .flat_map(|text| [Part::Text(text.clone().into_bytes()), Part::End])
+            .flat_map(|text| [Item::Text(text.clone().into_bytes()), Item::End])
             .collect();
-        let one = vec![Part::Text(whole.clone()), Part::End];
+        let one = vec![Item::Text(whole.clone()), Item::End];
         for (format, content, expected) in [
             ("txt", whole, &one),
             ("jsonl", lines(&texts), &documents),
@@ -267,13 +267,13 @@ proptest! {
             let (first, second) = content.split_at(if in_two { content.len() / 2 } else { 0 });
             let mut data = pack(second, packing);
             if in_two {
-                // ArchiveMembers, frames and streams end to end are one.
+                // Members, frames and streams end to end are one.
                 data = [pack(first, packing), data].concat();
             }
             let name = format!("a.{name}");
             let files = Files::new(&[(&name, data), ("last.txt", b"last".to_vec())]);
             let mut expected = expected.clone();
-            expected.extend([Part::Text(b"last".to_vec()), Part::End]);
+            expected.extend([Item::Text(b"last".to_vec()), Item::End]);
             let (found, skipped, rests) = read(&files.inputs(), block_size, Default::default()).unwrap();
             prop_assert_eq!(&found, &expected, "{}", name);
             prop_assert!(skipped.is_empty());
@@ -328,15 +328,15 @@ proptest! {
             for range in cuts.windows(2) {
                 inputs.list.push(Input { range: Some((range[0], range[1])), ..one.clone() });
             }
-            let (parts, _, _) = read(&inputs, block_size, Default::default()).unwrap();
-            prop_assert_eq!(parts, whole, "{} {:?}", name, cuts);
+            let (items, _, _) = read(&inputs, block_size, Default::default()).unwrap();
+            prop_assert_eq!(items, whole, "{} {:?}", name, cuts);
         }
     }
 
     /// Separators end documents as `split` has them, in any blocks and ranges, from any position on.
     #[test]
     fn documents_between_separators(
-        parts in prop::collection::vec(
+        items in prop::collection::vec(
             prop::sample::select(vec!["a", "b", "ab", "aaaa", "\n", "\n\n\n", "aba", "<|end|>", "é 1"]),
             0..40,
         ),
@@ -346,13 +346,13 @@ proptest! {
         cuts in prop::collection::vec(0u64..80, 0..6),
         max_document in prop_oneof![Just(usize::MAX), 1usize..12],
     ) {
-        let text = parts.concat();
+        let text = items.concat();
         let (short, long): (Vec<&str>, Vec<&str>) = text
             .split(separator)
             .filter(|document| !document.is_empty())
             .partition(|document| document.len() <= max_document);
-        let expected: Vec<Part> =
-            short.iter().map(|document| Part::Document(document.as_bytes().to_vec())).collect();
+        let expected: Vec<Item> =
+            short.iter().map(|document| Item::Document(document.as_bytes().to_vec())).collect();
         let with = |mut inputs: Inputs| {
             inputs.reading.separator = Some(separator.as_bytes().to_vec());
             inputs.reading.max_document = max_document;
@@ -414,11 +414,11 @@ proptest! {
         let stop = read(&files.inputs(), 64, Default::default());
         let (found, skipped, _) = read(&skipping(files.inputs()), 64, Default::default()).unwrap();
         match stop {
-            Ok((parts, strays, _)) => {
+            Ok((items, strays, _)) => {
                 // A name that was damaged may make a member one that is not of the corpus.
                 prop_assert!(strays.0.keys().all(|kind| kind == "stray_file"), "{:?}", strays);
                 prop_assert_eq!(strays, skipped.clone());
-                prop_assert_eq!(&parts, &found);
+                prop_assert_eq!(&items, &found);
             }
             Err(error) => {
                 prop_assert!(matches!(error, Error::Corpus(_)), "{}", error);
@@ -474,8 +474,8 @@ fn members_of_a_zip() {
         ("d/b.jsonl.gz", &gz),
     ]);
     let files = Files::new(&[("a.zip", zip)]);
-    let (parts, _, _) = read(&files.inputs(), 1 << 20, Default::default()).unwrap();
-    assert_eq!(texts(&parts), ["one", "three"]);
+    let (items, _, _) = read(&files.inputs(), 1 << 20, Default::default()).unwrap();
+    assert_eq!(texts(&items), ["one", "three"]);
     assert!(files.path().exists());
 }
 
@@ -488,9 +488,9 @@ fn bad_records_are_told_and_counted() {
         let error = read(&files.inputs(), 1 << 20, Default::default()).unwrap_err().to_string();
         assert!(error.contains(&format!("{name}: line 2 (byte 15): not JSON")), "{error}");
         for block_size in [1, 20, 1 << 20] {
-            let (parts, skipped, _) =
+            let (items, skipped, _) =
                 read(&skipping(files.inputs()), block_size, Default::default()).unwrap();
-            assert_eq!(texts(&parts), ["one", "two"]);
+            assert_eq!(texts(&items), ["one", "two"]);
             let counts: Vec<(&str, u64)> =
                 skipped.0.iter().map(|(kind, n)| (kind.as_str(), *n)).collect();
             assert_eq!(
@@ -507,8 +507,8 @@ fn rows_without_the_column_or_cut_off() {
         "a.csv",
         b"id,text\n1,one\n2\n3,\"three\"\n4,\"never closed\n5,five".to_vec(),
     )]);
-    let (parts, skipped, _) = read(&skipping(files.inputs()), 10, Default::default()).unwrap();
-    assert_eq!(texts(&parts), ["one", "three"]);
+    let (items, skipped, _) = read(&skipping(files.inputs()), 10, Default::default()).unwrap();
+    assert_eq!(texts(&items), ["one", "three"]);
     assert_eq!(skipped.0["missing_field"], 1);
     assert_eq!(skipped.0["invalid_csv"], 1);
     let mut inputs = files.inputs();
@@ -522,8 +522,8 @@ fn a_byte_order_mark_before_a_quoted_name_is_skipped() {
     let data = b"\xef\xbb\xbf\"id, or name\",text\n1,one\n2,two\n".to_vec();
     let files = Files::new(&[("a.csv", data)]);
     for block_size in [1, 1 << 20] {
-        let (parts, _, rests) = read(&files.inputs(), block_size, Default::default()).unwrap();
-        assert_eq!(texts(&parts), ["one", "two"]);
+        let (items, _, rests) = read(&files.inputs(), block_size, Default::default()).unwrap();
+        assert_eq!(texts(&items), ["one", "two"]);
         for (place, rest) in rests {
             assert_eq!(read(&files.inputs(), 3, place).unwrap().0, rest);
         }
@@ -545,9 +545,9 @@ fn what_is_too_long_is_left_out() {
         let error = read(&inputs, 1 << 20, Default::default()).unwrap_err().to_string();
         assert!(error.contains("longer than 1000 bytes"), "{error}");
         for block_size in [1, 200, 1 << 20] {
-            let (parts, skipped, _) =
+            let (items, skipped, _) =
                 read(&skipping(inputs.clone()), block_size, Default::default()).unwrap();
-            assert_eq!(texts(&parts), kept, "{name} {block_size}");
+            assert_eq!(texts(&items), kept, "{name} {block_size}");
             assert_eq!(skipped.0["too_long"], 1, "{name}");
         }
     }
@@ -566,8 +566,8 @@ fn bombs_are_stopped() {
         };
         assert!(error.contains("times its size") && error.contains("max_ratio"), "{error}");
         inputs.reading.max_ratio = u64::MAX;
-        let (parts, _, _) = read(&inputs, 1 << 20, Default::default()).unwrap();
-        assert!(parts == [Part::Text(zeros.clone()), Part::End]);
+        let (items, _, _) = read(&inputs, 1 << 20, Default::default()).unwrap();
+        assert!(items == [Item::Text(zeros.clone()), Item::End]);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Zip: members, and a directory at the end, which is authoritative.
 //!
-//! ArchiveMembers may be stored, deflated, or compressed with bzip2, LZMA, xz or Zstandard; archives may be
+//! Members may be stored, deflated, or compressed with bzip2, LZMA, xz or Zstandard; archives may be
 //! larger than 4 GB. Encrypted members are refused.
 //!
 //! Why not in Python: `zipfile` needs 40,000 instructions to list a member, this file 760; counting
@@ -55,7 +55,7 @@ impl Zip {
     ) -> io::Result<Self> {
         let mut listed = directory(storage.as_ref())?;
         listed.retain(|member| !member.name.ends_with('/') && !is_hidden(&member.name));
-        // ArchiveMembers may overlap, so that a few bytes make many of them.
+        // Members may overlap, so that a few bytes make many of them.
         let size = listed.iter().fold(0u64, |sum, member| sum.saturating_add(member.size));
         within_ratio(size, storage.size(), reading.max_ratio)?;
         Ok(Zip { storage, listed: listed.into_iter(), passed, reading: reading.clone() })

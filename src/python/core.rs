@@ -1,10 +1,12 @@
 //! `Core`: the tokenizer as Python sees it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use super::convert::{self, Text, special_choice};
@@ -68,6 +70,7 @@ impl Core {
 
     /// A tokenizer from tokens, merges of bytes and special tokens.
     #[staticmethod]
+    #[pyo3(signature = (tokens, *, merges, special_tokens, pattern, ignore_merges))]
     fn build(
         py: Python<'_>,
         tokens: &Bound<'_, PyAny>,
@@ -106,7 +109,7 @@ impl Core {
     fn read(
         py: Python<'_>,
         kind: &str,
-        files: Vec<(String, Vec<u8>)>,
+        files: Vec<(String, PyBackedBytes)>,
         pattern: Vec<String>,
         special_tokens: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
@@ -219,15 +222,16 @@ impl Core {
     ) -> PyResult<Arrays<'py, PyArray2<u64>>> {
         let recognise = special_choice(&self.tokenizer, special)?;
         let (tokenizer, text) = (&self.tokenizer, text.bytes());
-        let (ids, spans) = run_sized(py, text.len(), Phase::Encode, |job| {
-            tokenizer.encode_spans(text, &recognise, job)
+        let (ids, flat) = run_sized(py, text.len(), Phase::Encode, |job| {
+            let (ids, spans) = tokenizer.encode_spans(text, &recognise, job)?;
+            let flat: Vec<u64> = spans
+                .iter()
+                .flat_map(|span| [span.bytes.0, span.bytes.1, span.chars.0, span.chars.1])
+                .map(|offset| offset as u64)
+                .collect();
+            Ok((ids, flat))
         })?;
-        let flat: Vec<u64> = spans
-            .iter()
-            .flat_map(|span| [span.bytes.0, span.bytes.1, span.chars.0, span.chars.1])
-            .map(|place| place as u64)
-            .collect();
-        let table = flat.into_pyarray(py).reshape([spans.len(), 4])?;
+        let table = flat.into_pyarray(py).reshape([ids.len(), 4])?;
         Ok((ids.into_pyarray(py), table))
     }
 
@@ -280,7 +284,9 @@ impl Core {
             write(&mut bytes)?;
             Ok(bytes)
         })?;
-        Ok(PyString::new(py, &String::from_utf8_lossy(&bytes)))
+        let text =
+            run_sized(py, bytes.len(), Phase::Encode, |_| Ok(String::from_utf8_lossy(&bytes)))?;
+        Ok(PyString::new(py, &text))
     }
 
     /// The bytes of a token.
@@ -307,19 +313,22 @@ impl Core {
         })
     }
 
-    /// An encoder for a text that arrives in parts.
+    /// An encoder for a text that arrives bit by bit.
     #[pyo3(signature = (special=None))]
     #[pyo3(text_signature = "($self, special='all')")]
     fn stream(&self, py: Python<'_>, special: Option<&Bound<'_, PyAny>>) -> PyResult<PyStream> {
         let recognise = special_choice(&self.tokenizer, special)?;
         let inner = encode::Stream::new(Arc::clone(&self.tokenizer), recognise)
             .map_err(|e| to_python(py, e))?;
-        Ok(PyStream { inner: Mutex::new(inner) })
+        Ok(PyStream { inner: Mutex::new(inner), pending: AtomicUsize::new(0) })
     }
 
     /// The tokenizer that learning fewer merges would have given: a prefix of the vocabulary.
     fn core_with_vocab_size(&self, py: Python<'_>, vocab_size: usize) -> PyResult<Core> {
-        self.tokenizer.with_vocab_size(vocab_size).map(Core::new).map_err(|e| to_python(py, e))
+        let tokenizer = &self.tokenizer;
+        run_sized(py, BYTES_PER_ENTRY * tokenizer.vocab().len(), Phase::Encode, |_| {
+            tokenizer.with_vocab_size(vocab_size).map(Core::new)
+        })
     }
 
     /// The ids of tokens whose own bytes do not merge into them.
@@ -396,21 +405,31 @@ impl Core {
     }
 }
 
-/// Encodes a text that arrives in parts.
+/// Encodes a text that arrives bit by bit.
 #[pyclass(name = "Stream", frozen, module = "bytemill._native")]
 pub struct PyStream {
     inner: Mutex<encode::Stream>,
+    /// Bytes added since a call returned ids, which the next call may have to encode.
+    pending: AtomicUsize,
 }
 
 impl PyStream {
+    /// Adds `n_bytes` of text and returns ids by `work`.
     fn with<'py>(
         &self,
         py: Python<'py>,
-        work: impl FnOnce(&mut encode::Stream, &mut Vec<u32>) -> Result<()>,
+        n_bytes: usize,
+        work: impl FnOnce(&mut encode::Stream, &mut Vec<u32>) -> Result<()> + Send,
     ) -> PyResult<Bound<'py, PyList>> {
-        let mut ids = Vec::new();
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        work(&mut inner, &mut ids).map_err(|e| to_python(py, e))?;
+        let pending = self.pending.fetch_add(n_bytes, Relaxed) + n_bytes;
+        let ids = run_sized(py, pending, Phase::Encode, |_| {
+            let mut ids = Vec::new();
+            work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner), &mut ids)?;
+            Ok(ids)
+        })?;
+        if !ids.is_empty() {
+            self.pending.store(0, Relaxed);
+        }
         PyList::new(py, ids)
     }
 }
@@ -420,12 +439,13 @@ impl PyStream {
     /// Adds text; returns the ids that no further text can change.
     #[pyo3(signature = (text, /))]
     fn push<'py>(&self, py: Python<'py>, text: Text<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.with(py, |stream, ids| stream.push(text.bytes(), ids))
+        let text = text.bytes();
+        self.with(py, text.len(), |stream, ids| stream.push(text, ids))
     }
 
     /// Ends the text; returns the remaining ids.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.with(py, |stream, ids| stream.finish(ids))
+        self.with(py, 0, |stream, ids| stream.finish(ids))
     }
 }
 
@@ -434,14 +454,14 @@ fn special_list(special_tokens: &Bound<'_, PyAny>) -> PyResult<Vec<(String, Opti
         .try_iter()?
         .map(|item| {
             let (text, id) = item?.extract::<(String, Option<Bound<'_, PyAny>>)>()?;
-            let id = id.map(|id| token_id(&id)).transpose()?;
+            let id = id.map(|id| new_id(&id)).transpose()?;
             Ok((text, id))
         })
         .collect()
 }
 
-/// An id in a vocabulary that is being made.
-fn token_id(id: &Bound<'_, PyAny>) -> PyResult<u32> {
+/// The id of a token of a vocabulary that is being made.
+fn new_id(id: &Bound<'_, PyAny>) -> PyResult<u32> {
     match id.extract::<u32>() {
         // The largest number means "none" inside.
         Ok(id) if id < u32::MAX => Ok(id),
@@ -462,7 +482,7 @@ fn push_token(
     id: &Bound<'_, PyAny>,
     token: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    let id = token_id(id)?;
+    let id = new_id(id)?;
     match token.cast::<PyBytes>() {
         Ok(bytes) => list.push(id, bytes.as_bytes()),
         Err(_) => list.push(id, &token.extract::<Vec<u8>>()?),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use pyo3::types::{PyBytes, PyIterator, PyList};
 
 use super::arrow::Column;
 use super::convert::Text;
-use super::gateway::to_python;
+use super::gateway::{POLL_INTERVAL, to_python};
 use crate::base::error::{Error, Result};
 use crate::base::job::{Job, Phase};
 use crate::base::threads::background;
@@ -239,12 +239,21 @@ impl PyTexts {
         &self,
         py: Python<'py>,
     ) -> PyResult<Option<(usize, u64, Vec<Bound<'py, PyBytes>>)>> {
-        let next =
-            py.detach(|| self.blocks.lock().unwrap_or_else(PoisonError::into_inner).recv().ok());
+        let next = || {
+            let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+            blocks.recv_timeout(POLL_INTERVAL)
+        };
+        let next = loop {
+            match py.detach(next) {
+                // The source may be slow.
+                Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+                other => break other,
+            }
+        };
         match next {
-            None => Ok(None),
-            Some(Err(error)) => Err(to_python(py, error)),
-            Some(Ok((number, offset, texts, weight))) => {
+            Err(_) => Ok(None),
+            Ok(Err(error)) => Err(to_python(py, error)),
+            Ok(Ok((number, offset, texts, weight))) => {
                 let texts = texts.iter().map(|text| PyBytes::new(py, text)).collect();
                 self.file_bytes.fetch_add(weight, Relaxed);
                 Ok(Some((number, offset, texts)))
@@ -416,7 +425,8 @@ struct PyRows {
 impl RowSource for PyRows {
     fn open(&self, from: SourcePosition) -> Result<RowBatches> {
         Python::attach(|py| {
-            let batches = self.reader.bind(py).call_method1("batches", (from.part, from.records));
+            let batches =
+                self.reader.bind(py).call_method1("batches", (from.section, from.records));
             let batches = batches.and_then(|batches| batches.try_iter()).map_err(foreign)?;
             Ok(Box::new(PyBatches { batches: batches.unbind() }) as RowBatches)
         })
@@ -441,17 +451,24 @@ impl Iterator for PyBatches {
 /// From (texts, row group, rows before, whether the row group ends, weight), or from (reason, row
 /// group, records) for a row group that cannot be read.
 fn given_rows(value: &Bound<'_, PyAny>) -> PyResult<GivenRows> {
-    if let Ok((kind, part, n)) = value.extract::<(String, u64, u64)>() {
+    if let Ok((kind, row_group, n)) = value.extract::<(String, u64, u64)>() {
         let (batch, fault) = (Arc::new(Strings::default()), Some((kind, n)));
-        return Ok(GivenRows { batch, part, first: 0, ends_part: true, weight: 0, fault });
+        return Ok(GivenRows {
+            batch,
+            row_group,
+            first: 0,
+            ends_row_group: true,
+            weight: 0,
+            fault,
+        });
     }
-    let (texts, part, first, ends_part, weight): (Bound<'_, PyAny>, u64, u64, bool, u64) =
+    let (texts, row_group, first, ends_row_group, weight): (Bound<'_, PyAny>, u64, u64, bool, u64) =
         value.extract()?;
     let batch: Arc<dyn RowBatch> = match texts.cast::<PyList>() {
         Ok(list) => Arc::new(Strings::of(list, first)?),
         Err(_) => Arc::new(Column::of(&texts)?),
     };
-    Ok(GivenRows { batch, part, first, ends_part, weight, fault: None })
+    Ok(GivenRows { batch, row_group, first, ends_row_group, weight, fault: None })
 }
 
 /// Copies of strings, which Python need not hold as UTF-8.

@@ -15,7 +15,7 @@ use crate::base::job::{Job, Phase};
 use crate::base::threads::{self, caught, error_of, spawn};
 
 /// The time between two checks for signals and reports of progress.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Work on fewer bytes is done before Ctrl-C or another thread could matter.
 pub const MIN_GATEWAY_BYTES: usize = 1 << 17;

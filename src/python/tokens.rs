@@ -13,7 +13,7 @@ use super::corpus::InputsOrPaths;
 use super::gateway::{run, threads};
 use crate::base::error::{Error, Result};
 use crate::base::job::{Job, Phase};
-use crate::tokens::{self, Content, Dtype, Format, Part, Recipe, Share};
+use crate::tokens::{self, Content, Dtype, Format, Part, ShardSource, Share, ShuffledParts};
 
 /// `bytemill.tokens.plan.Plan`, as far as the loops depend on it.
 #[derive(FromPyObject)]
@@ -79,27 +79,45 @@ impl From<PartArgument> for Part {
 
 /// `bytemill.tokens.parts.ShardSource`.
 #[derive(FromPyObject)]
-pub struct ShardSource {
+pub struct ShardSourceArgument {
     split: usize,
     number: u64,
     before: (u64, u64),
     parts: Vec<PartArgument>,
-    dealt: Vec<PathBuf>,
+    /// Files of dealt parts instead of `parts`.
+    dealt: Option<Vec<PathBuf>>,
     /// The number of bits of a key that select a bucket, the first and the last bucket.
     buckets: Option<(u32, usize, usize)>,
 }
 
-impl From<ShardSource> for Recipe {
-    fn from(source: ShardSource) -> Self {
-        let ShardSource { split, number, before: (tokens, documents), parts, .. } = source;
-        let content = match source.buckets {
-            None => Content::Parts(parts.into_iter().map(Part::from).collect()),
-            Some((bits, first, last)) => {
-                Content::Buckets { dealt: source.dealt, bits, first, last }
-            }
+impl ShardSourceArgument {
+    fn checked(self) -> Result<ShardSource> {
+        let ShardSourceArgument {
+            split,
+            number,
+            before: (tokens, documents),
+            parts,
+            dealt,
+            buckets,
+        } = self;
+        let parts = parts.into_iter().map(Part::from).collect();
+        let content = match (buckets, dealt) {
+            (None, None) => Content::Parts(parts),
+            (None, Some(_)) => return Err(Error::Bug("dealt parts without buckets".to_owned())),
+            (Some((bits, first, last)), dealt) => Content::Buckets {
+                parts: dealt.map_or(ShuffledParts::Whole(parts), ShuffledParts::Dealt),
+                bits: checked_bits(bits)?,
+                first,
+                last,
+            },
         };
-        Recipe { split, number, content, before: Share { tokens, documents } }
+        Ok(ShardSource { split, number, content, before: Share { tokens, documents } })
     }
+}
+
+/// The bits of a key that select a bucket.
+fn checked_bits(bits: u32) -> Result<u32> {
+    if bits <= 32 { Ok(bits) } else { Err(Error::Bug(format!("buckets of {bits} bits"))) }
 }
 
 fn parsed<T: DeserializeOwned>(text: &str) -> Result<T> {
@@ -146,8 +164,8 @@ pub fn encode_range(
     })
 }
 
-/// Ids and documents of each split in each of `1 << bits` buckets of a part. If documents are
-/// shuffled, the part is dealt into files, one per split.
+/// Ids and documents of each split in each of `1 << bits` buckets of a part. The part is dealt into
+/// `outputs`, one file per split, or not at all.
 #[pyfunction]
 #[pyo3(signature = (plan, part, outputs, bits, progress=None))]
 pub fn deal_part(
@@ -159,7 +177,7 @@ pub fn deal_part(
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Vec<Vec<(u64, u64)>>> {
     let shares = run(py, &Job::new(Phase::Shuffle, 0), progress, |job| {
-        tokens::deal(&plan.checked()?, &part.into(), &outputs, bits.min(32), job)
+        tokens::deal(&plan.checked()?, &part.into(), &outputs, checked_bits(bits)?, job)
     })?;
     let plain = |of_split: Vec<Share>| {
         of_split.iter().map(|share| (share.tokens, share.documents)).collect()
@@ -173,12 +191,12 @@ pub fn deal_part(
 pub fn assemble_shard(
     py: Python<'_>,
     plan: PlanArgument,
-    source: ShardSource,
+    source: ShardSourceArgument,
     directory: PathBuf,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<String> {
     run(py, &Job::new(Phase::Shuffle, 0), progress, |job| {
-        as_json(&tokens::assemble(&plan.checked()?, &source.into(), &directory, job)?)
+        as_json(&tokens::assemble(&plan.checked()?, &source.checked()?, &directory, job)?)
     })
 }
 

@@ -5,7 +5,7 @@
 
 use super::pattern::Pattern;
 use crate::base::error::Result;
-use crate::base::table::{Key, TOO_LONG, hash, key_inside, key_or_too_long, shapes};
+use crate::base::table::{Key, TOO_LONG, hash, key_inside, key_or_too_long, key_shapes};
 
 /// A piece as a table key.
 #[derive(Debug, Clone, Copy)]
@@ -56,11 +56,12 @@ impl PieceBatch {
         // The last pieces of the text have a loop of their own, so that this one fits into registers.
         let inside = text.len().saturating_sub(16);
         let mut next = pairs.next();
-        let shapes = shapes();
+        let shapes = key_shapes();
         while start < inside
             && let Some((piece, &end)) = next
         {
-            // SAFETY: `start + 16` is within the text.
+            // SAFETY: `start < inside`, which is 16 less than the length of the text (or 0, which no
+            // `start` is below), so sixteen bytes follow `start`.
             let key = unsafe { key_inside(shapes, text, start, end) };
             let hash = hash(key);
             prefetch(hash);

@@ -5,7 +5,7 @@ use crate::base::error::{Error, Result};
 use crate::base::job::Job;
 use crate::base::threads;
 use crate::learn::counts::Counts;
-use crate::learn::merges::{self, Base, Bytes, Options};
+use crate::learn::merges::{self, Base, ByteBase, Options};
 use crate::tokenizer::encode::Tokenizer;
 use crate::tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken};
 
@@ -47,7 +47,7 @@ impl<'a> Target<'a> {
 
 /// Learns a tokenizer: the bytes, the merges, the special tokens last.
 pub fn learn(counts: &mut Counts, target: &Target<'_>, job: &Job) -> Result<Spec> {
-    let merges = merges_for(counts, target, 256 + target.special_tokens.len(), &Bytes, job)?;
+    let merges = merges_for(counts, target, 256 + target.special_tokens.len(), &ByteBase, job)?;
     spec(counts.pattern(), &merges, target.special_tokens)
 }
 
@@ -147,8 +147,8 @@ fn add_merges<'a>(
     for &(left, right) in merges {
         let rank = ends.len() as u32 - 1;
         let start = bytes.len();
-        for part in [left, right] {
-            bytes.extend_from_within(ends[part as usize]..ends[part as usize + 1]);
+        for rank in [left, right] {
+            bytes.extend_from_within(ends[rank as usize]..ends[rank as usize + 1]);
         }
         ends.push(bytes.len());
         spec.tokens.push(id_of(rank), &bytes[start..]);

@@ -121,28 +121,28 @@ impl Append {
     }
 }
 
-/// Adds the rest of a file to a hash; `each` sees every block.
+/// Adds the rest of a file to a hash; `each` gets its bytes a buffer at a time.
 pub fn hash_rest(
     file: &mut impl Read,
     hasher: &mut Hasher,
     mut each: impl FnMut(&[u8]) -> Result<()>,
     path: &Path,
 ) -> Result<()> {
-    let mut block = vec![0; 1 << 20];
+    let mut buffer = vec![0; 1 << 20];
     loop {
         let mut n = 0;
-        // Only the last block may be shorter, so that no value is cut in two.
-        while n < block.len() {
-            match file.read(&mut block[n..]) {
+        // Only the last call may get less than a full buffer, so that no value is cut in two.
+        while n < buffer.len() {
+            match file.read(&mut buffer[n..]) {
                 Ok(0) => break,
                 Ok(more) => n += more,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(Error::io(path, e)),
             }
         }
-        hasher.update(&block[..n]);
-        each(&block[..n])?;
-        if n < block.len() {
+        hasher.update(&buffer[..n]);
+        each(&buffer[..n])?;
+        if n < buffer.len() {
             return Ok(());
         }
     }

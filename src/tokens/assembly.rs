@@ -2,15 +2,19 @@
 //!
 //! Where a shard begins depends on the number of ids before it, which is known once all parts are
 //! encoded. Each shard is then copied from the parts that contain its ids, independently of the
-//! others: unshuffled ids in their order, shuffled ones bucket by bucket, each sorted in memory.
+//! others: unshuffled ids in their order, shuffled documents bucket by bucket, each sorted by key. Memory
+//! is constant for unshuffled ids. Shuffled documents take 48 bytes each of one bucket, whose ids are in
+//! memory as well if the parts were dealt.
 
-use std::io::{Read, Seek, SeekFrom};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::parts::{self, DocumentSlice, Part, Share};
+use super::parts::{self, Bucket, DocumentSlice, Part, Share};
 use super::plan::{NPY_HEADER_SIZE, Plan};
 use super::writer::{OpenShard, Split, SplitWriter};
 use crate::base::error::{Error, Result};
+use crate::base::files;
 use crate::base::job::Job;
 
 /// Buckets up to this size are read at once. Larger ones have documents of many megabytes, which
@@ -19,7 +23,7 @@ const MAX_BUCKET_BYTES: u64 = 128 << 20;
 
 /// The inputs of a shard.
 #[derive(Debug)]
-pub struct Recipe {
+pub struct ShardSource {
     pub split: usize,
     /// The number of the shard in its split.
     pub number: u64,
@@ -32,21 +36,47 @@ pub struct Recipe {
 pub enum Content {
     /// Parts in order.
     Parts(Vec<Part>),
-    /// The buckets `first` to `last` of dealt parts.
-    Buckets { dealt: Vec<PathBuf>, bits: u32, first: usize, last: usize },
+    /// The buckets `first` to `last` of all parts.
+    Buckets { parts: ShuffledParts, bits: u32, first: usize, last: usize },
+}
+
+#[derive(Debug)]
+pub enum ShuffledParts {
+    /// Parts as they are, all of which are open at once.
+    Whole(Vec<Part>),
+    /// Files of dealt parts.
+    Dealt(Vec<PathBuf>),
 }
 
 /// Writes a shard into `directory`; no file is synced.
-pub fn assemble(plan: &Plan, recipe: &Recipe, directory: &Path, job: &Job) -> Result<Split> {
-    let Recipe { split, number, before, .. } = *recipe;
+pub fn assemble(plan: &Plan, source: &ShardSource, directory: &Path, job: &Job) -> Result<Split> {
+    let ShardSource { split, number, before, .. } = *source;
+    let width = plan.dtype.width() as u64;
     let open = OpenShard { number, ..OpenShard::default() };
     let writer = SplitWriter::new(plan, split, directory, open)?;
     let mut window = ShardWindow::new(writer, plan, number, before);
-    match &recipe.content {
+    match &source.content {
         Content::Parts(parts) => copy_parts(plan, split, parts, &mut window, job)?,
-        Content::Buckets { dealt, bits, first, last } => {
+        Content::Buckets { parts: ShuffledParts::Whole(parts), bits, first, last } => {
+            let open = |part: &Part| File::open(&part.ids).map_err(|e| Error::io(&part.ids, e));
+            let files = parts.iter().map(open).collect::<Result<Vec<_>>>()?;
             for bucket in *first..=*last {
-                merge_bucket(plan, dealt, bucket, *bits, &mut window, job)?;
+                let mut merge = BucketMerge::new(plan, job);
+                for (part, file) in parts.iter().zip(&files) {
+                    let of_part = part.bucket(&plan.order(), split, bucket, *bits)?;
+                    merge.add(&part.ids, Some(file), of_part)?;
+                }
+                merge.write(false, &mut window)?;
+            }
+        }
+        Content::Buckets { parts: ShuffledParts::Dealt(paths), bits, first, last } => {
+            for bucket in *first..=*last {
+                let mut merge = BucketMerge::new(plan, job);
+                for path in paths {
+                    merge.add(path, None, parts::read_bucket(path, bucket, *bits, width)?)?;
+                }
+                let in_memory = merge.size <= MAX_BUCKET_BYTES;
+                merge.write(in_memory, &mut window)?;
             }
         }
     }
@@ -61,6 +91,7 @@ fn copy_parts(
     job: &Job,
 ) -> Result<()> {
     let (order, width) = (plan.order(), plan.dtype.width() as u64);
+    let mut buffer = Vec::new();
     for part in parts {
         let (mut ids, mut at) = (parts::reader(&part.ids, NPY_HEADER_SIZE as u64)?, 0);
         part.for_each_slice(|slice| {
@@ -71,8 +102,8 @@ fn copy_parts(
             if take > 0 {
                 let ahead = (slice.at + skip - at) * width;
                 ids.seek_relative(ahead as i64).map_err(|e| Error::io(&part.ids, e))?;
-                parts::copy_bytes(&mut ids, &part.ids, take * width, job, |some| {
-                    job.advance(some.len() as u64);
+                let read = |into: &mut [u8], _| ids.read_exact(into);
+                parts::copy_bytes(read, &part.ids, take * width, &mut buffer, job, |some| {
                     window.writer.append(some)
                 })?;
                 at = slice.at + skip + take;
@@ -83,54 +114,94 @@ fn copy_parts(
     Ok(())
 }
 
-/// Writes the documents of a bucket in the order of their keys.
-fn merge_bucket(
-    plan: &Plan,
-    dealt: &[PathBuf],
-    bucket: usize,
-    bits: u32,
-    window: &mut ShardWindow<'_>,
-    job: &Job,
-) -> Result<()> {
-    let (order, width) = (plan.order(), plan.dtype.width() as u64);
-    let (mut buckets, mut slices, mut size) = (Vec::new(), Vec::new(), 0);
-    for (number, path) in dealt.iter().enumerate() {
-        job.check()?;
-        let bucket = parts::read_bucket(path, bucket, bits, width)?;
-        slices.extend(bucket.slices.iter().map(|s| (order.key(s.number), number, *s)));
-        // The offset of the ids in the file, and in memory.
-        buckets.push((path, bucket.start, size, bucket.tokens * width));
-        size += bucket.tokens * width;
+/// The documents of one bucket of all parts, to be written in the order of their keys.
+struct BucketMerge<'a> {
+    plan: &'a Plan,
+    job: &'a Job,
+    sources: Vec<BucketSource<'a>>,
+    /// The key of a document, the number of its source and its ids there.
+    slices: Vec<(u64, usize, DocumentSlice)>,
+    /// Bytes of ids.
+    size: u64,
+}
+
+/// The file of a part's share of a bucket.
+struct BucketSource<'a> {
+    path: &'a Path,
+    /// None if it is opened when it is read.
+    file: Option<&'a File>,
+    /// Where in the file the place 0 of its slices is.
+    start: u64,
+    /// Bytes of ids of the bucket in the sources before this one.
+    before: u64,
+}
+
+impl<'a> BucketMerge<'a> {
+    fn new(plan: &'a Plan, job: &'a Job) -> Self {
+        BucketMerge { plan, job, sources: Vec::new(), slices: Vec::new(), size: 0 }
     }
-    // The slices of a document in several parts stay in the order of the parts.
-    slices.sort_by_key(|(key, _, slice)| (*key, slice.number));
-    let in_memory = size <= MAX_BUCKET_BYTES;
-    let mut ids = vec![0; if in_memory { size as usize } else { 0 }];
-    for &(path, start, at, size) in buckets.iter().filter(|_| in_memory) {
-        job.check()?;
-        let here = &mut ids[at as usize..(at + size) as usize];
-        parts::reader(path, start)?.read_exact(here).map_err(|e| Error::io(path, e))?;
+
+    /// Adds the documents of the next part.
+    fn add(&mut self, path: &'a Path, file: Option<&'a File>, bucket: Bucket) -> Result<()> {
+        self.job.check()?;
+        let (order, number) = (self.plan.order(), self.sources.len());
+        self.slices.extend(bucket.slices.iter().map(|s| (order.key(s.number), number, *s)));
+        let (start, before) = (bucket.start, self.size);
+        self.sources.push(BucketSource { path, file, start, before });
+        self.size += bucket.tokens * self.plan.dtype.width() as u64;
+        Ok(())
     }
-    for (_, number, slice) in &slices {
-        let (skip, take) = window.wanted(slice.tokens);
-        let (path, start, base, _) = buckets[*number];
-        let from = (slice.at + skip) * width;
-        if in_memory {
-            let from = (base + from) as usize;
-            job.check()?;
-            job.advance(take * width);
-            window.writer.append(&ids[from..from + (take * width) as usize])?;
-        } else {
-            let mut input = parts::reader(path, 0)?;
-            input.seek(SeekFrom::Start(start + from)).map_err(|e| Error::io(path, e))?;
-            parts::copy_bytes(&mut input, path, take * width, job, |some| {
-                job.advance(some.len() as u64);
-                window.writer.append(some)
-            })?;
+
+    /// Writes the documents. If `in_memory`, the ids of every source, which must be adjacent in its file,
+    /// are read at once; otherwise those of each document.
+    fn write(mut self, in_memory: bool, window: &mut ShardWindow<'_>) -> Result<()> {
+        let (job, width) = (self.job, self.plan.dtype.width() as u64);
+        // The slices of a document in several parts stay in the order of the parts.
+        self.slices.sort_by_key(|(key, _, slice)| (*key, slice.number));
+        let ids = if in_memory { self.read_all()? } else { Vec::new() };
+        let mut buffer = Vec::new();
+        for (_, number, slice) in &self.slices {
+            let (skip, take) = window.wanted(slice.tokens);
+            let source = &self.sources[*number];
+            let (from, size) = ((slice.at + skip) * width, take * width);
+            if in_memory {
+                job.check()?;
+                job.advance(size);
+                let from = source.before + from;
+                window.writer.append(&ids[from as usize..(from + size) as usize])?;
+            } else if size > 0 {
+                let opened;
+                let file = match source.file {
+                    Some(file) => file,
+                    None => {
+                        opened = File::open(source.path).map_err(|e| Error::io(source.path, e))?;
+                        &opened
+                    }
+                };
+                let from = source.start + from;
+                let read = |into: &mut [u8], done| files::read_exact_at(file, into, from + done);
+                parts::copy_bytes(read, source.path, size, &mut buffer, job, |some| {
+                    window.writer.append(some)
+                })?;
+            }
+            window.pass(slice)?;
         }
-        window.pass(slice)?;
+        Ok(())
     }
-    Ok(())
+
+    fn read_all(&self) -> Result<Vec<u8>> {
+        let mut ids = vec![0; self.size as usize];
+        let mut rest = &mut ids[..];
+        let ends = self.sources.iter().skip(1).map(|source| source.before).chain([self.size]);
+        for (source, end) in self.sources.iter().zip(ends) {
+            self.job.check()?;
+            let here = rest.split_off_mut(..(end - source.before) as usize).unwrap_or_default();
+            parts::reader(source.path, source.start)?
+                .read_exact(here)
+                .map_err(|e| Error::io(source.path, e))?;
+        }
+        Ok(ids)
+    }
 }
 
 /// Selects the part of a split that belongs to one shard.

@@ -130,7 +130,7 @@ const ENCODE_BLOCK_SIZE: usize = 256 << 10;
 
 /// A block after encoding.
 #[derive(Debug, Default)]
-pub struct EncodedBlock {
+struct EncodedBlock {
     /// The ids in their final width.
     pub ids: Vec<u8>,
     /// Where documents end: after every end-of-text, and at the end of every text or record.
@@ -143,7 +143,7 @@ pub struct EncodedBlock {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DocumentEnd {
+struct DocumentEnd {
     /// The byte after its last id.
     pub at: usize,
     /// Whether that id is an end-of-text that is not in the source.
@@ -152,7 +152,7 @@ pub struct DocumentEnd {
 
 /// The options of encoding.
 #[derive(Debug, Clone, Copy)]
-pub struct BlockEncoder<'a> {
+struct BlockEncoder<'a> {
     pub tokenizer: &'a Tokenizer,
     /// A type that all ids of the tokenizer fit into.
     pub dtype: Dtype,
@@ -163,7 +163,7 @@ pub struct BlockEncoder<'a> {
 }
 
 /// Encodes blocks with `threads` workers and passes them to `each` in order.
-pub fn for_each_block(
+fn for_each_block(
     mut blocks: InOrder<'_>,
     encoder: BlockEncoder<'_>,
     threads: usize,

@@ -29,7 +29,7 @@ mod sources;
 mod verify;
 mod writer;
 
-pub use assembly::{Content, Recipe, assemble};
+pub use assembly::{Content, ShardSource, ShuffledParts, assemble};
 pub use encode::{CorpusRange, encode_range};
 pub use parts::{Part, Share, deal};
 pub use plan::{Dtype, Format, Plan};

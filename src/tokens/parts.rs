@@ -4,9 +4,10 @@
 //! last document belong to a document that continues in the next part. Documents are numbered across
 //! all parts, and the number determines split and order, so a part records how many end before it.
 //!
-//! To be shuffled, a part is *dealt*: written again, one file per split, in the order of the keys and
-//! divided into buckets by their first bits. A shard of shuffled documents consists of some buckets
-//! of every part. All numbers are little-endian:
+//! Shuffled documents are divided into buckets by the first bits of their keys; a shard consists of some
+//! buckets of every part. If the parts are few and small, their documents are read one by one in the
+//! order of the keys. Otherwise that would read all over the disk, so each part is *dealt* first:
+//! written again, one file per split, in the order of the keys. All numbers are little-endian:
 //!
 //! ```text
 //! table   (buckets + 1) × (u64, u64): slices and ids before the bucket
@@ -17,16 +18,16 @@
 //! Dealing takes O(n log n) time and 48 bytes of memory for each document of the part.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use super::plan::{NPY_HEADER_SIZE, Plan};
+use super::plan::{NPY_HEADER_SIZE, Order, Plan};
 use crate::base::error::{Error, Result};
-use crate::base::files::little_endian;
+use crate::base::files::{self, little_endian};
 use crate::base::job::Job;
 
 /// Bytes of ids that are copied at a time.
-pub(super) const COPY_BYTES: u64 = 1 << 20;
+const COPY_BYTES: u64 = 1 << 20;
 const ENDS: u64 = 1 << 63;
 const APPENDED: u64 = 1 << 62;
 
@@ -56,7 +57,7 @@ pub struct Share {
 pub(super) struct DocumentSlice {
     /// The number of the document.
     pub number: u64,
-    /// Ids before it in the part or bucket.
+    /// Its place: the number of ids before it in the part or bucket.
     pub at: u64,
     pub tokens: u64,
     /// If the document ends here, whether its last id was appended.
@@ -88,6 +89,26 @@ impl Part {
         let number = self.before + self.documents;
         each(DocumentSlice { number, at, tokens: self.tokens - at, end: None })
     }
+
+    /// The documents of a bucket of a split, where they are in the part.
+    pub(super) fn bucket(
+        &self,
+        order: &Order,
+        split: usize,
+        bucket: usize,
+        bits: u32,
+    ) -> Result<Bucket> {
+        let (mut slices, mut tokens) = (Vec::new(), 0);
+        self.for_each_slice(|slice| {
+            let number = slice.number;
+            if order.split(number) == split && bucket_of(order.key(number), bits) == bucket {
+                tokens += slice.tokens;
+                slices.push(slice);
+            }
+            Ok(())
+        })?;
+        Ok(Bucket { slices, start: NPY_HEADER_SIZE as u64, tokens })
+    }
 }
 
 /// Opens a file at an offset.
@@ -98,21 +119,27 @@ pub(super) fn reader(path: &Path, from: u64) -> Result<BufReader<File>> {
     Ok(BufReader::with_capacity(256 << 10, file))
 }
 
-/// Calls `each` with `size` bytes of a reader, up to [`COPY_BYTES`] at a time.
+/// Calls `each` with `size` bytes of a file, up to [`COPY_BYTES`] at a time. `read` fills a slice, given
+/// the number of bytes before it.
 pub(super) fn copy_bytes(
-    input: &mut impl Read,
+    mut read: impl FnMut(&mut [u8], u64) -> io::Result<()>,
     path: &Path,
-    mut size: u64,
+    size: u64,
+    buffer: &mut Vec<u8>,
     job: &Job,
     mut each: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
-    let mut block = vec![0; size.min(COPY_BYTES) as usize];
-    while size > 0 {
+    let mut done = 0;
+    while done < size {
         job.check()?;
-        let some = &mut block[..size.min(COPY_BYTES) as usize];
-        input.read_exact(some).map_err(|e| Error::io(path, e))?;
-        each(some)?;
-        size -= some.len() as u64;
+        let n = (size - done).min(COPY_BYTES) as usize;
+        if buffer.len() < n {
+            buffer.resize(n, 0);
+        }
+        read(&mut buffer[..n], done).map_err(|e| Error::io(path, e))?;
+        job.advance(n as u64);
+        each(&buffer[..n])?;
+        done += n as u64;
     }
     Ok(())
 }
@@ -122,8 +149,8 @@ fn damaged_part(path: &Path) -> Error {
         .with_hint("start again with overwrite=True")
 }
 
-/// The share of each split in each of `1 << bits` buckets of a part. If documents are shuffled, the
-/// part is dealt into `outputs`, one per split.
+/// The share of each split in each of `1 << bits` buckets of a part. The part is dealt into `outputs`,
+/// one per split, or not at all.
 pub fn deal(
     plan: &Plan,
     part: &Part,
@@ -139,7 +166,7 @@ pub fn deal(
         let share = &mut shares[split][bucket_of(key, bits)];
         share.tokens += slice.tokens;
         share.documents += u64::from(slice.end.is_some());
-        if plan.shuffle {
+        if !outputs.is_empty() {
             dealt[split].push((key, slice));
         }
         Ok(())
@@ -183,23 +210,24 @@ fn write_dealt(
         out.write_all(&slice.number.to_le_bytes()).map_err(failed)?;
         out.write_all(&(slice.tokens | flags).to_le_bytes()).map_err(failed)?;
     }
-    let read = |e| Error::io(&part.ids, e);
-    let mut input = File::open(&part.ids).map_err(read)?;
+    let input = File::open(&part.ids).map_err(|e| Error::io(&part.ids, e))?;
+    let mut buffer = Vec::new();
     for (_, slice) in slices {
         let from = NPY_HEADER_SIZE as u64 + slice.at * width;
-        input.seek(SeekFrom::Start(from)).map_err(read)?;
-        copy_bytes(&mut input, &part.ids, slice.tokens * width, job, |some| {
-            job.advance(some.len() as u64);
+        let read = |into: &mut [u8], done| files::read_exact_at(&input, into, from + done);
+        let size = slice.tokens * width;
+        copy_bytes(read, &part.ids, size, &mut buffer, job, |some| {
             out.write_all(some).map_err(failed)
         })?;
     }
     out.flush().map_err(failed)
 }
 
-/// A bucket of a dealt part.
+/// A bucket of a part.
 pub(super) struct Bucket {
+    /// In a part, their places are those in the part; in a dealt one, those in the bucket.
     pub slices: Vec<DocumentSlice>,
-    /// Where in the file its ids begin.
+    /// Where in the file the place 0 is.
     pub start: u64,
     pub tokens: u64,
 }

@@ -46,8 +46,8 @@ impl ShardCheck<'_> {
         let docs = Companion::clone(&shard.docs);
         let mut ends = EndsState::default();
         let tokens = shard.tokens;
-        let sound = self.file(&docs, &docs_header, |check, block| {
-            check.ends(&docs.file, block, tokens, &mut ends);
+        let sound = self.file(&docs, &docs_header, |check, bytes| {
+            check.ends(&docs.file, bytes, tokens, &mut ends);
             Ok(())
         })?;
         let ids_header = npy_header(self.plan.dtype.descr(), shard.tokens);
@@ -58,9 +58,9 @@ impl ShardCheck<'_> {
             if sound { EndsReader::open(&self.directory.join(&docs.file)) } else { None };
         let mut at = 0;
         let mut reported = false;
-        self.file(&ids, ids_header, |check, block| {
-            check.ids(&ids.file, block, at, walk.as_mut(), &mut reported);
-            at += (block.len() / check.plan.dtype.width()) as u64;
+        self.file(&ids, ids_header, |check, bytes| {
+            check.ids(&ids.file, bytes, at, walk.as_mut(), &mut reported);
+            at += (bytes.len() / check.plan.dtype.width()) as u64;
             Ok(())
         })?;
         if let Some(index) = &shard.index {
@@ -104,10 +104,10 @@ impl ShardCheck<'_> {
             hash_rest(
                 &mut input,
                 &mut hasher,
-                |block| {
+                |bytes| {
                     job.check()?;
-                    job.advance(block.len() as u64);
-                    each(self, block)
+                    job.advance(bytes.len() as u64);
+                    each(self, bytes)
                 },
                 &path,
             )
@@ -124,8 +124,8 @@ impl ShardCheck<'_> {
         Ok(self.found.len() == before)
     }
 
-    fn ends(&mut self, name: &str, block: &[u8], tokens: u64, ends: &mut EndsState) {
-        for end in block.chunks_exact(8).map(little_endian) {
+    fn ends(&mut self, name: &str, bytes: &[u8], tokens: u64, ends: &mut EndsState) {
+        for end in bytes.chunks_exact(8).map(little_endian) {
             if (end < ends.last || end > tokens) && !ends.reported {
                 ends.reported = true;
                 self.found.push(format!(
@@ -141,14 +141,14 @@ impl ShardCheck<'_> {
     fn ids(
         &mut self,
         name: &str,
-        block: &[u8],
+        bytes: &[u8],
         at: u64,
         walk: Option<&mut EndsReader>,
         reported: &mut bool,
     ) {
         let width = self.plan.dtype.width();
-        let id_at = |i: usize| little_endian(&block[i * width..(i + 1) * width]) as u32;
-        let n = block.len() / width;
+        let id_at = |i: usize| little_endian(&bytes[i * width..(i + 1) * width]) as u32;
+        let n = bytes.len() / width;
         let known = |id: u32| match self.tokenizer {
             Some(tokenizer) => tokenizer.vocab().id_bytes(id).is_some(),
             None => id <= self.plan.max_id,

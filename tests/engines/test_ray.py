@@ -278,13 +278,14 @@ def stopping(phase: str, after: int) -> Callable[[bytemill.ProgressEvent], None]
 
 
 @pytest.mark.parametrize(
-    ("options", "phase"),
+    ("options", "phase", "dealt"),
     [
-        ({"shard_tokens": 20_000}, "encode"),
-        ({"shard_tokens": 20_000}, "write"),
-        ({"shard_tokens": 20_000, "val_fraction": 0.2}, "write"),
-        ({"shard_tokens": 20_000, "shuffle": True}, "shuffle"),
-        ({"shard_tokens": 20_000, "shuffle": True, "val_fraction": 0.3}, "write"),
+        ({"shard_tokens": 20_000}, "encode", False),
+        ({"shard_tokens": 20_000}, "write", False),
+        ({"shard_tokens": 20_000, "val_fraction": 0.2}, "write", False),
+        ({"shard_tokens": 20_000, "shuffle": True}, "shuffle", True),
+        ({"shard_tokens": 20_000, "shuffle": True, "val_fraction": 0.3}, "write", True),
+        ({"shard_tokens": 20_000, "shuffle": True, "val_fraction": 0.3}, "write", False),
     ],
 )
 def test_encoding_goes_on(
@@ -292,9 +293,13 @@ def test_encoding_goes_on(
     data: Path,
     tmp_path: Path,
     tokenizer: bytemill.Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
     options: Any,
     phase: str,
+    dealt: bool,
 ) -> None:
+    if dealt:
+        monkeypatch.setattr(recipes, "MAX_UNDEALT_TOKENS", 0)
     out, encode = tmp_path / "ray", tokenizer.encode_files
     encode(corpus(data), tmp_path / "local", **options)
     n_bytes = sum(path.stat().st_size for path in (tmp_path / "local").glob("*[0-9].npy"))
@@ -309,8 +314,11 @@ def test_encoding_goes_on(
     kept = {path: path.stat().st_mtime_ns for path in partial.glob("*-*.json")}
     if phase == "write":
         assert kept
-        # What is in shards is no longer in parts.
-        assert any(not part.with_name(f"{part.stem}-00000.npy").exists() for part in parts)
+        # What is in shards is no longer in parts, unless every shard needs every part.
+        needed = "shuffle" in options and not dealt
+        assert needed or any(
+            not part.with_name(f"{part.stem}-00000.npy").exists() for part in parts
+        )
 
     def watch(event: bytemill.ProgressEvent) -> None:
         for path, made in kept.items():
@@ -546,6 +554,14 @@ def test_buckets_stay_small() -> None:
         0, 0, 0, 1, 6,
     ]  # fmt: skip
     assert recipes.bucket_bits(1 << 60) == recipes.MOST_BITS
+
+
+def test_only_many_or_large_parts_are_dealt() -> None:
+    few, most = recipes.MAX_UNDEALT_PARTS, recipes.MAX_UNDEALT_TOKENS
+    assert not recipes.Buckets.of([]).dealt
+    assert recipes.Buckets.of([most // few] * few) == recipes.Buckets(3, dealt=False)
+    assert recipes.Buckets.of([most, 1]) == recipes.Buckets(4, dealt=True)
+    assert recipes.Buckets.of([1] * (few + 1)) == recipes.Buckets(0, dealt=True)
 
 
 def test_an_unknown_engine() -> None:

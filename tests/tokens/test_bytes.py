@@ -16,6 +16,7 @@ import pytest
 import bytemill
 from bytemill import Corpus
 from bytemill.engines import Local
+from bytemill.tokens import recipes
 
 EOT = "<|endoftext|>"
 MERGES = [
@@ -125,3 +126,7 @@ def test_the_bytes_are_what_they_were(
     assert encode(tmp_path / "out", CASES[name]) == EXPECTED[name]
     small = Local(unit_size=70_000, block_size=9_000)
     assert encode(tmp_path / "small", CASES[name], engine=small) == EXPECTED[name]
+    if CASES[name].get("shuffle"):
+        monkeypatch.setattr(recipes, "MAX_UNDEALT_TOKENS", 0)
+        assert encode(tmp_path / "dealt", CASES[name]) == EXPECTED[name]
+        assert encode(tmp_path / "small-dealt", CASES[name], engine=small) == EXPECTED[name]

@@ -7,6 +7,7 @@ import json
 import os
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ import generated
 from bytemill import Tokens, _native
 from bytemill.engines import Local
 from bytemill.tokens import manifest as manifests
+from bytemill.tokens import recipes
 from bytemill.tokens.plan import Plan
 
 EOT = "<|endoftext|>"
@@ -84,6 +86,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "shards": {},
     "split": {"val_fraction": 0.4, "seed": 2},
     "shuffled": {"shuffle": True, "val_fraction": 0.4, "seed": 2},
+    "dealt": {"shuffle": True, "val_fraction": 0.4, "seed": 2},
     "megatron": {"format": "megatron", "append_eot": False},
 }
 
@@ -95,6 +98,8 @@ def test_stopped_after_every_step(
 ) -> None:
     options = KINDS[kind]
     encode(paths, tmp_path / "whole", **options)
+    if kind == "dealt":
+        monkeypatch.setattr(recipes, "MAX_UNDEALT_TOKENS", 0)
     # Each attempt does one more step than those before, and is stopped in the next.
     out, attempts = tmp_path / "out", 1
     while stopped(monkeypatch, paths, out, 2, **options):
@@ -109,6 +114,21 @@ def test_stopped_after_every_step(
     assert bytemill.verify_tokens(out, TOKENIZER, source=paths, progress=False) == []
     usual = TOKENIZER.encode_files(paths, tmp_path / "usual", **OPTIONS, **options)
     assert content(usual.path) == content(out)
+
+
+def test_the_core_refuses_options_that_it_does_not_know() -> None:
+    options = {"format": "npy", "dtype": "uint16", "max_id": 255, "end_of_text": None,
+               "append_eot": False, "shard_tokens": None, "val_fraction": None, "shuffle": True,
+               "seed": 0, "stems": ["tokens"]}  # fmt: skip
+    part = SimpleNamespace(ids="", docs="", tokens=0, documents=0, appended=[], before=0)
+    with pytest.raises(RuntimeError, match="33 bits"):
+        _native.deal_part(SimpleNamespace(**options), part, [], 33)
+    for name in ("format", "dtype"):
+        with pytest.raises(RuntimeError, match="other"):
+            _native.deal_part(SimpleNamespace(**options | {name: "other"}), part, [], 1)
+    source = SimpleNamespace(split=0, number=0, before=(0, 0), parts=[], dealt=[], buckets=None)
+    with pytest.raises(RuntimeError, match="without buckets"):
+        _native.assemble_shard(SimpleNamespace(**options), source, "")
 
 
 @pytest.mark.slow

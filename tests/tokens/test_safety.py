@@ -49,9 +49,10 @@ def saved(tokenizer: bytemill.Tokenizer, tmp_path_factory: pytest.TempPathFactor
     [
         {"shard_tokens": 20_000},
         {"shard_tokens": 50_000, "val_fraction": 0.3, "shuffle": True},
+        {"shard_tokens": 50_000, "val_fraction": 0.3, "shuffle": True, "dealt": True},
         {"format": "megatron", "append_eot": False},
     ],
-    ids=["shards", "shuffled", "megatron"],
+    ids=["shards", "shuffled", "dealt", "megatron"],
 )
 def test_killed_anywhere(
     sources: list[str], saved: Path, tmp_path: Path, options: dict[str, Any]

@@ -7,8 +7,8 @@
 //!
 //! The model, its weights and the cache of keys and values are Python's (`bytemill.lm`) and are borrowed
 //! for each step; torch reads the prompt. A step may have some of the samples in the cache, each at its
-//! own position. For one token torch spends more time between its kernels than
-//! in them. Here a step is one call that mostly waits for weights from memory.
+//! own position. For one token torch spends more time between its kernels than in them.
+//! Here a step is one call that mostly waits for weights from memory.
 //!
 //! A step is a sequence of phases, each divided among the threads: matrices by rows, so that one thread
 //! computes each sum in one order, and attention by heads of keys and values. The norms are too short
@@ -286,7 +286,7 @@ struct Attend<'a> {
     /// (capacity, d_head) each; the new token's are written at `position`.
     cached_keys: &'a mut [f32],
     cached_values: &'a mut [f32],
-    /// StepVectors: (heads that share, d_head) and (heads that share, capacity).
+    /// Intermediate results: (heads that share, d_head) and (heads that share, capacity).
     rotated: &'a mut [f32],
     scores: &'a mut [f32],
     /// The results, (heads that share, d_head).

@@ -1,10 +1,10 @@
 """Records that Python reads for Rust: a column of a Parquet or Arrow file.
 
-A reader has `batches(part, row)`, which starts at that row of that row group and yields tuples:
-texts (an Arrow array, which Rust reads without a copy, or a list), the number of the row group, the
-number of its rows before these, whether it ends with these, and about how many bytes of the file
-they occupy. For a damaged row group it may yield instead the reason, the number of the row group
-and the number of skipped records.
+A reader has `batches(row_group, row)`, which starts at that row of that row group and yields
+tuples: texts (an Arrow array, which Rust reads without a copy, or a list), the number of the row
+group, the number of its rows before these, whether it ends with these, and about how many bytes of
+the file they occupy. For a damaged row group it may yield instead the reason, the number of the row
+group and the number of skipped records.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Columns:
                 raise
             return 1
 
-    def batches(self, part: int, row: int) -> Iterator[Batch]:
+    def batches(self, row_group: int, row: int) -> Iterator[Batch]:
         try:
             table = self._open()
         except CorpusError:
@@ -77,7 +77,7 @@ class Columns:
             yield "damaged", 0, 1
             return
         first, last = self._parts or (0, len(table))
-        yield from _ahead(table, range(max(part, first), min(last, len(table))), self.size)
+        yield from _ahead(table, range(max(row_group, first), min(last, len(table))), self.size)
         self._check()
 
     def _open(self) -> Table:

@@ -63,10 +63,10 @@ class Dataset:
             return None
         return [str(path) for path in paths] if all(paths) else None
 
-    def batches(self, part: int, row: int) -> Iterator[Batch]:
-        return _in_one_thread(self._batches(part))
+    def batches(self, row_group: int, row: int) -> Iterator[Batch]:
+        return _in_one_thread(self._batches(row_group))
 
-    def _batches(self, part: int) -> Iterator[Batch]:
+    def _batches(self, row_group: int) -> Iterator[Batch]:
         import pyarrow as arrow
 
         dataset = self._dataset
@@ -75,7 +75,7 @@ class Dataset:
             dataset = dataset.select_columns([name])
         tables = dataset.with_format("arrow").iter(batch_size=ROWS)
         for number, table in enumerate(tables):
-            if number < part:
+            if number < row_group:
                 continue
             if isinstance(table, dict):
                 table = arrow.table(table)
@@ -109,7 +109,7 @@ class Items:
         self.size = self.mtime_ns = 0
         self.version = ""
 
-    def batches(self, part: int, row: int) -> Iterator[Batch]:
+    def batches(self, row_group: int, row: int) -> Iterator[Batch]:
         return _in_one_thread(self._batches())
 
     def _batches(self) -> Iterator[Batch]:

@@ -40,7 +40,7 @@ from . import parts
 from .directory import Existing, TokenDirectory, writing
 from .parts import PartKey, Workshop
 from .plan import Plan, TokenFormat, make_plan
-from .recipes import Recipe, bucket_bits, recipes
+from .recipes import Buckets, Recipe, recipes
 from .view import Tokens
 
 if TYPE_CHECKING:
@@ -288,24 +288,25 @@ class _Job:
         before = accumulate((documents for _, documents in shares), initial=0)
         places = [(unit, i) for unit, parts in enumerate(of_units) for i in range(len(parts))]
         keys = [PartKey(unit, i, n) for (unit, i), n in zip(places, before)]
-        bits = bucket_bits(sum(tokens for tokens, _ in shares)) if self._plan.shuffle else None
-        of_splits = self._deal(keys, shares, bits)
+        sizes = [tokens for tokens, _ in shares]
+        buckets = Buckets.of(sizes) if self._plan.shuffle else None
+        of_splits = self._deal(keys, shares, buckets)
         room = self._plan.shard_tokens
         work = [r for n, split in enumerate(of_splits) for r in recipes(n, split, room)]
         # In the order of the parts, so that parts can be deleted early.
         work.sort(key=lambda recipe: recipe.last)
-        made = self._make_shards(work, keys, bits)
+        made = self._make_shards(work, keys, buckets)
         for recipe in sorted(made, key=lambda recipe: (recipe.split, recipe.number)):
             self._splits[recipe.split]["shards"] += made[recipe]["shards"]
             self._splits[recipe.split]["appended"].extend(made[recipe]["appended"])
 
     def _deal(
-        self, keys: list[PartKey], shares: list[tuple[int, int]], bits: int | None
+        self, keys: list[PartKey], shares: list[tuple[int, int]], buckets: Buckets | None
     ) -> list[list[tuple[int, int]]]:
         """Numbers of ids and documents of each split in every part or, if shuffled, bucket."""
-        if bits is None and len(self._splits) == 1:
+        if buckets is None and len(self._splits) == 1:
             return [shares]
-        n_places = len(keys) if bits is None else 1 << bits
+        n_places = len(keys) if buckets is None else 1 << buckets.bits
         sums = [[(0, 0)] * n_places for _ in self._splits]
         numbers = {key: number for number, key in enumerate(keys)}
         count = self._counter("shuffle", sum(tokens for tokens, _ in shares))
@@ -314,22 +315,22 @@ class _Job:
             key, dealt = result
             for split, of_split in enumerate(dealt):
                 for bucket, (tokens, documents) in enumerate(of_split):
-                    place = numbers[key] if bits is None else bucket
+                    place = numbers[key] if buckets is None else bucket
                     old = sums[split][place]
                     sums[split][place] = (old[0] + tokens, old[1] + documents)
             count.finish(shares[numbers[key]][0])
 
-        shared = (self._workshop, bits or 0, count.watch)
+        shared = (self._workshop, buckets, count.watch)
         self._engine.each(parts.deal_part, keys, finish, shared=shared)
         return sums
 
     def _make_shards(
-        self, work: list[Recipe], keys: list[PartKey], bits: int | None
+        self, work: list[Recipe], keys: list[PartKey], buckets: Buckets | None
     ) -> dict[Recipe, dict[str, Any]]:
         made: dict[Recipe, dict[str, Any]] = {}
         # Number of unfinished shards that need each part; if shuffled, all are needed to the end.
         needed: Counter[PartKey] = Counter()
-        for recipe in work if bits is None else ():
+        for recipe in work if buckets is None else ():
             needed.update(recipe.parts(keys))
         count = self._counter("write", sum(recipe.tokens for recipe in work))
 
@@ -337,12 +338,12 @@ class _Job:
             recipe, record = result
             made[recipe] = record
             count.finish(recipe.tokens)
-            for key in recipe.parts(keys) if bits is None else ():
+            for key in recipe.parts(keys) if buckets is None else ():
                 needed[key] -= 1
                 if needed[key] == 0:
                     parts.remove_part(self._workshop, key)
 
-        shared = (self._workshop, keys, bits, count.watch)
+        shared = (self._workshop, keys, buckets, count.watch)
         self._engine.each(parts.assemble_shard, work, finish, shared=shared)
         return made
 

@@ -2,8 +2,9 @@
 
     .partial/parts-ID/000012.json           marks unit 12 as encoded
     .partial/parts-ID/000012-00000.npy      ids of a part of it; with .docs.npy, as in a shard
-    .partial/parts-ID/000012-00000.dealt-0  the part sorted for shuffling, a file for each split
-    .partial/parts-ID/000012-00000.json     marks that as finished
+    .partial/parts-ID/000012-00000.json     its ids and documents by split and bucket
+    .partial/parts-ID/000012-00000.dealt-0  the part sorted for shuffling, a file for each split,
+                                            which that record marks as finished
     .partial/shard-00000.npy                a finished shard
     .partial/shard-00000.json               marks that as finished
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from ..engines.units import Unit
     from ..progress import ProgressCallback
     from ..tokenizer import Tokenizer
-    from .recipes import Recipe
+    from .recipes import Buckets, Recipe
 
 __all__ = [
     "Part",
@@ -119,13 +120,19 @@ class Part:
 
 @dataclass(frozen=True)
 class ShardSource:
-    """What a shard is made of, as Rust reads it: parts, or buckets of dealt parts."""
+    """What a shard is made of, as Rust reads it.
+
+    Attributes:
+        before: ids and documents of the split before its content.
+        dealt: files of dealt parts instead of `parts`.
+        buckets: bits, first and last bucket of its documents, if these are shuffled.
+    """
 
     split: int
     number: int
     before: tuple[int, int]
     parts: list[Part]
-    dealt: list[str]
+    dealt: list[str] | None
     buckets: tuple[int, int, int] | None
 
 
@@ -235,19 +242,20 @@ def remove_part(workshop: Workshop, key: PartKey) -> None:
 
 
 def deal_part(
-    workshop: Workshop, bits: int, progress: ProgressCallback | None, key: PartKey
+    workshop: Workshop, buckets: Buckets | None, progress: ProgressCallback | None, key: PartKey
 ) -> tuple[PartKey, list[list[tuple[int, int]]]]:
-    """Numbers of ids and documents of each split in each bucket of a part; deals the part into
-    buckets if documents are shuffled."""
+    """Numbers of ids and documents of each split in each bucket of a part (None: one bucket); deals
+    the part if `buckets` says so."""
     record = workshop.folder / f"{key.stem}.json"
-    asked = {"before": key.before, "bits": bits}
+    bits, dealt = (0, False) if buckets is None else (buckets.bits, buckets.dealt)
+    asked = {"before": key.before, "bits": bits, "dealt": dealt}
 
     def make() -> dict[str, Any]:
         plan = workshop.plan
         with workshop.scratch() as scratch:
             outputs = [
                 str(scratch / f"{key.stem}.dealt-{split}")
-                for split in range(len(plan.splits) if plan.shuffle else 0)
+                for split in range(len(plan.splits) if dealt else 0)
             ]
             part = _part(workshop, key)
             shares = _native.deal_part(plan, part, outputs, bits, progress)
@@ -255,9 +263,9 @@ def deal_part(
         return asked | {"shares": shares}
 
     found = _once(workshop, record, make)
-    if {name: found[name] for name in asked} != asked:
+    if {name: found.get(name) for name in asked} != asked:
         raise TokensError(f"{record}: belongs to another job", "start over: overwrite=True")
-    if workshop.plan.shuffle:
+    if dealt:
         remove_part(workshop, key)
     return key, found["shares"]
 
@@ -265,26 +273,26 @@ def deal_part(
 def assemble_shard(
     workshop: Workshop,
     keys: list[PartKey],
-    bits: int | None,
+    buckets: Buckets | None,
     progress: ProgressCallback | None,
     recipe: Recipe,
 ) -> tuple[Recipe, dict[str, Any]]:
-    """Makes a shard from parts; returns the record of its files."""
+    """Makes a shard from parts, shuffled if there are `buckets`; returns the record of files."""
     plan = workshop.plan
     names = plan.files(recipe.split, recipe.number)
     record = workshop.partial / names["docs"].replace(".docs.npy", ".json")
 
     def make() -> dict[str, Any]:
+        needed = recipe.parts(keys) if buckets is None else keys
+        dealt = buckets is not None and buckets.dealt
+        files = [workshop.folder / f"{key.stem}.dealt-{recipe.split}" for key in needed]
         source = ShardSource(
             recipe.split,
             recipe.number,
             recipe.before,
-            parts=[_part(workshop, key) for key in recipe.parts(keys)] if bits is None else [],
-            dealt=[
-                str(workshop.folder / f"{key.stem}.dealt-{recipe.split}")
-                for key in (keys if bits is not None else [])
-            ],
-            buckets=None if bits is None else (bits, recipe.first, recipe.last),
+            parts=[] if dealt else [_part(workshop, key) for key in needed],
+            dealt=[str(file) for file in files] if dealt else None,
+            buckets=None if buckets is None else (buckets.bits, recipe.first, recipe.last),
         )
         with workshop.scratch() as scratch:
             made: dict[str, Any] = json.loads(

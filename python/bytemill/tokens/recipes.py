@@ -8,13 +8,37 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeVar
 
-__all__ = ["Recipe", "bucket_bits", "recipes"]
+__all__ = ["Buckets", "Recipe", "bucket_bits", "recipes"]
 
 Part = TypeVar("Part")
 
 # Approximate ids per bucket of shuffled documents; making a shard needs one bucket in memory.
 BUCKET_TOKENS = 1 << 24
 MOST_BITS = 16
+# Up to this many ids in this many parts, documents are read one by one from parts that are open
+# together, spread over no more bytes than when a single part is dealt.
+MAX_UNDEALT_TOKENS = 1 << 27
+MAX_UNDEALT_PARTS = 128
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """The division of shuffled documents.
+
+    Attributes:
+        bits: leading bits of a key that number its bucket.
+        dealt: whether parts are rewritten in the order of the keys before shards are made of them.
+    """
+
+    bits: int
+    dealt: bool
+
+    @classmethod
+    def of(cls, part_tokens: Sequence[int]) -> Buckets:
+        """The buckets for parts with these numbers of ids."""
+        total = sum(part_tokens)
+        dealt = total > MAX_UNDEALT_TOKENS or len(part_tokens) > MAX_UNDEALT_PARTS
+        return cls(bucket_bits(total), dealt)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ const KEY_MARK: u128 = 0xd6 << 120;
 
 /// How a key is made from sixteen bytes.
 #[derive(Clone, Copy)]
-pub struct Shape {
+pub struct KeyShape {
     /// The bits of the string.
     mask: u128,
     /// Xored after masking: the length and the seed.
@@ -34,23 +34,23 @@ pub struct Shape {
 }
 
 /// By length; the last is for strings that are too long.
-pub type Shapes = [Shape; SHORT + 2];
+pub type KeyShapes = [KeyShape; SHORT + 2];
 
 /// By length. They include the seed: the hash of a key is the product of its halves, and without a
 /// seed a file could be constructed whose strings all have the same hash.
-static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
+static SHAPES: LazyLock<KeyShapes> = LazyLock::new(|| {
     let mix = seed() >> 8 | KEY_MARK;
-    let mut shapes = [Shape { mask: 0, rest: TOO_LONG }; SHORT + 2];
+    let mut shapes = [KeyShape { mask: 0, rest: TOO_LONG }; SHORT + 2];
     for (length, shape) in shapes[..=SHORT].iter_mut().enumerate() {
         let mask = if length == 0 { 0 } else { u128::MAX >> (128 - 8 * length) };
-        *shape = Shape { mask, rest: (length as u128) << 120 ^ mix };
+        *shape = KeyShape { mask, rest: (length as u128) << 120 ^ mix };
     }
     shapes
 });
 
 /// The shapes of this process, for loops that make many keys.
 #[inline(always)]
-pub fn shapes() -> &'static Shapes {
+pub fn key_shapes() -> &'static KeyShapes {
     &SHAPES
 }
 
@@ -75,7 +75,7 @@ pub fn key_or_too_long(text: &[u8], start: usize, end: usize) -> Key {
     let length = (end - start).min(SHORT + 1);
     let n = length % (SHORT + 1);
     sixteen[..n].copy_from_slice(&text[start..start + n]);
-    let Shape { mask, rest } = shapes[length];
+    let KeyShape { mask, rest } = shapes[length];
     u128::from_le_bytes(sixteen) & mask ^ rest
 }
 
@@ -84,9 +84,9 @@ pub fn key_or_too_long(text: &[u8], start: usize, end: usize) -> Key {
 /// # Safety
 /// `text` must have at least sixteen bytes from `start` on.
 #[inline(always)]
-pub unsafe fn key_inside(shapes: &Shapes, text: &[u8], start: usize, end: usize) -> Key {
+pub unsafe fn key_inside(shapes: &KeyShapes, text: &[u8], start: usize, end: usize) -> Key {
     debug_assert!(start + 16 <= text.len());
-    let Shape { mask, rest } = shapes[(end - start).min(SHORT + 1)];
+    let KeyShape { mask, rest } = shapes[(end - start).min(SHORT + 1)];
     // Loads past the string, then masks to its length.
     // SAFETY: the caller guarantees that sixteen bytes of `text` follow `start`; an array of bytes needs no
     // alignment.
@@ -122,14 +122,14 @@ pub fn hash(key: Key) -> u64 {
 /// The hash of a longer string, 16 bytes at a time.
 pub(super) fn hash_bytes(string: &[u8]) -> u64 {
     let (mut state, mix) = (string.len() as u64, key_seed());
-    let mut blocks = string.chunks_exact(16);
-    for block in &mut blocks {
+    let mut sixteens = string.chunks_exact(16);
+    for bytes in &mut sixteens {
         let mut sixteen = [0; 16];
-        sixteen.copy_from_slice(block);
+        sixteen.copy_from_slice(bytes);
         state =
             hash(u128::from_le_bytes(sixteen) ^ mix ^ u128::from(state) << 32 ^ u128::from(state));
     }
-    let rest = blocks.remainder();
+    let rest = sixteens.remainder();
     if !rest.is_empty() {
         state = hash(key(rest, 0, rest.len()) ^ u128::from(state) << 32 ^ u128::from(state));
     }

@@ -61,7 +61,8 @@ struct Loop<'a> {
 
 #[cfg(target_os = "linux")]
 extern "C" fn take(data: *mut c_void) {
-    // SAFETY: `each` passes a `Loop` that outlives the call, and waits for all threads.
+    // SAFETY: `each` passes a `Loop` that outlives the call, and waits for all threads. They only share
+    // it: its counter and flag are atomic, and `work` is `Sync`.
     let all = unsafe { &*data.cast::<Loop>() };
     loop {
         let i = all.next.fetch_add(1, Ordering::Relaxed);
@@ -90,7 +91,9 @@ impl Threads for OpenMp {
         if n < 2 || self.n < 2 {
             take((&raw mut all).cast());
         } else {
-            // SAFETY: the symbol has this type in every OpenMP library.
+            // SAFETY: `parallel` is the address that `borrow` found under GNU's name, whose type is part of
+            // the ABI that compiled programs rely on: (function, its data, number of threads, flags).
+            // A function pointer has the size of an address.
             let parallel = unsafe { std::mem::transmute::<usize, Parallel>(self.parallel) };
             parallel(take, (&raw mut all).cast(), self.n.min(n) as c_uint, 0);
         }

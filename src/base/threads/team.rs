@@ -100,7 +100,9 @@ impl std::fmt::Debug for LoopBody {
 // SAFETY: `work` is written only by the thread that holds the lock on `TeamThreads`, between loops, and
 // read only by a thread that has taken a call of the current loop; what it points to is `Sync`.
 unsafe impl Send for TeamState {}
-// SAFETY: as for `Send`.
+// SAFETY: threads that share the state use atomics and locks, except for `work`: it is written only by
+// the thread that holds the lock on `TeamThreads`, between loops, and read only by a thread that has
+// taken a call of the current loop, so no read is concurrent with a write.
 unsafe impl Sync for TeamState {}
 
 impl Team {

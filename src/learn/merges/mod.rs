@@ -90,9 +90,9 @@ pub trait Base {
 
 /// The 256 bytes.
 #[derive(Debug, Clone, Copy)]
-pub struct Bytes;
+pub struct ByteBase;
 
-impl Base for Bytes {
+impl Base for ByteBase {
     fn tokens(&self) -> Vec<Vec<u8>> {
         (0..=255u8).map(|byte| vec![byte]).collect()
     }

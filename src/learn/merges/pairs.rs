@@ -50,7 +50,8 @@ pub struct PairEntry {
     pub n: u32,
 }
 
-// SAFETY: all fields are numbers, of which zero is a valid value, and the alignment is 32.
+// SAFETY: all fields are numbers, of which zero is a valid value and which need no drop; the alignment
+// is 32.
 unsafe impl Zeroable for PairEntry {}
 
 /// All tracked pairs.
@@ -187,8 +188,8 @@ impl SlotNumber for u32 {
     }
 }
 
-/// The neighbours on one side, in arrays indexed by id + 1, with 0 for a separator, so that a hash lookup is made per neighbour, not
-/// per occurrence. A separator is recorded like a token, because the branch to avoid it could not be
+/// The neighbours on one side, in arrays indexed by id + 1, with 0 for a separator, so that a hash
+/// lookup is made per neighbour, not per occurrence. A separator is recorded like a token, because the branch to avoid it could not be
 /// predicted; it is skipped in the results.
 #[derive(Debug)]
 pub struct Neighbours {

@@ -31,7 +31,8 @@ pub struct Slot<I> {
     weight: I,
 }
 
-// SAFETY: both fields are `Zeroable` numbers, and the alignment is at most theirs.
+// SAFETY: both fields are `Zeroable` numbers, so zeroed memory is a valid slot, which needs no drop; the
+// alignment is that of the number, at most 4096.
 unsafe impl<I: SlotNumber> Zeroable for Slot<I> {}
 
 /// All pieces as tokens.

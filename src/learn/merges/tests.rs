@@ -21,8 +21,9 @@ fn list(pieces: &[(Vec<u8>, u64)]) -> PieceList {
 }
 
 fn learned(pieces: &[(Vec<u8>, u64)], options: &Options) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let merges = learn_merges(list(pieces), &Bytes, options, &Job::new(Phase::Merge, 0)).unwrap();
-    let mut tokens = Bytes.tokens();
+    let merges =
+        learn_merges(list(pieces), &ByteBase, options, &Job::new(Phase::Merge, 0)).unwrap();
+    let mut tokens = ByteBase.tokens();
     merges
         .iter()
         .map(|&(a, b)| {
@@ -85,7 +86,7 @@ fn nothing_to_merge() {
 fn a_stopped_job_ends() {
     let job = Job::new(Phase::Merge, 0);
     job.stop();
-    let result = learn_merges(list(&[(b"ab".to_vec(), 1)]), &Bytes, &Options::default(), &job);
+    let result = learn_merges(list(&[(b"ab".to_vec(), 1)]), &ByteBase, &Options::default(), &job);
     assert!(matches!(result, Err(Error::Interrupted)));
 }
 
@@ -134,7 +135,7 @@ fn threads_do_not_matter() {
 /// Slots of both widths, with counts that fit neither's.
 #[test]
 fn both_widths_are_the_same() {
-    let base = Bytes;
+    let base = ByteBase;
     let job = Job::new(Phase::Merge, 0);
     proptest!(|(pieces in prop::collection::vec(
         (

@@ -282,8 +282,8 @@ fn check_merges(merges: &[Merge], specials: &[SpecialToken]) -> Result<()> {
     let mut ids: Vec<u32> = specials.iter().map(|special| special.id).collect();
     ids.sort_unstable();
     for (i, merge) in merges.iter().enumerate() {
-        let parts = [merge.left, merge.right, merge.result];
-        if let Some(id) = parts.into_iter().find(|id| ids.binary_search(id).is_ok()) {
+        let used = [merge.left, merge.right, merge.result];
+        if let Some(id) = used.into_iter().find(|id| ids.binary_search(id).is_ok()) {
             let text = specials.iter().find(|special| special.id == id).map(|s| shown(&s.text));
             return Err(Error::tokenizer(format!(
                 "merge {i} makes or uses the token {id}, which is the special token {}",

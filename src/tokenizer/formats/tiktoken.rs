@@ -11,13 +11,13 @@
 //! and a piece that is a token is that token. A list of merges is equivalent, on every text, if
 //!
 //! 1. the ids of the results never fall along the list, and
-//! 2. for each token, merging its own bytes by rank up to two parts gives a pair that is listed.
+//! 2. for each token, merging its own bytes by rank until two tokens are left gives a pair that is listed.
 //!
 //! Consider two neighbours, somewhere in a text, whose concatenation is the token *t*. Nothing has
 //! merged across the ends of *t*, so what happened inside is what happens to the bytes of *t* alone:
 //! the two are the pair of point 2. Hence merging by rank never meets a pair that is not in the list,
 //! and both take the same steps. Likewise a piece that is a token becomes that token by merging,
-//! except for a token whose bytes never merge to two parts: only a whole piece becomes it, which
+//! except for a token whose bytes never merge to two tokens: only a whole piece becomes it, which
 //! needs `ignore_merges`.
 
 use super::fields::{canonical_pattern, parse_id};

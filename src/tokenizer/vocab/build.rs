@@ -203,15 +203,15 @@ fn keep_one_each(tokens: &TokenList, merges: &mut Vec<IndexedMerge>) {
     }
     let mut kept = vec![NONE; tokens.len()];
     let mut scratch = Scratch::default();
-    let mut parts = Vec::new();
+    let mut merging = Vec::new();
     for (number, (_, token)) in tokens.iter().enumerate() {
         if n_made[number] < 2 {
             continue;
         }
-        parts.clear();
-        parts.extend(token.iter().map(|byte| single[byte]));
-        if let Some((_, _, rank)) = merge::merge(&mut parts, &rule, &mut scratch)
-            && parts == [number as u32]
+        merging.clear();
+        merging.extend(token.iter().map(|byte| single[byte]));
+        if let Some((_, _, rank)) = merge::merge(&mut merging, &rule, &mut scratch)
+            && merging == [number as u32]
         {
             kept[number] = rank;
         }
@@ -285,29 +285,29 @@ fn ranked_merges(tokens: &TokenList, lookup: &Table<u32>, bytes: &[u32]) -> Vec<
     let rule = ConcatenationRule { tokens, lookup, lengths, positions, indices };
     let mut known = KnownPairs::new(tokens.len());
     let mut scratch = Scratch::default();
-    let mut parts = Vec::new();
+    let mut merging = Vec::new();
     let mut merges = Vec::new();
     for (at, &i) in (0..).zip(&rule.indices) {
         let (_, token) = tokens.get(i as usize);
         if token.len() == 1 {
             continue;
         }
-        let start = |parts: &mut Vec<u32>| {
-            parts.clear();
-            parts.extend(token.iter().map(|&byte| bytes[usize::from(byte)]));
+        let start = |merging: &mut Vec<u32>| {
+            merging.clear();
+            merging.extend(token.iter().map(|&byte| bytes[usize::from(byte)]));
         };
-        start(&mut parts);
-        // All merges of lower rank are known, and what they leave of a token is nearly always its
-        // two parts.
-        merge::merge(&mut parts, &Known { pairs: &known, indices: &rule.indices }, &mut scratch);
-        if parts.len() > 2 {
-            start(&mut parts);
-            match merge::merge(&mut parts, &rule, &mut scratch) {
-                Some((left, right, _)) if parts == [i] => parts = vec![left, right],
+        start(&mut merging);
+        // All merges of lower rank are known, and what they leave of a token is nearly always the two
+        // tokens that become it.
+        merge::merge(&mut merging, &Known { pairs: &known, indices: &rule.indices }, &mut scratch);
+        if merging.len() > 2 {
+            start(&mut merging);
+            match merge::merge(&mut merging, &rule, &mut scratch) {
+                Some((left, right, _)) if merging == [i] => merging = vec![left, right],
                 _ => continue,
             }
         }
-        if let [left, right] = parts[..] {
+        if let [left, right] = merging[..] {
             known.insert(left, right, at);
             merges.push(IndexedMerge { left, right, result: i });
         }

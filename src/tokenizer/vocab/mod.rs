@@ -336,12 +336,12 @@ impl Vocab {
         for id in ids.iter().map(|id| id.id()) {
             let span = spans.by_id.get(id as usize).copied().unwrap_or(0);
             let (start, length) = ((span >> 32) as usize, span as u32 as usize);
-            let block = spans.bytes.get(start..start + COPY_SIZE);
+            let bytes = spans.bytes.get(start..start + COPY_SIZE);
             if (1..=COPY_SIZE).contains(&length)
-                && let Some(block) = block
+                && let Some(bytes) = bytes
                 && let Some(to) = out.get_mut(at..at + COPY_SIZE)
             {
-                to.copy_from_slice(block);
+                to.copy_from_slice(bytes);
                 at += length;
             } else {
                 let token = self.id_bytes(id).unwrap_or_default();

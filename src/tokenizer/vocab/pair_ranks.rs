@@ -286,7 +286,8 @@ mod tests {
 
         #[target_feature(enable = "avx512f")]
         fn ask(table: &PairRanks, which: u16, left: [u32; 16], right: [u32; 16]) -> [u32; 16] {
-            // SAFETY: sixteen lanes are sixteen numbers.
+            // SAFETY: a register of 512 bits and an array of sixteen `u32` have the same size, and any
+            // bits are a value of both; this function enables the feature that `get_x16` needs.
             unsafe {
                 let [left, right] = [left, right].map(|lanes| std::mem::transmute(lanes));
                 std::mem::transmute::<__m512i, _>(table.get_x16(which, left, right))
@@ -310,7 +311,7 @@ mod tests {
                 let right = std::array::from_fn(|lane| pair(lane as u32).1);
                 let which =
                     (round.wrapping_mul(2_654_435_761) >> 16) as u16 | (round % 2 * 0xffff) as u16;
-                // SAFETY: the processor has the feature.
+                // SAFETY: the processor has the feature that the function enables, as was checked above.
                 let got = unsafe { ask(&table, which, left, right) };
                 let expected = std::array::from_fn(|lane| {
                     let asked = which >> lane & 1 == 1;

@@ -151,7 +151,7 @@ fn assembled(
     ranges: &[Inputs],
     plan: &Plan,
     directory: &Path,
-    bits: u32,
+    (bits, dealt): (u32, bool),
 ) -> Vec<Split> {
     let mut parts = Vec::new();
     for (number, range) in ranges.iter().enumerate() {
@@ -186,7 +186,7 @@ fn assembled(
     let n_splits = plan.stems.len();
     let mut totals = vec![0; n_splits];
     for (number, part) in parts.iter().enumerate() {
-        let outputs: Vec<PathBuf> = (0..if plan.shuffle { n_splits } else { 0 })
+        let outputs: Vec<PathBuf> = (0..if plan.shuffle && dealt { n_splits } else { 0 })
             .map(|split| dealt_path(number, split))
             .collect();
         let shares = deal(plan, part, &outputs, bits, &job()).unwrap();
@@ -199,13 +199,18 @@ fn assembled(
     for split in 0..n_splits {
         for number in 0..totals[split].div_ceil(room).max(1) {
             let content = if plan.shuffle {
-                let dealt = (0..parts.len()).map(|part| dealt_path(part, split)).collect();
-                Content::Buckets { dealt, bits, first: 0, last: (1 << bits) - 1 }
+                let parts = if dealt {
+                    let paths = (0..parts.len()).map(|part| dealt_path(part, split));
+                    ShuffledParts::Dealt(paths.collect())
+                } else {
+                    ShuffledParts::Whole(parts.clone())
+                };
+                Content::Buckets { parts, bits, first: 0, last: (1 << bits) - 1 }
             } else {
                 Content::Parts(parts.clone())
             };
-            let recipe = Recipe { split, number, content, before: Share::default() };
-            let made = assemble(plan, &recipe, directory, &job()).unwrap();
+            let source = ShardSource { split, number, content, before: Share::default() };
+            let made = assemble(plan, &source, directory, &job()).unwrap();
             splits[split].appended.extend(made.appended);
             splits[split].shards.extend(made.shards);
         }
@@ -359,13 +364,18 @@ fn equals_the_obvious_way() {
         cuts.dedup();
         let ranges = corpus.ranges(&cuts);
         let out = corpus.directory("parts");
-        let splits = assembled(&tokenizer, &ranges, &plan, &out, bits);
+        let splits = assembled(&tokenizer, &ranges, &plan, &out, (bits, true));
         prop_assert_eq!(found(&out, &plan, &splits), expected(&tokenizer, &texts, &plan));
         prop_assert_eq!(problems(&out, &plan, &splits, &tokenizer), Vec::<String>::new());
         let difference =
             compare(&out, &plan, &splits, &tokenizer, &corpus.inputs(), None, &job());
         prop_assert_eq!(difference.unwrap(), None);
-        if !plan.shuffle {
+        if plan.shuffle {
+            let undealt = corpus.directory("undealt");
+            let again = assembled(&tokenizer, &ranges, &plan, &undealt, (bits, false));
+            prop_assert_eq!(&again, &splits);
+            prop_assert_eq!(files(&undealt, &again), files(&out, &splits));
+        } else {
             let direct = corpus.directory("direct");
             let once = whole(&tokenizer, &corpus, &plan, &direct, (threads, block_size));
             prop_assert_eq!(&once, &splits);

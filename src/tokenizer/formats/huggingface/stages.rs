@@ -80,36 +80,36 @@ pub(super) fn read_pattern(value: &Value) -> Result<Vec<String>> {
              characters, not of bytes",
         ));
     }
-    let parts = Component::new("pre_tokenizer", value).flat("pretokenizers")?;
+    let components = Component::new("pre_tokenizer", value).flat("pretokenizers")?;
     let mut stages = Vec::new();
     let mut is_bytes = false;
-    for part in &parts {
-        let kind = part.kind()?;
+    for component in &components {
+        let kind = component.kind()?;
         if is_bytes {
-            return Err(part
+            return Err(component
                 .error(&format!("{} comes after ByteLevel", shown(kind)))
                 .with_hint("ByteLevel turns text into bytes, so that it must be the last step"));
         }
         match kind {
             "ByteLevel" => {
                 is_bytes = true;
-                if part.flag("add_prefix_space", None)? {
-                    return Err(part.refused(
+                if component.flag("add_prefix_space", None)? {
+                    return Err(component.refused(
                         "add_prefix_space",
                         "it adds a space in front of every text, which decoding would not take \
                          away; set it to false in the file, and write the space in the text",
                     ));
                 }
-                if part.flag("use_regex", Some(true))? {
+                if component.flag("use_regex", Some(true))? {
                     stages.push("gpt2".to_owned());
                 }
             }
-            "Split" => stages.push(read_split(part)?),
-            "Digits" => stages.push(match part.flag("individual_digits", None)? {
+            "Split" => stages.push(read_split(component)?),
+            "Digits" => stages.push(match component.flag("individual_digits", None)? {
                 true => r"\p{N}".to_owned(),
                 false => r"\p{N}+".to_owned(),
             }),
-            _ => return Err(part.refused(kind, "ByteLevel, Split and Digits are")),
+            _ => return Err(component.refused(kind, "ByteLevel, Split and Digits are")),
         }
     }
     if !is_bytes {
@@ -125,42 +125,42 @@ pub(super) fn read_pattern(value: &Value) -> Result<Vec<String>> {
 }
 
 /// The regular expression of a `Split`, by name where it has one.
-fn read_split(part: &Component<'_>) -> Result<String> {
-    let pattern = &part.value["pattern"];
+fn read_split(component: &Component<'_>) -> Result<String> {
+    let pattern = &component.value["pattern"];
     let stage = match (pattern["Regex"].as_str(), pattern["String"].as_str()) {
         (Some(regex), None) => {
             if let Some(what) = dialect_difference(regex) {
-                return Err(part
+                return Err(component
                     .error(&format!("the regular expression {} has {what}", shown(regex)))
                     .with_hint(
                         "`tokenizers` reads it in another dialect than bytemill; write it \
                          without, so that both mean the same",
                     ));
             }
-            regex_stage(regex).map_err(|error| error.in_file(&part.path))?
+            regex_stage(regex).map_err(|error| error.in_file(&component.path))?
         }
         // A literal text that reads like a pattern name must not become one.
         (None, Some(text)) if pattern::is_name(&escape(text)) => format!("(?:{text})"),
         (None, Some(text)) => escape(text).into_owned(),
-        _ => return Err(part.error("its pattern is neither a Regex nor a String")),
+        _ => return Err(component.error("its pattern is neither a Regex nor a String")),
     };
     if stage.is_empty() {
-        return Err(part.error("its pattern is empty"));
+        return Err(component.error("its pattern is empty"));
     }
-    let behavior = part.value["behavior"].as_str();
-    let behavior = behavior.ok_or_else(|| part.error("a Split without behavior"))?;
-    match (behavior, part.flag("invert", Some(false))?) {
+    let behavior = component.value["behavior"].as_str();
+    let behavior = behavior.ok_or_else(|| component.error("a Split without behavior"))?;
+    match (behavior, component.flag("invert", Some(false))?) {
         // Both the matches and the text between them are pieces, so `invert` makes no difference.
         ("Isolated", _) => {}
         // Text between matches is dropped, but the named patterns leave none.
         ("Removed", true) if pattern::NAMES.contains(&stage.as_str()) => {}
         ("Removed", _) => {
-            return Err(part.refused(
+            return Err(component.refused(
                 "Removed",
                 "it drops a part of the text, so that decoding would not give it back",
             ));
         }
-        _ => return Err(part.refused(behavior, "the behavior \"Isolated\" is")),
+        _ => return Err(component.refused(behavior, "the behavior \"Isolated\" is")),
     }
     Ok(stage)
 }
@@ -182,10 +182,10 @@ fn check_types(path: &str, members: &str, value: &Value, allowed: &[&str]) -> Re
     if value.is_null() {
         return Ok(());
     }
-    for part in Component::new(path, value).flat(members)? {
-        let kind = part.kind()?;
+    for component in Component::new(path, value).flat(members)? {
+        let kind = component.kind()?;
         if !allowed.contains(&kind) {
-            return Err(part.refused(kind, &format!("{} are", allowed.join(", "))));
+            return Err(component.refused(kind, &format!("{} are", allowed.join(", "))));
         }
     }
     Ok(())

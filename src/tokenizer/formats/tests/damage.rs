@@ -74,7 +74,7 @@ fn cut_at_every_byte() {
 #[test]
 fn cut_json_is_an_error() {
     for (name, data, reader) in files().into_iter().take(2) {
-        // Up to the last brace; behind it there is only a newline.
+        // Up to the last brace; only a newline follows it.
         for end in 0..data.len() - 1 {
             assert!(reader(&data[..end]).is_err(), "{name} cut at {end}");
         }
