@@ -386,6 +386,22 @@ def test_the_rest_is_the_original(pair: Pair, tmp_path: Any) -> None:
     check((Tokenizer.from_buffer(read.to_str().encode()), pair[1]), "encode", "the cat")
 
 
+def test_put_in_place_of_the_original(made: dict[str, Any], monkeypatch: Any) -> None:
+    """A program may replace the class for all its modules, after bytemill was imported."""
+    original = made["gpt2"]
+    text = original.to_str()
+    expected = content(original.encode("one two"))
+    for name, ours in (("Tokenizer", Tokenizer), ("Encoding", Encoding)):
+        monkeypatch.setattr(tokenizers, name, ours)
+    tokenizer = tokenizers.Tokenizer.from_str(text)
+    assert type(tokenizer) is Tokenizer
+    for each in (tokenizer, copy.deepcopy(tokenizer), pickle.loads(pickle.dumps(tokenizer))):
+        encoding = each.encode("one two")
+        assert content(encoding) == expected
+        assert content(tokenizers.Encoding.merge([encoding], False)) == expected
+    assert tokenizers.Tokenizer(models.BPE()).get_vocab_size() == 0
+
+
 def test_only_a_tokenizer_can_be_wrapped() -> None:
     with pytest.raises(TypeError, match=r"expected a tokenizers\.Tokenizer, not int"):
         Tokenizer.wrap(5)

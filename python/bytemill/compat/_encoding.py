@@ -27,6 +27,8 @@ WHITE_SPACE = "Ġ \t\n\r\x0b\x0c\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + 
     map(chr, range(0x2000, 0x200B))
 )
 Offsets = tuple[int, int]
+# The original class, also after a program has put ours in its place.
+_Original: Any = tokenizers.Encoding
 
 
 class Spelling(dict[int, str]):
@@ -250,7 +252,7 @@ class Encoding:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return tokenizers.Encoding
+        return _Original  # type: ignore[no-any-return]
 
     def pad_to(self, padding: Padding) -> None:
         """Pads the encoding and those that overflow it."""
@@ -315,7 +317,7 @@ class Encoding:
     def foreign(self) -> Any:
         """The same as a `tokenizers.Encoding`."""
         if self._foreign is None:
-            made: Any = tokenizers.Encoding()
+            made = _Original()
             made.__setstate__(json.dumps(self._state()).encode())
             self._foreign = made
         return self._foreign
@@ -334,7 +336,7 @@ class Encoding:
     @staticmethod
     def merge(encodings: Sequence[Any], growing_offsets: bool = True) -> Any:
         """One encoding of several, end to end."""
-        return tokenizers.Encoding.merge([as_foreign(each) for each in encodings], growing_offsets)
+        return _Original.merge([as_foreign(each) for each in encodings], growing_offsets)
 
 
 def as_foreign(encoding: Any) -> Any:

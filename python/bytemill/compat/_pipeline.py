@@ -23,6 +23,8 @@ from ._encoding import Encoding, Fixed, Piece, Row, Rules, Spelling, Stretch, Te
 
 # A text of a template: its number, its type id, and the number of its sequence in the encoding.
 Slot = tuple[int, int, int | None]
+# The original class, also after a program has put ours in its place.
+_Original: Any = tokenizers.Tokenizer
 COMPONENTS = ("model", "normalizer", "pre_tokenizer", "post_processor", "decoder")
 MODEL_SETTINGS = (
     "dropout",
@@ -168,7 +170,7 @@ def _is_normal(text: str) -> bool:
 def exits_early() -> bool:
     """Whether this version of `tokenizers` loses overflowing tokens (0.23.0 and 0.23.1 do)."""
     model: Any = tokenizers.models.BPE(vocab={"a": 0}, merges=[])
-    tokenizer: Any = tokenizers.Tokenizer(model)
+    tokenizer = _Original(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     tokenizer.enable_truncation(1)
     return len(tokenizer.encode("a a a").overflowing) != 2

@@ -27,6 +27,8 @@ from ._pipeline import Explanation, Pipeline  # noqa: E402
 
 __all__ = ["DecodeStream", "Encoding", "Explanation", "Tokenizer", "explain"]
 
+# The original class, also after a program has put ours in its place.
+_Original: Any = tokenizers.Tokenizer
 SERIAL = ("0", "false", "off", "no", "f", "n")
 
 
@@ -48,7 +50,7 @@ class Tokenizer:
 
     def __init__(self, model: Any) -> None:
         """A tokenizer of a `tokenizers.models.Model`, as in the original."""
-        self._set(tokenizers.Tokenizer(model))
+        self._set(_Original(model))
 
     def _set(self, original: Any) -> None:
         self._original = original
@@ -64,7 +66,7 @@ class Tokenizer:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return tokenizers.Tokenizer  # type: ignore[no-any-return]
+        return _Original  # type: ignore[no-any-return]
 
     # --- made from something ------------------------------------------------------------------
 
@@ -73,7 +75,7 @@ class Tokenizer:
         """Makes a `tokenizers.Tokenizer` fast; the wrapper owns it from now on."""
         if type(original) is Tokenizer:
             return original
-        if not isinstance(original, tokenizers.Tokenizer):
+        if not isinstance(original, _Original):
             raise TypeError(f"expected a tokenizers.Tokenizer, not {type(original).__name__}")
         made = Tokenizer.__new__(Tokenizer)
         made._set(original)
@@ -86,21 +88,21 @@ class Tokenizer:
 
     @staticmethod
     def from_str(json: str) -> Tokenizer:
-        return Tokenizer.wrap(tokenizers.Tokenizer.from_str(json))
+        return Tokenizer.wrap(_Original.from_str(json))
 
     @staticmethod
     def from_file(path: str) -> Tokenizer:
-        return Tokenizer.wrap(tokenizers.Tokenizer.from_file(path))
+        return Tokenizer.wrap(_Original.from_file(path))
 
     @staticmethod
     def from_buffer(buffer: bytes) -> Tokenizer:
-        return Tokenizer.wrap(tokenizers.Tokenizer.from_buffer(buffer))
+        return Tokenizer.wrap(_Original.from_buffer(buffer))
 
     @staticmethod
     def from_pretrained(
         identifier: str, revision: str = "main", token: str | None = None
     ) -> Tokenizer:
-        return Tokenizer.wrap(tokenizers.Tokenizer.from_pretrained(identifier, revision, token))
+        return Tokenizer.wrap(_Original.from_pretrained(identifier, revision, token))
 
     def unwrap(self) -> Any:
         """The original, as a plain `tokenizers.Tokenizer`; this object must not be used again."""
@@ -329,7 +331,8 @@ class Tokenizer:
         return str(self._original)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tokenizer.wrap, (self._original,)
+        # Not the original itself: pickle looks its class up by name, which may be ours by now.
+        return Tokenizer.from_buffer, (self._original.__getstate__(),)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tokenizer:
         made = Tokenizer.wrap(copy.deepcopy(self._original, memo))
