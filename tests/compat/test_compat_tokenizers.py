@@ -226,7 +226,23 @@ def test_decoding(shared: Pair, ids: list[int], skip: bool) -> None:
     check(shared, "decode_batch", [ids, [], ids], skip_special_tokens=skip)
 
 
-@given(st.lists(st.integers(0, 1230) | st.lists(st.integers(0, 1230)), max_size=12), st.booleans())
+def stream_takes_lists() -> bool:
+    """Whether `step` takes lists of ids too; it does not in tokenizers 0.21."""
+    try:
+        decoders.DecodeStream(skip_special_tokens=False).step(
+            tokenizers.Tokenizer(models.BPE()), []
+        )
+    except TypeError:
+        return False
+    return True
+
+
+STEPS: st.SearchStrategy[Any] = st.integers(0, 1230)
+if stream_takes_lists():
+    STEPS |= st.lists(st.integers(0, 1230))
+
+
+@given(st.lists(STEPS, max_size=12), st.booleans())
 def test_streams(shared: Pair, steps: list[Any], skip: bool) -> None:
     ours = DecodeStream(skip_special_tokens=skip)
     theirs = decoders.DecodeStream(skip_special_tokens=skip)
