@@ -157,7 +157,16 @@ def load(
 ) -> Tokenizer:
     """The tokenizer of a file, as `Tokenizer.load` reads it, or of the encoding of that name."""
     if not is_name(path_or_name):
-        return Tokenizer.load(path_or_name, pattern=pattern, special_tokens=special_tokens)
+        try:
+            return Tokenizer.load(path_or_name, pattern=pattern, special_tokens=special_tokens)
+        except FileNotFoundError as error:
+            name = os.fspath(path_or_name)
+            near = difflib.get_close_matches(name, ENCODINGS, n=1, cutoff=0.8)
+            if not near:
+                raise
+            raise FileNotFoundError(
+                f"{name}: no such file or directory (did you mean the encoding {near[0]}?)"
+            ) from error
     for name, value in (("pattern", pattern), ("special_tokens", special_tokens)):
         if value is not None:
             raise ConfigError(
