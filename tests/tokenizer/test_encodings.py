@@ -367,6 +367,17 @@ def test_a_file_wins_over_an_encoding(
         Tokenizer.load("gpt2")
 
 
+def test_misspelled_names_come_with_suggestions(tmp_path: Path) -> None:
+    for name, meant in (("cl100k_bas", "cl100k_base"), ("o200kbase", "o200k_base")):
+        with pytest.raises(FileNotFoundError, match=rf"did you mean the encoding {meant}\?"):
+            encodings.load(name)
+        assert f"did you mean the encoding {meant}?" in run("inspect", name, "x").said
+    for path in (tmp_path / "none.json", "tokenizer.json"):
+        with pytest.raises(FileNotFoundError) as failed:
+            encodings.load(path)
+        assert "did you mean" not in str(failed.value)
+
+
 def test_encodings_have_their_own_pattern(own: Path, small: named.Small) -> None:
     (own / "r50k_base.tiktoken").write_bytes(small.file)
     for option in ({"pattern": "gpt2"}, {"special_tokens": ["<|x|>"]}):

@@ -1,5 +1,5 @@
-"""The interfaces of other tokenizers, over ours: change an import, keep the code.
+"""Drop-in interfaces of other tokenizer libraries: change the import, keep the code.
 
-`tiktoken` has an `Encoding` and `minbpe` the classes of minbpe; neither needs the library that it
-stands in for. `tokenizers` and `huggingface` make the tokenizers of those libraries fast.
+`tiktoken` and `minbpe` replace those libraries and do not need them. `tokenizers` and `huggingface`
+accelerate the tokenizers of `tokenizers` and transformers.
 """

@@ -1,9 +1,8 @@
 """What `tokenizers` calls an encoding, computed on demand from ids.
 
-An encoding is a row of pieces: stretches of encoded texts, special tokens, padding. Its ids are
-there at once. Every other column is made of the pieces when it is asked for, and what is rare
-(maps between characters, words and tokens, changes in place) is left to a `tokenizers.Encoding`
-that is made of the columns then.
+An encoding is a list of segments: ranges of encoded texts, special tokens, padding. Other columns
+than the ids are computed from the segments on first use. For rare operations (maps between
+characters, words and tokens; changes in place) a `tokenizers.Encoding` is built from the columns.
 """
 
 from __future__ import annotations
@@ -22,15 +21,17 @@ from .._native import Core
 if TYPE_CHECKING:
     from .._native import Special
 
-# What Rust calls white space, and the letter of a space.
+# White space as Rust defines it, and the letter that spells a space in byte-level tokens.
 WHITE_SPACE = "Ġ \t\n\r\x0b\x0c\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
 Offsets = tuple[int, int]
+# The original class, also after a program has put ours in its place.
+_Original: Any = tokenizers.Encoding
 
 
 class Spelling(dict[int, str]):
-    """Id → token, as far as it was asked for."""
+    """Id → spelled token, computed on first use."""
 
     def __init__(self, core: Core) -> None:
         super().__init__({id: token for token, id in core.special_tokens.items()})
@@ -42,20 +43,20 @@ class Spelling(dict[int, str]):
 
 
 class Rules(NamedTuple):
-    """What decides the columns of a text, and never changes."""
+    """The immutable settings that determine the columns of a text."""
 
     core: Core
-    # The added tokens that are recognized in text: as an argument of the core, and their ids.
+    # The added tokens recognized in text: as the core's `special` argument, and their ids.
     special: Special
     special_ids: frozenset[int]
     spelling: Spelling
-    # Whether the post-processor trims offsets, and takes one leading space as added by itself.
+    # Whether the post-processor trims offsets, and then keeps a single leading space.
     trims: bool
     prefix_space: bool
 
 
 class Text:
-    """An encoded text: the ids from `base` on in a list that may hold other texts too."""
+    """An encoded text: `n` ids from `base` on, in a list that several texts may share."""
 
     __slots__ = ("_offsets", "_spans", "_words", "bare", "base", "ids", "n", "rules", "text")
 
@@ -63,27 +64,27 @@ class Text:
         self, rules: Rules, text: str, ids: list[int], base: int, n: int, bare: bool
     ) -> None:
         self.rules, self.text, self.ids, self.base, self.n = rules, text, ids, base, n
-        # Without tokens, offsets and words, as `encode_batch_fast` has it.
+        # Without tokens, offsets and words, as from `encode_batch_fast`.
         self.bare = bare
         self._spans: np.ndarray[Any, Any] | None = None
         self._offsets: list[Offsets] | None = None
         self._words: list[int] | None = None
 
     def spans(self) -> np.ndarray[Any, Any]:
-        """The first and last + 1 byte of each token, then the same in characters."""
+        """Start and end of each token: in bytes (columns 0, 1) and in characters (2, 3)."""
         if self._spans is None:
             _, self._spans = self.rules.core.encode_spans(self.text, self.rules.special)
         return self._spans
 
     def offsets(self) -> list[Offsets]:
-        """The first and last + 1 character of each token."""
+        """Start and end of each token, in characters."""
         if self._offsets is None:
             spans = self.spans()
             self._offsets = list(zip(spans[:, 2].tolist(), spans[:, 3].tolist()))
         return self._offsets
 
     def words(self) -> list[int]:
-        """The number of the piece that each token is of; an added token is a piece by itself."""
+        """The index of each token's piece; an added token is a piece of its own."""
         if self._words is None:
             starts = np.asarray(self._piece_starts())
             self._words = (np.searchsorted(starts, self.spans()[:, 0], "right") - 1).tolist()
@@ -111,8 +112,8 @@ class Text:
         return starts
 
 
-class Stretch:
-    """A piece of an encoding: the tokens of a text from `start` to `stop`."""
+class TextSegment:
+    """The tokens of a text from `start` to `stop`."""
 
     __slots__ = ("sequence", "start", "stop", "text", "type_id")
     is_special, attention = 0, 1
@@ -150,8 +151,8 @@ class Stretch:
         return offsets
 
 
-class Fixed:
-    """A piece of an encoding that is of no text: special tokens, or padding."""
+class FixedSegment:
+    """Tokens that come from no text: special tokens or padding."""
 
     __slots__ = ("_id", "_tokens", "attention", "n", "type_id")
     is_special, sequence = 1, None
@@ -178,13 +179,13 @@ class Fixed:
         return [(0, 0)] * len(self)
 
 
-Piece = Stretch | Fixed
+Segment = TextSegment | FixedSegment
 
 
 def trimmed(tokens: Iterable[str], offsets: Iterable[Offsets], prefix_space: bool) -> list[Offsets]:
     """Offsets without the white space at the ends of the tokens.
 
-    With `prefix_space`, a single space before the first token is taken to be none of the text.
+    With `prefix_space`, a single space that starts the first token is not trimmed.
     """
     out: list[Offsets] = []
     for token, (start, end) in zip(tokens, offsets):
@@ -200,18 +201,18 @@ def trimmed(tokens: Iterable[str], offsets: Iterable[Offsets], prefix_space: boo
 
 
 class Row(NamedTuple):
-    """Pieces, and the rows that overflow them: what an encoding is made of."""
+    """The segments of an encoding, and the rows of its overflowing encodings."""
 
-    pieces: list[Piece]
+    segments: list[Segment]
     overflowing: list[Row]
 
     def __add__(self, other: Row) -> Row:  # type: ignore[override]
-        """Two rows end to end; of overflowing ones, each with each, as `tokenizers` orders them."""
+        """Concatenates two rows; overflowing rows combine as in `tokenizers`, in its order."""
         overflowing = []
         for mine in self.overflowing:
             overflowing += [mine + other, *(mine + theirs for theirs in other.overflowing)]
         overflowing += [self + theirs for theirs in other.overflowing]
-        return Row(self.pieces + other.pieces, overflowing)
+        return Row(self.segments + other.segments, overflowing)
 
 
 class Padding(NamedTuple):
@@ -221,11 +222,11 @@ class Padding(NamedTuple):
     type_id: int
     token: str
 
-    def apply(self, pieces: list[Piece], n: int) -> list[Piece]:
+    def apply(self, segments: list[Segment], n: int) -> list[Segment]:
         if n >= self.length:
-            return pieces
-        filling = Fixed([self.id], [self.token], self.type_id, 0, self.length - n)
-        return [filling, *pieces] if self.left else [*pieces, filling]
+            return segments
+        filling = FixedSegment([self.id], [self.token], self.type_id, 0, self.length - n)
+        return [filling, *segments] if self.left else [*segments, filling]
 
 
 def _column(name: str, make: Callable[[Encoding], Any]) -> Any:
@@ -236,25 +237,25 @@ def _column(name: str, make: Callable[[Encoding], Any]) -> Any:
 
 
 class Encoding:
-    """A `tokenizers.Encoding` to those who use it."""
+    """Stands in for `tokenizers.Encoding`."""
 
-    __slots__ = ("_foreign", "_n", "_overflow", "_padding", "_pieces")
+    __slots__ = ("_foreign", "_n", "_overflow", "_padding", "_segments")
 
-    def __init__(self, pieces: list[Piece], overflow: Callable[[], list[Row]] | None = None):
-        self._pieces = pieces
-        self._n = sum(map(len, pieces))
+    def __init__(self, segments: list[Segment], overflow: Callable[[], list[Row]] | None = None):
+        self._segments = segments
+        self._n = sum(map(len, segments))
         self._overflow = overflow
         self._padding: Padding | None = None
-        # The other library's encoding, once there is one: it holds then, since it may be changed.
+        # The `tokenizers.Encoding`, once built. It may be changed, so it then has the columns.
         self._foreign: Any = None
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return tokenizers.Encoding
+        return _Original  # type: ignore[no-any-return]
 
     def pad_to(self, padding: Padding) -> None:
-        """Pads the encoding and those that overflow it."""
-        self._pieces = padding.apply(self._pieces, self._n)
+        """Pads the encoding and its overflowing encodings."""
+        self._segments = padding.apply(self._segments, self._n)
         self._n = max(self._n, padding.length)
         self._padding = padding
 
@@ -272,24 +273,24 @@ class Encoding:
     overflowing = _column("overflowing", lambda self: self._overflowing())
 
     def _joined(self, method: str) -> list[Any]:
-        first, *rest = self._pieces
+        first, *rest = self._segments
         values: list[Any] = getattr(first, method)()
-        for piece in rest:
-            values += getattr(piece, method)()
+        for segment in rest:
+            values += getattr(segment, method)()
         return values
 
     def _repeated(self, attribute: str) -> list[int]:
         values: list[int] = []
-        for piece in self._pieces:
-            values += [getattr(piece, attribute)] * len(piece)
+        for segment in self._segments:
+            values += [getattr(segment, attribute)] * len(segment)
         return values
 
     def _sequence_ranges(self) -> dict[int, dict[str, int]]:
         ranges, at = {}, 0
-        for piece in self._pieces:
-            end = at + len(piece)
-            if piece.sequence is not None:
-                ranges[piece.sequence] = {"start": at, "end": end}
+        for segment in self._segments:
+            end = at + len(segment)
+            if segment.sequence is not None:
+                ranges[segment.sequence] = {"start": at, "end": end}
             at = end
         return ranges
 
@@ -297,12 +298,12 @@ class Encoding:
         return [self._overflown(row) for row in self._overflow()] if self._overflow else []
 
     def _overflown(self, row: Row) -> Encoding:
-        encoding = Encoding(row.pieces, (lambda: row.overflowing) if row.overflowing else None)
+        encoding = Encoding(row.segments, (lambda: row.overflowing) if row.overflowing else None)
         if self._padding is not None:
             encoding.pad_to(self._padding)
         return encoding
 
-    # --- the other library's --------------------------------------------------------------------
+    # --- as a `tokenizers.Encoding` --------------------------------------------------------------
 
     def _state(self) -> dict[str, Any]:
         columns = ("ids", "type_ids", "tokens", "offsets", "special_tokens_mask", "attention_mask")
@@ -313,9 +314,9 @@ class Encoding:
         }
 
     def foreign(self) -> Any:
-        """The same as a `tokenizers.Encoding`."""
+        """This encoding as a `tokenizers.Encoding`."""
         if self._foreign is None:
-            made: Any = tokenizers.Encoding()
+            made = _Original()
             made.__setstate__(json.dumps(self._state()).encode())
             self._foreign = made
         return self._foreign
@@ -333,12 +334,12 @@ class Encoding:
 
     @staticmethod
     def merge(encodings: Sequence[Any], growing_offsets: bool = True) -> Any:
-        """One encoding of several, end to end."""
-        return tokenizers.Encoding.merge([as_foreign(each) for each in encodings], growing_offsets)
+        """Concatenates encodings."""
+        return _Original.merge([as_foreign(each) for each in encodings], growing_offsets)
 
 
 def as_foreign(encoding: Any) -> Any:
-    """A `tokenizers.Encoding`, of one of ours or of its own."""
+    """Converts one of our encodings to a `tokenizers.Encoding`; returns others unchanged."""
     return encoding.foreign() if type(encoding) is Encoding else encoding
 
 
@@ -350,7 +351,7 @@ def _same(encoding: Any) -> Any:
 
 
 def windows(n: int, length: int, stride: int, left: bool) -> list[tuple[int, int]]:
-    """The stretches of at most `length` of `n` tokens, the first being the one that is kept."""
+    """Ranges of at most `length` of `n` tokens; the first is kept, the others overflow."""
     if n <= length:
         return [(0, n)]
     out = []
@@ -363,7 +364,7 @@ def windows(n: int, length: int, stride: int, left: bool) -> list[tuple[int, int
 
 
 def kept(lengths: Sequence[int], length: int, strategy: str) -> list[int] | None:
-    """How many tokens of one text or two are kept; None if `tokenizers` fails."""
+    """Number of tokens kept of each of one or two texts; None where `tokenizers` fails."""
     excess = sum(lengths) - length
     if excess <= 0:
         return list(lengths)

@@ -1,7 +1,7 @@
-"""What of a `tokenizers.Tokenizer` bytemill does itself, exactly, and why it does not do the rest.
+"""Which parts of a `tokenizers.Tokenizer` bytemill reproduces exactly, and why not the others.
 
-The components of the pipeline are read from their states. A setting that is not known here is a
-reason to leave the work to the original: never an approximation.
+The components of the pipeline are read from their serialized states. If a setting is not supported,
+the original does the work; nothing is approximated.
 """
 
 from __future__ import annotations
@@ -19,10 +19,23 @@ import tokenizers
 from .._alphabet import bytes_of
 from .._native import Core
 from ..errors import BytemillError, TokenizerError
-from ._encoding import Encoding, Fixed, Piece, Row, Rules, Spelling, Stretch, Text, kept, windows
+from ._encoding import (
+    Encoding,
+    FixedSegment,
+    Row,
+    Rules,
+    Segment,
+    Spelling,
+    Text,
+    TextSegment,
+    kept,
+    windows,
+)
 
-# A text of a template: its number, its type id, and the number of its sequence in the encoding.
+# A text in a template: its index, its type id, and the index of its sequence in the encoding.
 Slot = tuple[int, int, int | None]
+# The original class, also after a program has put ours in its place.
+_Original: Any = tokenizers.Tokenizer
 COMPONENTS = ("model", "normalizer", "pre_tokenizer", "post_processor", "decoder")
 MODEL_SETTINGS = (
     "dropout",
@@ -36,7 +49,7 @@ MODEL_SETTINGS = (
 
 
 def state(original: Any, name: str) -> Any:
-    """What decides how a component works, to compare: it may be changed in place."""
+    """The settings of a component, for comparison: components may be changed in place."""
     component = getattr(original, name)
     if name == "model":
         size = original.get_vocab_size(with_added_tokens=False)
@@ -46,23 +59,23 @@ def state(original: Any, name: str) -> Any:
     try:
         return component.__getstate__()
     except Exception:
-        # One written in Python.
+        # Components written in Python have no state.
         return b'{"type": "custom"}'
 
 
 class Template(NamedTuple):
-    """Where special tokens are put around one text and around two."""
+    """Where special tokens are inserted around one text and around a pair."""
 
-    single: list[Slot | Fixed]
-    pair: list[Slot | Fixed]
+    single: list[Slot | FixedSegment]
+    pair: list[Slot | FixedSegment]
     trims: bool = False
     prefix_space: bool = False
-    # Whether there is a post-processor: texts that overflow keep the number of their sequence then.
+    # Whether there is a post-processor: only then do overflowing encodings have a sequence index.
     processes: bool = True
 
     @classmethod
     def read(cls, state: bytes | None) -> Template:
-        plain: list[Slot | Fixed] = [(0, 0, 0), (1, 1, 1)]
+        plain: list[Slot | FixedSegment] = [(0, 0, 0), (1, 1, 1)]
         if state is None:
             return cls([(0, 0, None)], plain, processes=False)
         made, has_template = cls(plain[:1], plain), False
@@ -96,13 +109,13 @@ def _flat(component: dict[str, Any], members: str) -> Iterator[dict[str, Any]]:
         yield component
 
 
-def _element(piece: dict[str, Any], tokens: dict[str, Any]) -> Slot | Fixed:
+def _element(piece: dict[str, Any], tokens: dict[str, Any]) -> Slot | FixedSegment:
     ((kind, settings),) = piece.items()
     if kind == "Sequence":
         number = "AB".index(settings["id"])
         return number, settings["type_id"], number
     special = tokens[settings["id"]]
-    return Fixed(special["ids"], special["tokens"], settings["type_id"], 1)
+    return FixedSegment(special["ids"], special["tokens"], settings["type_id"], 1)
 
 
 # --- added tokens ---------------------------------------------------------------------------------
@@ -111,13 +124,13 @@ def _element(piece: dict[str, Any], tokens: dict[str, Any]) -> Slot | Fixed:
 class Added(NamedTuple):
     """The added tokens of a tokenizer."""
 
-    # Those that are found in text as they are written, as in a tokenizer.json.
+    # Those matched literally in text, as in a tokenizer.json.
     plain: list[dict[str, Any]]
-    # The texts of the others: where one of them occurs, the original encodes.
+    # The texts of the others: a text that contains one is encoded by the original.
     rare: list[str]
     special: dict[int, str]
     ordinary: dict[int, str]
-    # Those whose text decodes to something else.
+    # Ids whose text does not decode to itself.
     odd: frozenset[int]
 
 
@@ -138,7 +151,7 @@ def added_tokens(original: Any) -> Added:
 
 
 def _is_nfc(normalizer: bytes | None) -> bool:
-    """Whether the normalizer is NFC (else there is none); any other is refused."""
+    """Whether the normalizer is NFC; False if there is none. Others raise a `TokenizerError`."""
     parts = [] if normalizer is None else list(_flat(json.loads(normalizer), "normalizers"))
     for part in parts:
         if part["type"] != "NFC":
@@ -148,7 +161,7 @@ def _is_nfc(normalizer: bytes | None) -> bool:
 
 @functools.cache
 def _unassigned() -> re.Pattern[str]:
-    """Characters that this Python does not know, and other versions of Unicode may compose."""
+    """Characters unassigned in Python's Unicode version; NFC of a later one may change them."""
     ranges: list[list[int]] = []
     for code in range(sys.maxunicode + 1):
         if unicodedata.category(chr(code)) == "Cn":
@@ -168,19 +181,19 @@ def _is_normal(text: str) -> bool:
 def exits_early() -> bool:
     """Whether this version of `tokenizers` loses overflowing tokens (0.23.0 and 0.23.1 do)."""
     model: Any = tokenizers.models.BPE(vocab={"a": 0}, merges=[])
-    tokenizer: Any = tokenizers.Tokenizer(model)
+    tokenizer = _Original(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     tokenizer.enable_truncation(1)
     return len(tokenizer.encode("a a a").overflowing) != 2
 
 
 class Explanation(NamedTuple):
-    """What bytemill does for a tokenizer; where the original does it, why."""
+    """What bytemill does for a tokenizer, and why the original does the rest."""
 
-    # None if bytemill encodes, or decodes.
+    # None if bytemill encodes, or decodes; else why it does not.
     encode_reason: str | None
     decode_reason: str | None
-    # Texts with one of these tokens, or not in this normal form, are encoded by the original.
+    # The original encodes texts that contain one of these tokens or are not in this form.
     original_tokens: list[str]
     normal_form: str | None
 
@@ -203,13 +216,13 @@ class Explanation(NamedTuple):
 
 
 class Pipeline:
-    """The immutable view of a tokenizer by which texts are encoded and ids decoded."""
+    """An immutable snapshot of a tokenizer's configuration, which encodes texts."""
 
     def __init__(self, original: Any, core: Core | None = None) -> None:
-        """Reads the components; `core` is given if it is known to be the right one."""
+        """Reads the components; `core`, if given, must have the tables of `original`."""
         self._states = {name: state(original, name) for name in COMPONENTS}
         self.core = core
-        # Why texts are not encoded here, why ids are not decoded here.
+        # Why bytemill does not encode texts, or decode ids; None if it does.
         self.encode_reason: str | None = None
         self.decode_reason: str | None = None
         self._added = added_tokens(original)
@@ -231,7 +244,7 @@ class Pipeline:
             self._set_special(self.core, original.encode_special_tokens)
 
     def fits(self, original: Any, names: Iterable[str]) -> bool:
-        """Whether these components are still as they were."""
+        """Whether these components are unchanged since the snapshot."""
         return all(state(original, name) == self._states[name] for name in names)
 
     def _check_added(self) -> None:
@@ -259,7 +272,7 @@ class Pipeline:
             raise TokenizerError(error.message.removeprefix(": ")) from None
 
     def _set_special(self, core: Core, encode_special_tokens: bool) -> None:
-        """The added tokens that are recognized in text; `encode_special_tokens` excludes some."""
+        """Sets the added tokens recognized in text; none special if the flag is set."""
         special: Any = "all"
         recognized = {token["content"]: token["id"] for token in self._added.plain}
         rare = set(self._added.rare)
@@ -267,7 +280,7 @@ class Pipeline:
             texts = set(self._added.special.values())
             recognized = {text: id for text, id in recognized.items() if text not in texts}
             special = set(recognized) or "none"
-            # A special token hides others that overlap it.
+            # Special tokens hide others that overlap them, even if they are not recognized.
             rare = rare | texts if recognized else rare - texts
         if rare:
             longest_first = sorted(rare, key=len, reverse=True)
@@ -281,7 +294,7 @@ class Pipeline:
         return Explanation(self.encode_reason, self.decode_reason, self._added.rare, form)
 
     def accepts(self, text: object) -> bool:
-        """Whether this text is encoded here."""
+        """Whether bytemill encodes this text."""
         if not isinstance(text, str):
             return False
         if not text.isascii():
@@ -294,7 +307,7 @@ class Pipeline:
         return self._pattern is None or not self._pattern.search(text)
 
     def encoded(self, texts: Sequence[str], threads: int | None, bare: bool) -> list[Text]:
-        """The texts with their ids; all must be accepted."""
+        """Encodes texts, all of which `accepts` must allow."""
         rules = self.rules
         if len(texts) == 1:
             ids = rules.core.encode(texts[0], rules.special)
@@ -309,20 +322,20 @@ class Pipeline:
     def assembled(
         self, texts: Sequence[Text], truncation: dict[str, Any] | None, adds: bool
     ) -> Encoding | None:
-        """The encoding of one text or two, not padded; None if the original must encode them."""
+        """The unpadded encoding of one or two texts; None if the original must encode them."""
         template = self._template.single if len(texts) == 1 else self._template.pair
         if texts[0].bare and not self._template.processes:
             template = [(i, 0, sequence) for i, _, sequence in template]  # type: ignore[misc]
         spans = [(0, text.n) for text in texts]
         if truncation is None:
-            return Encoding(_pieces(template, texts, spans, adds))
-        n_added = sum(len(each) for each in template if type(each) is Fixed) if adds else 0
+            return Encoding(_segments(template, texts, spans, adds))
+        n_added = sum(len(each) for each in template if type(each) is FixedSegment) if adds else 0
         lengths = [text.n for text in texts]
         limit = truncation["max_length"] - n_added
         if limit <= 0:
             return None
         if sum(lengths) <= limit:
-            return Encoding(_pieces(template, texts, spans, adds))
+            return Encoding(_segments(template, texts, spans, adds))
         counts = kept(lengths, limit, truncation["strategy"])
         stride, left = truncation["stride"], truncation["direction"] == "left"
         if counts is None or exits_early():
@@ -335,28 +348,28 @@ class Pipeline:
             cuts = [windows(n, count, stride, left) for n, count in zip(lengths, counts)]
             return self._overflowing(template, texts, cuts, adds)
 
-        return Encoding(_pieces(template, texts, spans, adds), overflow)
+        return Encoding(_segments(template, texts, spans, adds), overflow)
 
     def _overflowing(
         self,
-        template: list[Slot | Fixed],
+        template: list[Slot | FixedSegment],
         texts: Sequence[Text],
         cuts: Sequence[Sequence[tuple[int, int]]],
         adds: bool,
     ) -> list[Row]:
         row = Row([], [])
         for element in template:
-            if type(element) is Fixed:
+            if type(element) is FixedSegment:
                 row = row + Row([element], []) if adds else row
                 continue
             assert isinstance(element, tuple)
             number, type_id, sequence = element
             text = texts[number]
-            # What overflows has the type id that the text had before the template.
+            # Overflowing tokens keep the type id from before the template.
             others = [
                 Row(
                     [
-                        Stretch(
+                        TextSegment(
                             text,
                             start,
                             stop,
@@ -369,25 +382,25 @@ class Pipeline:
                 for start, stop in cuts[number][1:]
             ]
             start, stop = cuts[number][0]
-            row = row + Row([Stretch(text, start, stop, type_id, sequence)], others)
+            row = row + Row([TextSegment(text, start, stop, type_id, sequence)], others)
         return row.overflowing
 
 
-def _pieces(
-    template: list[Slot | Fixed],
+def _segments(
+    template: list[Slot | FixedSegment],
     texts: Sequence[Text],
     spans: Sequence[tuple[int, int]],
     adds: bool,
-) -> list[Piece]:
-    pieces: list[Piece] = []
+) -> list[Segment]:
+    segments: list[Segment] = []
     for element in template:
         if isinstance(element, tuple):
             number, type_id, sequence = element
             start, stop = spans[number]
-            pieces.append(Stretch(texts[number], start, stop, type_id, sequence))
+            segments.append(TextSegment(texts[number], start, stop, type_id, sequence))
         elif adds:
-            pieces.append(element)
-    return pieces
+            segments.append(element)
+    return segments
 
 
 def _undecodable(decoder: bytes | None) -> str | None:

@@ -18,7 +18,7 @@ from ..encodings import list_encoding_names
 __all__ = ["constructors", "plugin_modules"]
 
 PACKAGE = "tiktoken_ext"
-# tiktoken's own, which would download vocabularies; its encodings are in `bytemill.encodings`.
+# tiktoken's own module would download vocabularies; `bytemill.encodings` has its encodings.
 PUBLISHED = f"{PACKAGE}.openai_public"
 
 Constructor = Callable[[], dict[str, Any]]
@@ -26,7 +26,7 @@ Constructor = Callable[[], dict[str, Any]]
 
 @functools.cache
 def plugin_modules() -> tuple[str, ...]:
-    """The names of the modules, without importing them."""
+    """The names of the modules, found without importing them."""
     found = importlib.util.find_spec(PACKAGE)
     paths = (found and found.submodule_search_locations) or ()
     return tuple(name for _, name, _ in pkgutil.iter_modules(paths, f"{PACKAGE}."))
@@ -34,7 +34,7 @@ def plugin_modules() -> tuple[str, ...]:
 
 @functools.cache
 def constructors() -> dict[str, Constructor | None]:
-    """The encodings of all modules; those of `bytemill.encodings` have no constructor."""
+    """Encoding name → constructor; None for the encodings of `bytemill.encodings`."""
     modules = plugin_modules()
     found: dict[str, Constructor | None] = {}
     for module in modules if PUBLISHED in modules else (PUBLISHED, *modules):

@@ -1,8 +1,8 @@
-"""Training a model of `tokenizers`: the merges and ids of its own `BpeTrainer`, sooner.
+"""Training a `tokenizers` model: the same merges and ids as with its `BpeTrainer`, but faster.
 
-What bytemill's trainer cannot do exactly is left to the original: normalizers, other models and
-pre-tokenizers, prefixes and suffixes of words, a smaller alphabet, and a special token that could
-be learnt from the text.
+The original trains where bytemill's trainer cannot reproduce it exactly: normalizers, other models
+and pre-tokenizers, word prefixes and suffixes, a limited alphabet, and special tokens that could
+also be learned from the text.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ..errors import TokenizerError
 from ..learn import train_tokenizer
 
 LETTERS = sorted(BYTES)
-# A pair of bytes is merged whatever `max_token_length` says.
+# Pairs of single bytes are merged even if `max_token_length` is smaller.
 MIN_TOKEN_LENGTH = 2
 KEPT_SETTINGS = ("dropout", "unk_token", "fuse_unk", "byte_fallback", "ignore_merges")
 
 
 def train(original: Any, trainer: Any, texts: Iterator[str]) -> bool:
-    """Trains a `tokenizers.Tokenizer`; False, with no text read, if it must do so itself."""
+    """Trains a `tokenizers.Tokenizer`; False, before reading any text, if it must train itself."""
     if trainer is None:
         trainer = original.model.get_trainer()
     stages = _stages(original)
@@ -37,7 +37,7 @@ def train(original: Any, trainer: Any, texts: Iterator[str]) -> bool:
         return False
     first = next((text for text in texts if text), None)
     if first is None:
-        # An alphabet without merges.
+        # No text: the vocabulary is the alphabet.
         original.train_from_iterator([], trainer)
         return True
     progress = None if trainer.show_progress else False
@@ -63,12 +63,12 @@ def train(original: Any, trainer: Any, texts: Iterator[str]) -> bool:
 
 
 def _stages(original: Any) -> list[str] | None:
-    """The split pattern; None if the texts are not cut into bytes alone."""
+    """The split pattern; None if the configuration is not supported."""
     if (
         type(original.model).__name__ != "BPE"
         or original.normalizer is not None
         or original.pre_tokenizer is None
-        # They would be cut out of the texts.
+        # They would be split off the texts.
         or original.get_added_tokens_decoder()
     ):
         return None
@@ -91,13 +91,13 @@ def _is_plain(trainer: Any, stages: Sequence[str]) -> bool:
         and (trainer.limit_alphabet is None or trainer.limit_alphabet >= len(LETTERS))
         and set(trainer.initial_alphabet) <= BYTES.keys()
         and getattr(trainer, "progress_format", "indicatif") == "indicatif"
-        # One that is a piece, or part of one, could be learnt and then would have two ids.
+        # A special token within one piece could be learned too, and then would have two ids.
         and all(len(_native.split(stages, t.content)) > 1 for t in trainer.special_tokens)
     )
 
 
 def _alphabet(specials: Sequence[str], counts: Counts, initial: Sequence[str]) -> dict[str, int]:
-    """Token → id of the special tokens, and of the bytes that occur or were given."""
+    """Token → id: special tokens, then the bytes that occur or are in `initial`."""
     letters = set(initial)
     if len(letters) < len(LETTERS):
         seen: set[int] = set()
@@ -114,7 +114,7 @@ def _merges(counts: Counts, trainer: Any, taken: int) -> list[tuple[bytes, bytes
         return []
     longest = trainer.max_token_length
     with warnings.catch_warnings():
-        # Of a vocabulary that is smaller than asked for.
+        # The warning that the vocabulary is smaller than requested.
         warnings.simplefilter("ignore", UserWarning)
         learnt = train_tokenizer(
             counts=counts,
@@ -133,7 +133,7 @@ def _merges(counts: Counts, trainer: Any, taken: int) -> list[tuple[bytes, bytes
 
 
 def lines(files: Iterable[str | os.PathLike[str]]) -> Iterator[str]:
-    """The lines of files, with their ends."""
+    """The lines of files, with line ends."""
     for file in files:
         with open(file, encoding="utf-8", newline="\n") as opened:
             yield from opened

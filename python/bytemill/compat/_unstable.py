@@ -1,9 +1,9 @@
-"""Which ids more text may still change: tiktoken's `encode_with_unstable` and `_encode_bytes`.
+"""Ids that further text may change: tiktoken's `encode_with_unstable` and `_encode_bytes`.
 
 Merges do not cross pieces, so only the last piece is unstable, or the last few where they are white
-space, which later text may cut differently. For these bytes every token is tried that could begin
-inside them and reach beyond their end. That is what tiktoken does, guesses included, and it takes
-as many encodings as there are such tokens: tens of thousands after a single space.
+space, which later text may split differently. For these bytes, every token that could start within
+them and extend past their end is tried. That is tiktoken's algorithm, including its approximations.
+It takes one encoding per such token: tens of thousands after a single space.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def with_unstable(
 ) -> tuple[list[int], list[list[int]]]:
     """The stable ids, and the lists of ids that may stand for the rest, in order.
 
-    `merger` merges without cutting, `tokens` are those that are not special, sorted, and `specials`
-    the ids of special tokens that `ids` may hold.
+    `merger` merges without splitting; `tokens` are the sorted ordinary tokens; `specials` are the
+    ids of the special tokens allowed in `ids`.
     """
     n_unstable = _last_piece(tokenizer, ids, specials)
     if n_unstable == 0:
@@ -45,7 +45,7 @@ def with_unstable(
             try:
                 texts.append(whole.decode())
             except UnicodeDecodeError:
-                # Where it would be cut cannot be known before the character is whole.
+                # The split is unknown until the character is complete.
                 pieces.append(whole)
     for source, batch in ((tokenizer, texts), (merger, pieces)):
         flat, ends = source.encode_batch(batch, special="none")
@@ -58,7 +58,7 @@ def with_unstable(
 
 
 def encode_bytes(tokenizer: Tokenizer, data: bytes) -> list[int]:
-    """The ids of bytes; from the last piece before the first that is not UTF-8 on, one piece."""
+    """The ids of bytes; what follows the last stable piece of the valid UTF-8 is one piece."""
     try:
         return tokenizer.encode(data.decode(), special="none")
     except UnicodeDecodeError as error:
@@ -73,7 +73,7 @@ def encode_bytes(tokenizer: Tokenizer, data: bytes) -> list[int]:
 
 
 def _last_piece(tokenizer: Tokenizer, ids: Sequence[int], specials: AbstractSet[int]) -> int:
-    """How many ids the last piece has; 0 after a special token."""
+    """Number of ids in the last piece; 0 after a special token."""
     n_plain = 0
     while n_plain < len(ids) and ids[-1 - n_plain] not in specials:
         n_plain += 1
@@ -91,7 +91,7 @@ def _last_piece(tokenizer: Tokenizer, ids: Sequence[int], specials: AbstractSet[
 def _with_white_space(
     tokenizer: Tokenizer, ids: Sequence[int], n_ids: int, specials: AbstractSet[int]
 ) -> int:
-    """With the white space before them, if the last `n_ids` begin with white space."""
+    """`n_ids`, extended by preceding white space if the last `n_ids` start with white space."""
 
     def is_space(id: int) -> bool:
         return id not in specials and not tokenizer.token_bytes(id).strip(b" \n\t")
@@ -103,7 +103,7 @@ def _with_white_space(
 
 
 def _beginning(tokens: Sequence[bytes], prefix: bytes) -> Iterator[bytes]:
-    """The tokens that begin with `prefix`."""
+    """The tokens that start with `prefix`."""
     at = bisect_left(tokens, prefix)
     while at < len(tokens) and tokens[at].startswith(prefix):
         yield tokens[at]
@@ -111,7 +111,7 @@ def _beginning(tokens: Sequence[bytes], prefix: bytes) -> Iterator[bytes]:
 
 
 def _covering(ids: list[int], lengths: dict[int, int], n_bytes: int) -> tuple[int, ...]:
-    """The first of the ids, as many as it takes to have `n_bytes`."""
+    """The shortest prefix of `ids` that covers `n_bytes`."""
     covered = 0
     for n, id in enumerate(ids, 1):
         covered += lengths[id]
@@ -121,15 +121,15 @@ def _covering(ids: list[int], lengths: dict[int, int], n_bytes: int) -> tuple[in
 
 
 def _last_space(data: bytes) -> int:
-    """How many bytes the last character has, if it is white space and not the only one.
+    """Size in bytes of the last character, if it is white space and not the only one; else 0.
 
-    Text to come may cut it off from what is before it.
+    Later text may split it from the characters before it.
     """
     for size in range(1, min(4, len(data) - 1) + 1):
         try:
             last = data[-size:].decode()
         except UnicodeDecodeError:
             continue
-        # Python counts four separators as white space that Unicode does not.
+        # For Python, but not for Unicode, these four separators are white space.
         return size if last.isspace() and last not in "\x1c\x1d\x1e\x1f" else 0
     return 0

@@ -1,7 +1,7 @@
 """transformers' tokenizers, encoding and decoding at bytemill's speed.
 
-The classes stay transformers' own. Only the backend of a tokenizer, a `tokenizers.Tokenizer`, is
-exchanged for a `bytemill.compat.tokenizers.Tokenizer` that wraps it.
+Tokenizers keep their class. Only the backend of a tokenizer, a `tokenizers.Tokenizer`, is replaced
+by a `bytemill.compat.tokenizers.Tokenizer` that wraps it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = ["Explanation", "PreTrainedTokenizerFast", "accelerate", "explain", "r
 
 T = TypeVar("T")
 _Original: Any = transformers.PreTrainedTokenizerFast
-# What `accelerate("all")` has replaced, by where it belongs.
+# The attributes that `accelerate("all")` replaced: (owner, name) → original value.
 _replaced: dict[tuple[Any, str], Any] = {}
 
 
 def accelerate(tokenizer: T, *, copy: bool = False) -> T:
     """Makes a fast tokenizer of transformers encode and decode with bytemill.
 
-    The tokenizer is changed in place and returned; with `copy`, a copy is. The results stay the
-    same: `explain` tells what is done by bytemill. `"all"` stands for every tokenizer that is
-    created from now on. `restore` undoes either.
+    Changes the tokenizer in place and returns it; with `copy`, returns an accelerated copy.
+    `"all"` accelerates every tokenizer created from now on. The results do not change; `explain`
+    reports what bytemill does. `restore` undoes both.
     """
     if isinstance(tokenizer, str):
         _accelerate_all(tokenizer)
@@ -45,9 +45,9 @@ def accelerate(tokenizer: T, *, copy: bool = False) -> T:
 
 
 def restore(tokenizer: T) -> T:
-    """Gives a tokenizer its own backend again; `"all"` ends what `accelerate("all")` began.
+    """Restores the original backend of a tokenizer; `"all"` undoes `accelerate("all")`.
 
-    Tokenizers that were accelerated before stay so.
+    Tokenizers created while `accelerate("all")` was on stay accelerated.
     """
     if isinstance(tokenizer, str):
         _check_word(tokenizer)
@@ -84,7 +84,7 @@ def _accelerate_all(word: str) -> None:
         created(self, *args, **options)
         accelerate(self)
 
-    # The stream takes backends of either kind, unlike the original.
+    # Unlike the original, our stream accepts both kinds of backend.
     for owner, name, value in (
         (_Original, "__init__", create),
         (compat.tokenizers.decoders, "DecodeStream", compat.DecodeStream),
@@ -106,10 +106,9 @@ class _Accelerated(_Original):  # type: ignore[misc]
         accelerate(self)
 
 
-# transformers reads the tokenizer.json as it is only for classes without a constructor of their
-# own.
+# transformers loads tokenizer.json unchanged only into classes that do not define __init__.
 class PreTrainedTokenizerFast(_Accelerated):
     """`transformers.PreTrainedTokenizerFast`, accelerated.
 
-    `tokenizer_object` may be a bytemill tokenizer, too, and may be given by position.
+    `tokenizer_object` may also be a bytemill tokenizer, and may be positional.
     """

@@ -1,13 +1,12 @@
 """tiktoken's `Encoding` and named encodings: methods, results and exceptions, without tiktoken.
 
-Encoding and decoding are the core's; here is tiktoken's policy. Text that looks like a special
-token is an error unless the caller allows it, and what is not in the vocabulary is a `KeyError`.
+The core encodes and decodes; this module implements tiktoken's policy. Text that looks like a
+special token is an error unless the caller allows it, and unknown tokens are a `KeyError`.
 
-A few things differ, each where tiktoken gives no answer or no reliable one. Of special tokens of
-which one begins with the other the longest is taken, where tiktoken takes the one it happens to try
-first. `encode_to_numpy` and `encode_with_unstable` take text with surrogates as `encode` does. Text
-that the pattern leaves out is kept, not dropped. A vocabulary that cannot encode every text is
-refused when it is handed over.
+A few results differ, where tiktoken's are errors or depend on chance. If special tokens overlap,
+the longest wins; tiktoken uses the one it tries first. `encode_to_numpy` and `encode_with_unstable`
+accept surrogates, as `encode` does. Text that the pattern does not match is encoded, not dropped.
+The constructor rejects a vocabulary that cannot encode every text.
 """
 
 from __future__ import annotations
@@ -74,9 +73,9 @@ class Encoding:
         special_tokens: dict[str, int],
         explicit_n_vocab: int | None = None,
     ) -> None:
-        """Makes an encoding from tokens with ranks, as tiktoken does.
+        """Builds an encoding from tokens and their ranks.
 
-        With `explicit_n_vocab`, there must be that many tokens, with the ids below it.
+        `explicit_n_vocab`, if given, must be the number of tokens, with consecutive ids.
         """
         specials, aliases = without_aliases(special_tokens)
         core = Core.from_ranks(mergeable_ranks, special_pairs(specials), [pat_str])
@@ -87,14 +86,14 @@ class Encoding:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer, name: str = "bytemill") -> Encoding:
-        """The encoding of one of our tokenizers."""
+        """Wraps a bytemill tokenizer."""
         made = cls.__new__(cls)
         made._set(tokenizer, name)
         return made
 
     @classmethod
     def from_tiktoken(cls, encoding: TiktokenEncoding) -> Encoding:
-        """The encoding that a live `tiktoken.Encoding` is."""
+        """Converts a `tiktoken.Encoding`."""
         return cls(
             encoding.name,
             pat_str=_native.regex_stage(encoding._pat_str),
@@ -104,7 +103,7 @@ class Encoding:
 
     @classmethod
     def _published(cls, name: str) -> Encoding:
-        """The encoding of this name, on the tables that `bytemill.get_encoding` has."""
+        """A named encoding that shares the tables of `bytemill.get_encoding`."""
         made = cls.__new__(cls)
         made._set(encodings.get_encoding(name), name, ENCODINGS[name].aliases)
         return made
@@ -114,7 +113,7 @@ class Encoding:
     ) -> None:
         self.name = name
         self._tokenizer = tokenizer
-        # A special token whose id another one has is unknown to the tokenizer.
+        # Special tokens that share their id with another; the tokenizer does not have them.
         self._aliases = aliases
         self._special_tokens = tokenizer.special_tokens | dict(aliases)
         self._special_token_values = set(self._special_tokens.values())
@@ -123,7 +122,7 @@ class Encoding:
     # --- encoding -----------------------------------------------------------------------------
 
     def encode_ordinary(self, text: str) -> list[int]:
-        """The ids of a text, in which nothing is special."""
+        """The ids of a text; special tokens in it are plain text."""
         return self._tokenizer._core.encode(_checked(text), "none")
 
     def encode(
@@ -135,8 +134,8 @@ class Encoding:
     ) -> list[int]:
         """The ids of a text.
 
-        Special tokens in `allowed_special` become their ids; those in `disallowed_special` (by
-        default all that are not allowed) are a `ValueError`; any others are plain text.
+        Special tokens in `allowed_special` become their ids. Those in `disallowed_special` (by
+        default, all that are not allowed) raise a `ValueError`. Others are plain text.
         """
         encode = self._tokenizer._core.encode
         return self._guarded(
@@ -154,7 +153,7 @@ class Encoding:
         allowed_special: Allowed = NOTHING,
         disallowed_special: Disallowed = "all",
     ) -> npt.NDArray[np.uint32]:
-        """As `encode`, but an array."""
+        """Like `encode`, but returns an array of uint32."""
         import numpy as np
 
         encode = self._tokenizer._core.encode_array
@@ -167,7 +166,7 @@ class Encoding:
         )
 
     def encode_ordinary_batch(self, text: list[str], *, num_threads: int = 8) -> list[list[int]]:
-        """As `encode_ordinary`, of many texts, on several threads."""
+        """Like `encode_ordinary`, for many texts, on several threads."""
         texts = [_checked(each) for each in text]
         return self._batch(texts, "none", num_threads)
 
@@ -179,10 +178,10 @@ class Encoding:
         allowed_special: Allowed = NOTHING,
         disallowed_special: Disallowed = "all",
     ) -> list[list[int]]:
-        """As `encode`, of many texts, on several threads."""
+        """Like `encode`, for many texts, on several threads."""
         _check_threads(num_threads)
         if disallowed_special != "all":
-            # None is refused here, as in tiktoken.
+            # Raises a TypeError for None, as in tiktoken.
             disallowed_special = frozenset(disallowed_special)
         texts = list(text)
         return self._guarded(
@@ -200,10 +199,10 @@ class Encoding:
         allowed_special: Allowed = NOTHING,
         disallowed_special: Disallowed = "all",
     ) -> tuple[list[int], list[list[int]]]:
-        """The ids that more text cannot change, and what the rest may become.
+        """The ids that further text cannot change, and the possible ids of the rest.
 
-        The second part holds every list of ids, in order, that may stand for the rest of the text
-        once it goes on.
+        The second value holds, sorted, the lists of ids that may encode the rest of the text when
+        more text follows.
         """
         allowed, _ = self._policy(allowed_special, disallowed_special)
         ids = self.encode(
@@ -213,7 +212,7 @@ class Encoding:
         return with_unstable(self._tokenizer, self._merger, self._sorted_tokens, ids, specials)
 
     def encode_single_token(self, text_or_bytes: str | bytes) -> int:
-        """The id of one token, special ones too; a `KeyError` if there is none."""
+        """The id of a token, special or not; a `KeyError` if it is unknown."""
         token = text_or_bytes.encode() if isinstance(text_or_bytes, str) else text_or_bytes
         if not isinstance(token, bytes):
             raise TypeError(f"a token must be str or bytes, not {type(token).__name__}")
@@ -225,7 +224,7 @@ class Encoding:
                     return id
             raise KeyError(token) from None
 
-    # Private in tiktoken too, but used.
+    # Private in tiktoken, too, but programs call them.
 
     def _encode_single_piece(self, text_or_bytes: str | bytes) -> list[int]:
         piece = text_or_bytes.encode() if isinstance(text_or_bytes, str) else text_or_bytes
@@ -246,13 +245,13 @@ class Encoding:
     def _policy(
         self, allowed: Allowed, disallowed: Disallowed
     ) -> tuple[AbstractSet[str], frozenset[str]]:
-        """The special tokens to recognise, and the texts to refuse."""
+        """The special tokens to recognize, and those that are errors."""
         known = self.special_tokens_set
         if allowed == "all":
             allowed = known
         if disallowed == "all":
             disallowed = known - as_set(allowed)
-        # None disallows nothing, as in tiktoken.
+        # As in tiktoken, None disallows nothing.
         return allowed, frozenset(disallowed or ())
 
     def _guarded(
@@ -263,9 +262,9 @@ class Encoding:
         encode: Callable[[Special], T],
         result: Callable[[list[list[int]]], T],
     ) -> T:
-        """Encodes unless one of the texts holds what is not allowed.
+        """Encodes, unless a text contains a disallowed special token.
 
-        `result` makes of the ids of each text what `encode` gives.
+        `result` converts lists of ids, one per text, to what `encode` returns.
         """
         special, refused = self._policy(allowed, disallowed)
         for text in texts:
@@ -274,24 +273,24 @@ class Encoding:
             alias in text for alias in self._aliases for text in texts
         )
         if special == NOTHING and not with_alias and refused == self.special_tokens_set:
-            # By far the commonest call. The core looks for special tokens on its way, so that the
-            # texts need not be searched beforehand.
+            # By far the most common call. The core detects special tokens while it encodes, which
+            # saves a search.
             try:
                 return encode("error")
             except TokenizerError:
                 refuse(texts, refused)
-                # A special token that surrogates spell is none before they are put together.
+                # The core joins surrogate pairs; here, what they spell is not a special token.
                 return encode("none")
         for text in texts if refused else ():
             refuse([text], refused)
-            as_set(special)  # text by text, for the exceptions of tiktoken
+            as_set(special)  # after each text, to raise tiktoken's exceptions in its order
         special = self.special_tokens_set & as_set(special)
         if with_alias and special:
             return result([self._encode_parts(text, special) for text in texts])
         return encode(special - self._aliases.keys() or "none")
 
     def _encode_parts(self, text: str, special: AbstractSet[str]) -> list[int]:
-        """As the core encodes, but aliases are special too."""
+        """Encodes a text in which aliases are special, too."""
         encode = self._tokenizer._core.encode
         ids: list[int] = []
         at = 0
@@ -304,7 +303,7 @@ class Encoding:
     # --- decoding -----------------------------------------------------------------------------
 
     def decode_bytes(self, tokens: Sequence[int]) -> bytes:
-        """The bytes of ids; a `KeyError` for an id that is not in the vocabulary."""
+        """The bytes of ids; an unknown id is a `KeyError`."""
         if isinstance(tokens, str | AbstractSet | Mapping):
             raise TypeError(f"tokens must be a sequence of ids, not {type(tokens).__name__}")
         try:
@@ -320,7 +319,7 @@ class Encoding:
         return self.decode_bytes(tokens).decode("utf-8", errors=errors)
 
     def decode_single_token_bytes(self, token: int) -> bytes:
-        """The bytes of one id, that of a special token too; a `KeyError` if it is unknown."""
+        """The bytes of one id, special or not; an unknown id is a `KeyError`."""
         try:
             return self._tokenizer.token_bytes(token)
         except TokenizerError:
@@ -332,15 +331,15 @@ class Encoding:
         return [self.decode_single_token_bytes(token) for token in tokens]
 
     def decode_with_offsets(self, tokens: Sequence[int]) -> tuple[str, list[int]]:
-        """The text of ids and, for each, the character that its first byte belongs to.
+        """The text of ids, and for each id the index of the character that has its first byte.
 
-        The ids must make up valid UTF-8.
+        The text must be valid UTF-8.
         """
         parts = self.decode_tokens_bytes(tokens)
         starts: list[int] = []
         n_chars = 0
         for part in parts:
-            # A continuation byte belongs to a character that has begun already.
+            # A continuation byte belongs to the character before.
             starts.append(max(0, n_chars - _continues(part[0])))
             n_chars += sum(not _continues(byte) for byte in part)
         return b"".join(parts).decode("utf-8"), starts
@@ -348,13 +347,13 @@ class Encoding:
     def decode_batch(
         self, batch: Iterable[Sequence[int]], *, errors: str = "replace", num_threads: int = 8
     ) -> list[str]:
-        """As `decode`, of many. Decoding is too quick for threads to help: there is one."""
+        """Like `decode`, for many, on one thread: decoding is too fast for threads to help."""
         return self._each(batch, num_threads, lambda tokens: self.decode(tokens, errors))
 
     def decode_bytes_batch(
         self, batch: Iterable[Sequence[int]], *, num_threads: int = 8
     ) -> list[bytes]:
-        """As `decode_bytes`, of many."""
+        """Like `decode_bytes`, for many."""
         return self._each(batch, num_threads, self.decode_bytes)
 
     def _each(
@@ -370,20 +369,20 @@ class Encoding:
             return False
         return True
 
-    # --- what it holds ------------------------------------------------------------------------
+    # --- vocabulary ---------------------------------------------------------------------------
 
     def token_byte_values(self) -> list[bytes]:
-        """The bytes of every token that is not special, sorted."""
+        """The bytes of every ordinary token, sorted."""
         return list(self._sorted_tokens)
 
     @property
     def eot_token(self) -> int:
-        """The id of `<|endoftext|>`; a `KeyError` where there is none."""
+        """The id of `<|endoftext|>`; a `KeyError` if there is none."""
         return self._special_tokens["<|endoftext|>"]
 
     @functools.cached_property
     def special_tokens_set(self) -> set[str]:
-        """The special tokens."""
+        """The texts of the special tokens."""
         return set(self._special_tokens)
 
     def is_special_token(self, token: int) -> bool:
@@ -396,7 +395,7 @@ class Encoding:
         """One more than the largest id."""
         return self.max_token_value + 1
 
-    # tiktoken keeps what it was made of under these names, and others read them there.
+    # Private attributes of tiktoken that programs read.
 
     @functools.cached_property
     def _mergeable_ranks(self) -> dict[bytes, int]:
@@ -408,7 +407,7 @@ class Encoding:
         pattern = self._tokenizer.pattern
         if not isinstance(pattern, str):
             raise TokenizerError(
-                f"the tokenizer cuts text in {len(pattern)} steps, which no one pattern says"
+                f"the tokenizer splits text in {len(pattern)} steps, and pat_str is one pattern"
             )
         return _native.pattern_regex(pattern) if pattern in _native.PATTERNS else pattern
 
@@ -418,7 +417,7 @@ class Encoding:
 
     @functools.cached_property
     def _merger(self) -> Tokenizer:
-        """Merges what it is given as one piece, even if that is a token."""
+        """Merges its input as one piece, even if the input is a token."""
         tokens = {id: token for token, id in self._mergeable_ranks.items()}
         merges = None if self._tokenizer.ignore_merges else self._tokenizer.merges
         return Tokenizer(tokens, merges, pattern=r"[\s\S]+")
@@ -445,10 +444,10 @@ _made: dict[str, Encoding] = {}
 
 
 def get_encoding(encoding_name: str) -> Encoding:
-    """The encoding of a name; a `ValueError` for a name that is not known.
+    """The encoding of a name; an unknown name is a `ValueError`.
 
-    The published encodings are those of `bytemill.get_encoding`; others come from plugins of
-    tiktoken. Later calls return the same object.
+    Names are those of `bytemill.get_encoding` and of tiktoken plugins. Later calls return the same
+    object.
     """
     if not isinstance(encoding_name, str):
         raise ValueError(f"encoding_name must be a string, not {type(encoding_name).__name__}")
@@ -477,7 +476,7 @@ def list_encoding_names() -> list[str]:
 
 
 def encoding_name_for_model(model_name: str) -> str:
-    """The name of the encoding that a model uses; a `KeyError` for a model that is not known."""
+    """The name of the encoding that a model uses; an unknown model is a `KeyError`."""
     try:
         return encodings.encoding_name_for_model(model_name)
     except ConfigError as error:
@@ -485,12 +484,12 @@ def encoding_name_for_model(model_name: str) -> str:
 
 
 def encoding_for_model(model_name: str) -> Encoding:
-    """The encoding that a model uses; a `KeyError` for a model that is not known."""
+    """The encoding that a model uses; an unknown model is a `KeyError`."""
     return get_encoding(encoding_name_for_model(model_name))
 
 
 def _checked(text: str) -> str:
-    # The core would take bytes too.
+    # The core also accepts bytes.
     if not isinstance(text, str):
         raise TypeError(f"text must be str, not {type(text).__name__}")
     return text

@@ -1,11 +1,12 @@
 """`tokenizers.Tokenizer`, encoding and decoding at bytemill's speed.
 
-`Tokenizer` wraps an original, which keeps the configuration. Byte-level BPE is encoded and decoded
-by the core; every other method, and every configuration and text that the core cannot do exactly,
-is the original's. `explain` tells which. To `isinstance` it is a `tokenizers.Tokenizer`.
+`Tokenizer` wraps an original, which holds the configuration. The core encodes and decodes
+byte-level BPE. The original handles all other methods, and every configuration and text that the
+core cannot reproduce exactly; `explain` reports which. `isinstance` accepts it as a
+`tokenizers.Tokenizer`.
 
-The wrapper must be the only one that changes its original. Components that were handed out, such
-as `tokenizer.post_processor`, may be changed in place.
+Change the original through the wrapper only. Components read from the wrapper, such as
+`tokenizer.post_processor`, may be changed in place.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from ._pipeline import Explanation, Pipeline  # noqa: E402
 
 __all__ = ["DecodeStream", "Encoding", "Explanation", "Tokenizer", "explain"]
 
+# The original class, also after a program has put ours in its place.
+_Original: Any = tokenizers.Tokenizer
 SERIAL = ("0", "false", "off", "no", "f", "n")
 
 
 class Tokenizer:
-    """A `tokenizers.Tokenizer` that bytemill makes fast.
+    """A `tokenizers.Tokenizer` that encodes and decodes with bytemill.
 
     >>> from tokenizers import Tokenizer as Original
     >>> from bytemill import train_tokenizer
@@ -47,33 +50,33 @@ class Tokenizer:
     """
 
     def __init__(self, model: Any) -> None:
-        """A tokenizer of a `tokenizers.models.Model`, as in the original."""
-        self._set(tokenizers.Tokenizer(model))
+        """`model` is a `tokenizers.models.Model`, as in the original."""
+        self._set(_Original(model))
 
     def _set(self, original: Any) -> None:
         self._original = original
         self._pipeline: Pipeline | None = None
-        # The components that may be changed from outside.
+        # Components that were read, so that the caller may change them in place.
         self._shared: frozenset[str] = frozenset()
         self._truncation = original.truncation
         self._padding = original.padding
         self._encode_special_tokens: bool = original.encode_special_tokens
-        # Called once per token by transformers.
+        # transformers calls these once per token.
         self.id_to_token = original.id_to_token
         self.token_to_id = original.token_to_id
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return tokenizers.Tokenizer  # type: ignore[no-any-return]
+        return _Original  # type: ignore[no-any-return]
 
-    # --- made from something ------------------------------------------------------------------
+    # --- constructors -------------------------------------------------------------------------
 
     @staticmethod
     def wrap(original: Any) -> Tokenizer:
-        """Makes a `tokenizers.Tokenizer` fast; the wrapper owns it from now on."""
+        """Wraps a `tokenizers.Tokenizer`; from now on, change it through the wrapper only."""
         if type(original) is Tokenizer:
             return original
-        if not isinstance(original, tokenizers.Tokenizer):
+        if not isinstance(original, _Original):
             raise TypeError(f"expected a tokenizers.Tokenizer, not {type(original).__name__}")
         made = Tokenizer.__new__(Tokenizer)
         made._set(original)
@@ -81,26 +84,26 @@ class Tokenizer:
 
     @staticmethod
     def from_bytemill(tokenizer: _Bytemill) -> Tokenizer:
-        """The tokenizer of one of bytemill's."""
+        """Converts a bytemill tokenizer."""
         return Tokenizer.from_buffer(tokenizer.write("huggingface")[0])
 
     @staticmethod
     def from_str(json: str) -> Tokenizer:
-        return Tokenizer.wrap(tokenizers.Tokenizer.from_str(json))
+        return Tokenizer.wrap(_Original.from_str(json))
 
     @staticmethod
     def from_file(path: str) -> Tokenizer:
-        return Tokenizer.wrap(tokenizers.Tokenizer.from_file(path))
+        return Tokenizer.wrap(_Original.from_file(path))
 
     @staticmethod
     def from_buffer(buffer: bytes) -> Tokenizer:
-        return Tokenizer.wrap(tokenizers.Tokenizer.from_buffer(buffer))
+        return Tokenizer.wrap(_Original.from_buffer(buffer))
 
     @staticmethod
     def from_pretrained(
         identifier: str, revision: str = "main", token: str | None = None
     ) -> Tokenizer:
-        return Tokenizer.wrap(tokenizers.Tokenizer.from_pretrained(identifier, revision, token))
+        return Tokenizer.wrap(_Original.from_pretrained(identifier, revision, token))
 
     def unwrap(self) -> Any:
         """The original, as a plain `tokenizers.Tokenizer`; this object must not be used again."""
@@ -116,7 +119,7 @@ class Tokenizer:
         return made
 
     def _pipeline_of(self, original: Any) -> Pipeline | None:
-        """The pipeline of a tokenizer with the same tables, if they are there."""
+        """A pipeline for `original` that shares our tables; None if there are none yet."""
         core = None if self._pipeline is None else self._ready().core
         return None if core is None else Pipeline(original, core)
 
@@ -127,7 +130,7 @@ class Tokenizer:
         is_pretokenized: bool = False,
         add_special_tokens: bool = True,
     ) -> Any:
-        """The encoding of a text, or of two."""
+        """The encoding of a text, or of a pair."""
         if not is_pretokenized:
             texts = [sequence] if pair is None else [sequence, pair]
             if (made := self._one(texts, add_special_tokens)) is not None:
@@ -135,7 +138,7 @@ class Tokenizer:
         return self._original.encode(sequence, pair, is_pretokenized, add_special_tokens)
 
     def _one(self, texts: list[Any], adds: bool, bare: bool = False) -> Encoding | None:
-        """The encoding of one text or two; None if the original must encode them."""
+        """The encoding of one or two texts; None if the original must encode them."""
         pipeline = self._ready()
         if pipeline.encode_reason is not None or not all(map(pipeline.accepts, texts)):
             return None
@@ -153,7 +156,7 @@ class Tokenizer:
     def encode_batch_fast(
         self, input: Any, is_pretokenized: bool = False, add_special_tokens: bool = True
     ) -> list[Any]:
-        """As `encode_batch`, without tokens, offsets and words."""
+        """Like `encode_batch`, without tokens, offsets and words."""
         return self._batch("encode_batch_fast", input, is_pretokenized, add_special_tokens)
 
     def _batch(self, method: str, input: Any, is_pretokenized: bool, adds: bool) -> list[Any]:
@@ -167,7 +170,7 @@ class Tokenizer:
             elif (pipeline := self._ready()).encode_reason is None:
                 texts, counts = _accepted(pipeline, input)
         if not texts:
-            # Nothing for the core, or no batch.
+            # The core can encode none of it, or `input` is not a batch.
             return foreign(input, is_pretokenized, adds)  # type: ignore[no-any-return]
         encoded = iter(pipeline.encoded(texts, _threads(), bare))
         out: list[Any] = []
@@ -219,7 +222,7 @@ class Tokenizer:
                 if not pipeline.odd or pipeline.odd.isdisjoint(kept):
                     return pipeline.rules.core.decode(kept)
             except (TypeError, ValueError):
-                # Ids that are unknown, which the original skips, or no ids.
+                # Unknown ids, which the original skips, or not ids.
                 pass
         return self._original.decode(ids, skip_special_tokens)  # type: ignore[no-any-return]
 
@@ -329,7 +332,8 @@ class Tokenizer:
         return str(self._original)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tokenizer.wrap, (self._original,)
+        # Not the original itself: pickle looks its class up by name, which may be ours by now.
+        return Tokenizer.from_buffer, (self._original.__getstate__(),)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tokenizer:
         made = Tokenizer.wrap(copy.deepcopy(self._original, memo))
@@ -350,13 +354,13 @@ class DecodeStream:
         self._n_prefix = 0
 
     def step(self, tokenizer: Any, id: int | list[int]) -> str | None:
-        """The text that this id, or these ids, complete; None while a character is incomplete."""
+        """The text that these ids complete; None while a character is incomplete."""
         decode = tokenizer.decode
         if not self._prefix and self._ids:
             prefix = decode(self._ids, self._skips)
             if not prefix.endswith("\ufffd"):
                 self._prefix, self._n_prefix = prefix, len(self._ids)
-        # A new list: a copy of the stream may hold the old one.
+        # A new list: copies of the stream share the old one.
         self._ids = [*self._ids, *(id if isinstance(id, list) else [id])]
         text = decode(self._ids, self._skips)
         n_old, n_new = len(self._prefix.encode()), len(text.encode())
@@ -381,9 +385,9 @@ def explain(tokenizer: Any) -> Explanation:
 
 
 def _accepted(pipeline: Pipeline, batch: Sequence[Any]) -> tuple[list[str], list[int]]:
-    """The texts of a batch that the core encodes, in a row, and how many each sample has.
+    """The texts of a batch that the core encodes, and the number of texts of each sample.
 
-    None if a sample is neither a text nor a pair, which the original refuses.
+    No texts if a sample is neither a text nor a pair: the original reports the error.
     """
     texts: list[str] = []
     counts: list[int] = []
@@ -400,5 +404,5 @@ def _accepted(pipeline: Pipeline, batch: Sequence[Any]) -> tuple[list[str], list
 
 
 def _threads() -> int | None:
-    """One if the user has turned the parallelism of `tokenizers` off."""
+    """1 if TOKENIZERS_PARALLELISM turns threads off; None for the default."""
     return 1 if os.environ.get("TOKENIZERS_PARALLELISM", "").lower() in SERIAL else None

@@ -1,8 +1,7 @@
 """Encodings by name: `cl100k_base`, `o200k_base` and others, as tiktoken has them.
 
-The definitions are part of bytemill, the vocabularies are not: they are looked for on this machine
-(`sources`) and checked. Nothing is downloaded unless `download` is called. Reading one takes about
-as long as reading a rank file; it is kept for later calls.
+bytemill contains the definitions but not the vocabularies, which are searched for on this machine
+(`sources`) and verified. Only `download` uses the network. Loaded encodings are cached.
 
 >>> import bytemill
 >>> bytemill.encodings.encoding_name_for_model("gpt-4o-2024-05-13")
@@ -63,8 +62,8 @@ class EncodingStatus:
 def get_encoding(name: str) -> Tokenizer:
     """The tokenizer of a named encoding, such as `cl100k_base`.
 
-    Its vocabulary is looked for in the directory `BYTEMILL_ENCODINGS`, in tiktoken's cache, in the
-    files that `bytemill encodings --download` has stored, in the package bpe-openai, and for GPT-2
+    Its vocabulary is searched for in the directory `BYTEMILL_ENCODINGS`, in tiktoken's cache, among
+    the files stored by `bytemill encodings --download`, in the package bpe-openai and, for GPT-2,
     in the Hugging Face cache. Later calls return the same object.
     """
     return _loaded(definition(name).name)
@@ -82,7 +81,7 @@ def _loaded(name: str) -> Tokenizer:
 
 
 def _missing(name: str, rejected: list[Path]) -> TokenizerError:
-    """The error that names the ways to get a vocabulary."""
+    """The error for a missing vocabulary, with the ways to get it."""
     ranks = RANKS[ENCODINGS[name].ranks]
     others = "".join(f"; {path} is not the published file" for path in rejected)
     package = (
@@ -123,7 +122,7 @@ def list_encoding_names() -> list[str]:
 
 
 def status(names: Iterable[str] | None = None) -> list[EncodingStatus]:
-    """Where the vocabularies of encodings (None: all) are found. Reads and checks their files."""
+    """Where the vocabularies of encodings (None: all) are found. Reads and verifies the files."""
     wanted = [definition(name) for name in (ENCODINGS if names is None else names)]
     found = {name: find(RANKS[name])[0] for name in {each.ranks for each in wanted}}
     return [
@@ -158,7 +157,16 @@ def load(
 ) -> Tokenizer:
     """The tokenizer of a file, as `Tokenizer.load` reads it, or of the encoding of that name."""
     if not is_name(path_or_name):
-        return Tokenizer.load(path_or_name, pattern=pattern, special_tokens=special_tokens)
+        try:
+            return Tokenizer.load(path_or_name, pattern=pattern, special_tokens=special_tokens)
+        except FileNotFoundError as error:
+            name = os.fspath(path_or_name)
+            near = difflib.get_close_matches(name, ENCODINGS, n=1, cutoff=0.8)
+            if not near:
+                raise
+            raise FileNotFoundError(
+                f"{name}: no such file or directory (did you mean the encoding {near[0]}?)"
+            ) from error
     for name, value in (("pattern", pattern), ("special_tokens", special_tokens)):
         if value is not None:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Downloading rank files. No other module uses the network, and only the user's request does."""
+"""Downloading rank files, only when the user asks for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .sources import DIRECTORY, cache_directory, find
 
 __all__ = ["download"]
 
-# Seconds without data after which the server is given up.
+# Seconds without data after which the download fails.
 TIMEOUT = 30
 BLOCK_SIZE = 1 << 16
 
@@ -70,7 +70,7 @@ def _fetched(url: str, ranks: Ranks, progress: ProgressOption) -> bytes:
 
 
 def _blocks(url: str, ranks: Ranks) -> Generator[bytes, None, None]:
-    # Slow to import, and rarely used.
+    # Imported here: slow, and rarely needed.
     import http.client
     import urllib.error
     import urllib.request
@@ -81,8 +81,8 @@ def _blocks(url: str, ranks: Ranks) -> Generator[bytes, None, None]:
                 yield block
     except (OSError, http.client.HTTPException, ValueError) as error:
         if isinstance(error, urllib.error.HTTPError):
-            error.close()  # it is the response, too
-        # urllib wraps errors of the network.
+            error.close()  # an HTTPError is also the open response
+        # urllib wraps network errors.
         reason = getattr(error, "reason", None)
         why = reason if isinstance(reason, OSError) else error
         raise TokenizerError(

@@ -25,7 +25,7 @@ __all__ = [
     "definition",
 ]
 
-# Where their makers publish the files.
+# The publisher's address.
 ADDRESS = "https://openaipublic.blob.core.windows.net"
 # GPT-2's merges; the ranks follow from them.
 GPT2_MERGES_URL = f"{ADDRESS}/gpt-2/encodings/main/vocab.bpe"
@@ -54,7 +54,7 @@ class Ranks:
 
     @property
     def url(self) -> str:
-        """The address it is published at."""
+        """The address of the published file."""
         return f"{ADDRESS}/encodings/{self.file}"
 
     def matches(self, data: bytes | bytearray) -> bool:
@@ -71,7 +71,7 @@ class Encoding:
         ranks: the name of its rank file.
         pattern: its split pattern.
         special_tokens: special tokens and their ids.
-        aliases: other texts that tiktoken has for ids of special tokens.
+        aliases: further special tokens of tiktoken that share an id with one of these.
     """
 
     name: str
@@ -203,7 +203,7 @@ _MODELS = {
     """,
     "o200k_base": "o1 o3 o4-mini gpt-5 gpt-4.1 gpt-4o",
 }
-# Names of models that begin so, such as gpt-4o-2024-05-13.
+# Prefixes of model names, such as that of gpt-4o-2024-05-13.
 _PREFIXES = {
     "cl100k_base": """
         gpt-4- gpt-3.5-turbo- gpt-35-turbo- ft:gpt-4 ft:gpt-3.5-turbo ft:davinci-002
@@ -218,6 +218,6 @@ def _by_name(table: Mapping[str, str]) -> dict[str, str]:
     return {name: encoding for encoding, names in table.items() for name in names.split()}
 
 
-# Model → encoding, and prefix of models → encoding; of several that match, the longest counts.
+# Model → encoding, and prefix → encoding; the longest matching prefix wins.
 MODELS = _by_name(_MODELS)
 PREFIXES = _by_name(_PREFIXES)

@@ -1,8 +1,8 @@
-"""Where rank files are found on this machine, without network.
+"""Finding rank files on this machine, without network.
 
-The directories are searched in order. Whatever the form that a vocabulary is stored in (the file
-itself, compressed, GPT-2's merges), it is brought into that of the published rank file, whose
-SHA-256 is known: what does not match is skipped, so a source need not be trusted.
+The directories are searched in order. Each stored form (rank file, compressed, GPT-2's merges) is
+converted to the published rank file, whose SHA-256 is known. Files that do not match are skipped,
+so sources need not be trusted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["DIRECTORY", "Found", "Place", "cache_directory", "find", "places"]
 
 # The environment variable with the user's directory.
 DIRECTORY = "BYTEMILL_ENCODINGS"
-# tiktoken's cache: of these variables, the first that is set; if it is empty, there is none.
+# tiktoken's cache: the first of these variables that is set; an empty value disables the cache.
 TIKTOKEN_CACHES = ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR")
 # Models on the Hugging Face hub with GPT-2's merges.
 GPT2_MODELS = (
@@ -35,21 +35,21 @@ GPT2_MODELS = (
     *("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"),
     *("distilbert/distilgpt2", "distilgpt2", "FacebookAI/roberta-base", "roberta-base"),
 )
-# Larger files are none of these; a compressed one may expand to anything.
+# Larger than every rank file; bounds the expansion of compressed files.
 MAX_BYTES = 16 << 20
 # The first line of merges.txt, which some files lack.
 VERSION = b"#version"
 
 
 class Place(NamedTuple):
-    """A directory that may hold rank files, and its name for people."""
+    """A directory that may contain rank files, and its name for display."""
 
     name: str
     path: Path
 
 
 class Found(NamedTuple):
-    """A rank file: its contents, where it is, and the name of that place."""
+    """A rank file: its contents, its path, and the name of its place."""
 
     data: bytes
     path: Path
@@ -57,7 +57,7 @@ class Found(NamedTuple):
 
 
 def find(ranks: Ranks) -> tuple[Found | None, list[Path]]:
-    """The first match, and the files before it that have the right name and other contents."""
+    """The first match, and the files before it with the right name but other contents."""
     rejected: list[Path] = []
     for place in places():
         for name, read in _forms(ranks):
@@ -127,7 +127,7 @@ def _path(name: str) -> Path:
 
 
 def _forms(ranks: Ranks) -> Iterator[tuple[str, Callable[[bytes], bytes]]]:
-    """Names of files, and what makes a rank file of their contents."""
+    """File names, each with the function that converts its contents to a rank file."""
     yield ranks.file, bytes
     yield _cached_name(ranks.url), bytes
     yield f"{ranks.file}.gz", _decompressed
@@ -138,12 +138,12 @@ def _forms(ranks: Ranks) -> Iterator[tuple[str, Callable[[bytes], bytes]]]:
 
 
 def _cached_name(url: str) -> str:
-    """The name that tiktoken's cache has for a file."""
+    """The name of a file in tiktoken's cache."""
     return hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()
 
 
 def _read(path: Path, read: Callable[[bytes], bytes]) -> bytes | None:
-    """The rank file that a file holds; None if it is missing, unreadable or something else."""
+    """A file, converted to a rank file; None if it is missing, unreadable or malformed."""
     try:
         # Opening a pipe would block.
         if not os.path.isfile(path) or path.stat().st_size > MAX_BYTES:
@@ -174,7 +174,7 @@ def _from_tokenizer_json(data: bytes) -> bytes:
 
 def _ranked(tokens: list[str]) -> bytes:
     letters = {ord(letter): byte for letter, byte in BYTES.items()}
-    # Latin-1 turns the numbers that translate writes into bytes.
+    # translate yields code points below 256, which Latin-1 maps to bytes.
     spelled = (token.translate(letters).encode("latin-1") for token in tokens)
     return _lines([*map(_byte, BYTES.values()), *spelled])
 
@@ -190,6 +190,6 @@ def _lines(tokens: list[bytes], first: int = 0) -> bytes:
 
 
 def _with_spaces(r50k: bytes) -> bytes:
-    """p50k, which continues r50k after an id for a special token with runs of 2 to 25 spaces."""
+    """p50k: r50k, a gap of one id for a special token, then runs of 2 to 25 spaces."""
     first = RANKS["r50k_base"].n_tokens + 1
     return r50k + _lines([b" " * n for n in range(2, 26)], first)
