@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-# Behind the imports that say what is missing.
+# `serving` below skips these tests if a package is missing.
 from starlette.websockets import WebSocketDisconnect
 
 import serving

@@ -1,7 +1,7 @@
 """What the server shows: tokenizers, runs, sweeps, counts and tokens found under the paths.
 
 Clients name things by id, which is looked up here: no path of a client ever opens a file. The
-paths are scanned again when something is asked for, at most once a second.
+paths are scanned again on request, at most once a second.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Catalog:
         self._loaded = Loaded()
 
     def found(self) -> Found:
-        """What there is now, usually not older than a second."""
+        """The result of the last scan, usually less than a second old."""
         found = self._found
         if found is not None and time.monotonic() < self._until:
             return found
-        # While another thread scans, what was found before will do.
+        # While another thread scans, the previous result is used.
         if not self._lock.acquire(blocking=found is None):
             assert found is not None
             return found
@@ -80,5 +80,5 @@ class Catalog:
 
 def _looked_up(entries: dict[str, Value], id: str, what: str) -> Value:
     if id not in entries:
-        raise Refusal(404, f"no {what} {id[:100]!r}", "GET /api/catalog lists what there is")
+        raise Refusal(404, f"no {what} {id[:100]!r}", "GET /api/catalog lists the ids")
     return entries[id]

@@ -20,7 +20,7 @@ FINISH_REASONS = {"end": "stop", "stop": "stop", "length": "length"}
 
 @dataclass
 class _Choice:
-    """What there is of a sample."""
+    """A sample so far."""
 
     text: str = ""
     tokens: list[Token] = field(default_factory=list)
@@ -33,9 +33,12 @@ class Form:
 
     Args:
         model: the model, as the client names it.
-        order: what was asked for.
+        order: the request.
         tokenizer: the model's.
-        kind: the object of a whole answer, and of a chunk.
+
+    Attributes:
+        id_prefix: what ids of answers start with.
+        kinds: the `object` of a whole answer, and that of a chunk.
     """
 
     id_prefix = ""

@@ -5,7 +5,7 @@
 
 Requests wait in a queue of limited length; another one is refused with 429. Between two steps the
 worker removes the samples of clients that went away and admits new ones, one of each waiting
-request in turn. What a step gave is handed to asyncio in one call, which does not wait. If a step
+request in turn. The tokens of a step reach asyncio in one call that does not block. If a step
 fails, every request gets the error, and the next one loads the model again.
 """
 
@@ -165,7 +165,7 @@ class _Output:
     def finish(self) -> list[Token]:
         """The remaining tokens."""
         if self._held:
-            # What a character lacks is lacking after the last token.
+            # An incomplete character at the end becomes U+FFFD.
             self._held[-1][0].text += self._decoder.decode(b"", True)
         self._n_clear += len(self._shown.finish())
         if self._n_clear >= sum(len(token.text) for token, _ in self._held):
@@ -202,7 +202,7 @@ class _Output:
 
 
 class _Work:
-    """A request in the hands of the worker."""
+    """A request that is not done, as the worker sees it."""
 
     def __init__(self, generation: Generation) -> None:
         self.generation, self.order = generation, generation.order
@@ -337,7 +337,7 @@ class Engine:
         _hand_over((generation, failure) for generation in works)
 
     def _admit(self) -> bool:
-        """Waits for something to do, and admits samples; false at the end."""
+        """Waits for work, and admits samples; false when the engine closes."""
         admitted = []
         with self._changed:
             while True:
@@ -371,7 +371,7 @@ class Engine:
         _hand_over([(generation, error)])
 
     def _start(self, work: _Work, number: int) -> None:
-        """Starts a sample: scores its prompt if that is wanted, and adds it to the batch."""
+        """Starts a sample: scores its prompt if requested, and adds it to the batch."""
         order = work.order
         which, number_of_prompt = divmod(number, order.n)
         prompt = order.prompts[which]
@@ -480,14 +480,14 @@ def _hand_over(
     arrived: Iterable[tuple[Generation, list[Progress] | BytemillError]]
     | Iterable[tuple[Generation, list[Progress]]],
 ) -> None:
-    """Hands what a step gave to the event loops of the requests: one call for each loop."""
+    """Sends the tokens of a step to the event loops of the requests, in one call per loop."""
     by_loop: dict[
         asyncio.AbstractEventLoop, list[tuple[Generation, list[Progress] | BytemillError]]
     ] = {}
     for generation, items in arrived:
         by_loop.setdefault(generation.loop, []).append((generation, items))
     for loop, found in by_loop.items():
-        # A loop that has ended wants nothing more.
+        # The loop may have ended.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(_receive, found)
 

@@ -30,7 +30,7 @@ def is_tokens(place: Path, names: Collection[str]) -> bool:
 
 
 def may_be_tokenizer(path: Path, known: Recent) -> bool:
-    """Whether a file is worth reading as a tokenizer; `known` keeps what its first bytes said."""
+    """Whether a file is worth reading as a tokenizer; `known` caches answers by file."""
     name = path.name
     if not name.endswith((".json", ".model", ".tiktoken")):
         return False

@@ -16,17 +16,17 @@ __all__ = ["Loaded"]
 
 # One of 200,000 tokens takes about 50 MB.
 MAX_LOADED = 8
-# What is shown of each tokenizer in the list.
+# Tokenizers whose facts are kept for the list.
 MAX_FACTS = 500
-# Files whose first bytes were read.
+# Files whose kind is remembered.
 MAX_KNOWN = 50_000
 
 
 class Loaded:
-    """Tokenizers that were used last, and what the list shows of all; usable from many threads.
+    """The most recently used tokenizers, and the facts that the list shows of each; thread-safe.
 
     Attributes:
-        known: what the first bytes of files said.
+        known: whether a file is a tokenizer, by its first bytes.
     """
 
     def __init__(self) -> None:

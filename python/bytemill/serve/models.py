@@ -1,4 +1,4 @@
-"""Models in memory: loaded when they are first asked for, the most recently used kept.
+"""Models in memory: loaded on first use; the least recently used is dropped for another.
 
 A model that generates is never dropped: if all of them do, a request for another one gets a 429.
 """
@@ -27,7 +27,7 @@ __all__ = ["Models", "checkpoint_of", "models_of"]
 @dataclass
 class _Loaded:
     engine: Engine
-    # Handlers that are about to submit something.
+    # Handlers that are about to submit a request.
     n_users: int = 0
 
 

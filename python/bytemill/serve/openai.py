@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["encoded", "routes"]
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed")
-# Without an effect on the text.
+# Accepted: they do not affect the text.
 IGNORED = (
     "metadata", "prompt_cache_key", "safety_identifier", "service_tier", "store", "user",
 )  # fmt: skip
@@ -161,7 +161,7 @@ class _Interface:
         if template is None:
             raise Refusal(
                 400,
-                f"{run.name} has no chat template: it continues text, and was not made to converse",
+                f"{run.name} has no chat template: it continues text and does not chat",
                 "use /v1/completions, or put chat_template.jinja beside the run's tokenizer.json",
                 param="model",
                 code="no_chat_template",
@@ -226,7 +226,7 @@ def _described(name: str, run: RunEntry) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": created, "owned_by": "bytemill"}
 
 
-# --- what a request asks for --------------------------------------------------------------------
+# --- the fields of a request --------------------------------------------------------------------
 
 
 def _refuse_unsupported(fields: Fields) -> None:

@@ -1,4 +1,4 @@
-"""What was read or computed, as long as it is among the most recently used."""
+"""A cache of the most recently used values, and stamps that change when a file does."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Recent:
 
 
 class Stamp(NamedTuple):
-    """What changes when a file does."""
+    """Identifies the content of a file without reading it."""
 
     path: str
     inode: int

@@ -21,7 +21,7 @@ __all__ = ["routes"]
 
 MAX_ROWS = 20_000
 MAX_COMPARED = 100
-# Runs whose metrics are followed: 8 bytes per line each, and their samples.
+# Runs whose metrics are followed; each takes 8 bytes per line, and its samples.
 MAX_FOLLOWED = 100
 # The parts of a config that are compared.
 COMPARED = ("model", "train", "tokens", "plan", "start_from")
@@ -113,7 +113,7 @@ class _Followed:
         self._lock = threading.Lock()
         self._samples: list[dict[str, Any]] = []
         self._n_read = self._version = 0
-        # Versions of an earlier server must not be taken for ours.
+        # Random, so that a page does not take versions of an earlier server for ours.
         self._first = secrets.randbits(40)
 
     def rows(self, after: int, version: int | None) -> dict[str, Any]:

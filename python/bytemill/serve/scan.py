@@ -1,4 +1,4 @@
-"""A scan of the paths: directories breadth first, so that what is near is found first.
+"""A scan of the paths, breadth first: what is close to a given path is found first.
 
 Bounded in depth, directories and files. Links are followed, but no directory is entered twice. A
 file that cannot be read becomes a note.
@@ -49,7 +49,7 @@ class _Place(NamedTuple):
 
 
 class Scan:
-    """One scan; `loaded` keeps what was read of tokenizers between scans."""
+    """One scan; `loaded` caches tokenizers between scans."""
 
     def __init__(self, loaded: Loaded) -> None:
         self.found = Found()
