@@ -59,6 +59,7 @@ class Scan:
         self._places: deque[_Place] = deque()
         self._tokenizers: list[tuple[Path, Kind, str]] = []
         self._runs: list[_Place] = []
+        self._diverged: set[Path] = set()
 
     def over(self, roots: Sequence[Path]) -> Found:
         """What is found under `roots`."""
@@ -181,7 +182,9 @@ class Scan:
             fingerprint = facts["fingerprint"] if isinstance(facts, dict) else None
         tokenizer = None if fingerprint is None else _of_fingerprint(self.found, fingerprint)
         id = _id(place.path)
-        self.found.runs[id] = RunEntry(id, place.name, place.path, state, tokenizer, place.sweep)
+        self.found.runs[id] = RunEntry(
+            id, place.name, place.path, state, tokenizer, place.sweep, place.path in self._diverged
+        )
 
     def _add_sweep(self, place: _Place) -> str | None:
         try:
@@ -189,6 +192,7 @@ class Scan:
         except (BytemillError, OSError) as error:
             self._note(place.name, error)
             return None
+        self._diverged |= {trial.run for trial in found.trials if trial.status == "diverged"}
         id = _id(place.path)
         self.found.sweeps[id] = SweepEntry(
             id, place.name, place.path, len(found.trials), found.fields

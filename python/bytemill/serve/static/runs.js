@@ -69,7 +69,9 @@ async function describe(id) {
 
 function chooseSweep(id) {
   sweep = id;
-  if (id) for (const run of catalog.runs.filter((one) => one.sweep === id)) add(run.id);
+  // A loss that exploded would flatten all other curves.
+  const isShown = (run) => run.sweep === id && run.status !== "diverged";
+  if (id) for (const run of catalog.runs.filter(isShown)) add(run.id);
   changed();
   updateSweep();
 }
