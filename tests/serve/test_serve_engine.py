@@ -320,8 +320,9 @@ def test_wrong_requests_are_refused_at_once(make: Any) -> None:
 
     async def check() -> None:
         for ids, message in (([999], "id 999 of the prompt"), ([1] * 33, "≤ 32 tokens")):
-            with pytest.raises(bytemill.ConfigError, match=message):
+            with pytest.raises(Refusal, match=message) as caught:
                 engine.submit(order(ids))
+            assert (caught.value.status, caught.value.param) == (400, "prompt")
         assert engine.is_idle
 
     run(check())

@@ -74,7 +74,7 @@ class Form:
     # --- in any form ----------------------------------------------------------------------------
 
     def take(self, progress: Progress) -> tuple[str, list[Token]]:
-        """Adds what is new of a sample; returns its text and tokens."""
+        """Adds the new tokens of a sample; returns their text and the tokens."""
         choice, tokens = self.choices[progress.sample], self.taken(progress)
         text = "".join(token.text for token in tokens)
         choice.text += text
@@ -84,7 +84,7 @@ class Form:
         return text, tokens
 
     def chunks(self, progress: Progress) -> list[dict[str, Any]]:
-        """What is new of a sample, as chunks."""
+        """The new tokens of a sample, as chunks."""
         index = progress.sample
         start = len(self.choices[index].text)
         text, tokens = self.take(progress)
@@ -118,7 +118,7 @@ class Form:
         return {"prompt_tokens": read, "completion_tokens": new, "total_tokens": read + new}
 
     def named(self, id: int) -> str:
-        """A token as text; its bytes if it is not text by itself, as OpenAI has them."""
+        """A token as text; `bytes:\\x…`, as in OpenAI's API, if it is not valid UTF-8."""
         data = bytes_of(self.tokenizer, id)
         try:
             return data.decode()

@@ -47,7 +47,7 @@ Reason = Literal["end", "stop", "length"]
 
 @dataclass(frozen=True)
 class Order:
-    """A request for text.
+    """A request for generated text.
 
     Attributes:
         prompts: ids to continue.
@@ -244,10 +244,10 @@ class Engine:
         self.model, self.tokenizer, self.max_queue = model, tokenizer, max_queue
         config = model.config
         per_row = 2 * config.num_layers * config.context_length * config.n_kv * config.d_head
-        # The worker's alone.
+        # Used by the worker thread only.
         self._batch = lm.Batch(model, max(1, min(max_batch, MAX_CACHE // (4 * per_row))))
         self._open: dict[Sample, _Open] = {}
-        # Guards what follows.
+        # Guards the fields below.
         self._changed = threading.Condition()
         self._works: dict[Generation, _Work] = {}
         self._waiting: deque[_Work] = deque()
@@ -283,7 +283,7 @@ class Engine:
         return self._n_free
 
     def submit(self, order: Order) -> Generation:
-        """Queues a request; raises what is wrong with it, or a 429 if the queue is full."""
+        """Queues a request; raises if it is invalid, or a 429 if the queue is full."""
         self._check(order)
         generation = Generation(self, order)
         with self._changed:
@@ -301,9 +301,12 @@ class Engine:
 
         from ..lm.generate import check_prompt
 
-        for prompt in order.prompts:
-            ids = torch.tensor(prompt, dtype=torch.long)
-            check_prompt(self.model, ids, max(1, order.max_tokens), 1)
+        try:
+            for prompt in order.prompts:
+                ids = torch.tensor(prompt, dtype=torch.long)
+                check_prompt(self.model, ids, max(1, order.max_tokens), 1)
+        except BytemillError as error:
+            raise Refusal(400, error.message, error.hint, param="prompt") from None
 
     def forget(self, generation: Generation) -> None:
         """Ends the work for a cancelled request, at the latest after the step in progress."""
@@ -366,7 +369,7 @@ class Engine:
         return True
 
     def _drop(self, generation: Generation, error: BytemillError) -> None:
-        """Ends a request by an error of its own: an id that the tokenizer does not have."""
+        """Ends one request with an error, such as an id that the tokenizer does not have."""
         generation.cancel()
         _hand_over([(generation, error)])
 
@@ -410,7 +413,7 @@ class Engine:
         del self._open[sample]
 
     def _advance(self) -> None:
-        """One step."""
+        """Decodes one token of each sample in the batch."""
         arrived: dict[Generation, list[Progress]] = {}
         for sample, id, logits in self._batch.step():
             open_ = self._open[sample]
@@ -430,7 +433,7 @@ class Engine:
         _hand_over(arrived.items())
 
     def _close(self, work: _Work) -> None:
-        """Counts a sample that is done."""
+        """Records that a sample is done; forgets its request after the last one."""
         work.n_open -= 1
         if work.n_open == 0:
             with self._changed:
@@ -464,7 +467,7 @@ def bytes_of(tokenizer: Tokenizer, id: int) -> bytes:
 
 def _likelihoods(logits: Tensor, ids: Tensor, n_top: int) -> list[Token]:
     """Tokens of ids (T), and the likeliest ids, with their log-probabilities by logits (T, V)."""
-    # Of a model that has diverged, NaN: JSON has none.
+    # A model that has diverged gives NaN, which JSON cannot represent.
     logprobs = logits.float().log_softmax(-1).nan_to_num(MIN_LOGPROB, neginf=MIN_LOGPROB)
     own = logprobs.gather(-1, ids.unsqueeze(-1)).squeeze(-1).tolist()
     values, top = logprobs.topk(min(n_top, logprobs.shape[-1]))
@@ -498,7 +501,7 @@ def _receive(found: list[tuple[Generation, list[Progress] | BytemillError]]) -> 
 
 
 def busy(reason: str) -> Refusal:
-    """A 429."""
+    """The refusal of a request because of other requests: a 429."""
     return Refusal(
         429,
         f"the server is busy: {reason}",

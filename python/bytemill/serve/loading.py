@@ -10,9 +10,9 @@ from .. import encodings
 from ..encodings.published import definition
 from ..errors import BytemillError
 from ..tokenizer import Tokenizer
-from .recent import Recent, stamp_of
+from .recent import RecentlyUsed, stamp_of
 
-__all__ = ["Loaded"]
+__all__ = ["TokenizerCache"]
 
 # One of 200,000 tokens takes about 50 MB.
 MAX_LOADED = 8
@@ -22,7 +22,7 @@ MAX_FACTS = 500
 MAX_KNOWN = 50_000
 
 
-class Loaded:
+class TokenizerCache:
     """The most recently used tokenizers, and the facts that the list shows of each; thread-safe.
 
     Attributes:
@@ -30,9 +30,9 @@ class Loaded:
     """
 
     def __init__(self) -> None:
-        self._tokenizers = Recent(MAX_LOADED)
-        self._facts = Recent(MAX_FACTS)
-        self.known = Recent(MAX_KNOWN)
+        self._tokenizers = RecentlyUsed(MAX_LOADED)
+        self._facts = RecentlyUsed(MAX_FACTS)
+        self.known = RecentlyUsed(MAX_KNOWN)
         self._encodings: dict[str, dict[str, Any]] = {}
         self._encodings_until = 0.0
 

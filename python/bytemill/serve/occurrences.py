@@ -57,7 +57,7 @@ class Occurrences:
         self._jobs: dict[object, Future[tuple[npt.NDArray[np.int64], str] | None]] = {}
 
     def close(self) -> None:
-        """Ends the thread after its present block."""
+        """Ends the thread after its current job."""
         self._worker.shutdown(wait=False, cancel_futures=True)
 
     def of(self, vocabulary: Vocabulary, id: int, found: Found) -> Occurrence:

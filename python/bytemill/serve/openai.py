@@ -1,4 +1,4 @@
-"""/v1: the interface of OpenAI's clients; /tokenize, /detokenize and /health beside it.
+"""/v1: an API for OpenAI's clients; also /tokenize, /detokenize and /health.
 
 A model is a run: its id as in /v1/models, or its name if no other run has it; `@best`, `@last` or
 `@` and a number choose a checkpoint. Options that cannot be honoured are refused, not ignored.
@@ -182,7 +182,7 @@ class _Interface:
                 max_tokens=fields.integer(name, room, 1, MAX_TOKENS),
                 n=fields.integer("n", 1, 1, MAX_SAMPLES),
                 stop=fields.stop(),
-                # A turn ends at whatever token the template has there.
+                # Templates end a turn with a special token, which differs between them.
                 stop_ids=frozenset(tokenizer.special_tokens.values()),
                 n_top=n_top if wanted else None,
             )
@@ -233,7 +233,7 @@ def _refuse_unsupported(fields: Fields) -> None:
     """Refuses options that would change the text and are not supported."""
     for name in ("presence_penalty", "frequency_penalty"):
         if fields.number(name, 0.0, -2.0, 2.0):
-            raise fields.refuse(name, "0: repetition_penalty is supported instead")
+            raise fields.refuse(name, "0 (repetition_penalty is supported)")
     for name, supported in (
         ("suffix", (None, "")),
         ("logit_bias", (None, {})),

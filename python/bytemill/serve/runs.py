@@ -13,7 +13,7 @@ from starlette.routing import Route
 from .. import lm
 from ..errors import ConfigError
 from .found import RunEntry
-from .recent import Recent
+from .recent import RecentlyUsed
 from .replies import number_in_query, reply
 from .state import State
 
@@ -45,7 +45,7 @@ def routes(state: State) -> list[Route]:
 class _Runs:
     def __init__(self, state: State) -> None:
         self._catalog = state.catalog
-        self._followed = Recent(MAX_FOLLOWED)
+        self._followed = RecentlyUsed(MAX_FOLLOWED)
 
     def _entry(self, request: Request) -> RunEntry:
         return self._catalog.run(request.path_params["id"])

@@ -106,7 +106,7 @@ export function showNotes(notes) {
           element(
             "details",
             {},
-            element("summary", {}, `${plural(notes.length, "thing")} could not be read`),
+            element("summary", {}, `${plural(notes.length, "note")} on files that were skipped`),
             element("ul", {}, notes.map((note) => element("li", {}, note))),
           ),
         ]

@@ -100,7 +100,7 @@ export class Vocabulary {
   showFound(id, { total, tokens }) {
     const more = total > tokens.length ? `, the first ${tokens.length} of them` : "";
     this.results.replaceChildren(
-      element("p", { class: "dim" }, total ? `${plural(total, "token")}${more}` : "No token has this."),
+      element("p", { class: "dim" }, total ? `${plural(total, "token")}${more}` : "No token matches."),
       element(
         "p",
         { class: "chips" },

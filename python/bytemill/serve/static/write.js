@@ -155,7 +155,7 @@ function go() {
   byId("scale").hidden = false;
   byId("samples").replaceChildren();
   byId("rate").textContent = "";
-  // Two models with the same seed: what differs is the models.
+  // With the same seed, the texts of two models differ only because of the models.
   if (models.length > 1 && chosen.seed === null) chosen.seed = Math.floor(Math.random() * 2 ** 31);
   for (const model of models) {
     const samples = Array.from({ length: chosen.n }, (_, k) => {
@@ -168,7 +168,7 @@ function go() {
     write(model.chosen, samples, { prompt: prompt.value }, chosen);
   }
   const n = byId("samples").children.length;
-  // Rows are of one model where there are two.
+  // Of two models, each row has the samples of one.
   byId("samples").style.setProperty("--columns", n % 3 ? Math.min(n, 2) : 3);
   store();
 }
@@ -283,7 +283,7 @@ async function start() {
   }
   byId("page").hidden = !runs.length;
   if (!runs.length) {
-    const hint = "Train a model on the tokens of any text, then start the server where it is:";
+    const hint = "Train a model on the tokens of any text, then serve its directory:";
     const code = "bytemill train tokens/ -o run/\nbytemill serve run/";
     nothing.replaceChildren(notice("No run with a checkpoint was found.", hint, { code }));
     return;
