@@ -281,7 +281,8 @@ export class Chart {
       const name = one.label?.(i) ?? one.name;
       // Evaluations are at other steps than the rest.
       const own = one.xs[i] === lead || xLabels ? "" : `, ${xName} ${showX(one.xs[i])}`;
-      return element("tr", {}, element("td", {}, key, name + own), element("td", {}, showY(one.ys[i])));
+      const text = shortened(name, Math.min(44, Math.floor(this.width / 14))) + own;
+      return element("tr", {}, element("td", {}, key, text), element("td", {}, showY(one.ys[i])));
     });
     const title = xLabels ? `${xName} ${xLabels[lead]}` : `${xName} ${showX(lead)}`;
     this.hint.replaceChildren(element("b", {}, title), element("table", {}, element("tbody", {}, rows)));
@@ -318,6 +319,12 @@ export class Chart {
 }
 
 let charts = 0;
+
+/** A name without its middle if it is longer than `n` characters: runs often differ at the end. */
+function shortened(name, n) {
+  const half = Math.floor((n - 1) / 2);
+  return name.length > n ? `${name.slice(0, half)}…${name.slice(-half)}` : name;
+}
 
 function* ends(series) {
   for (const { xs, mark } of series) {

@@ -73,8 +73,6 @@ export class RunList {
       run.n_parameters && `${short(run.n_parameters)} parameters`,
       run.val_loss !== null && `loss ${value(run.val_loss)}`,
     ].filter(Boolean);
-    // Lines break between facts.
-    const parts = facts.map((one) => (typeof one === "string" ? one.replaceAll(" ", "\u00a0") : one));
     return element(
       "li",
       {},
@@ -84,7 +82,7 @@ export class RunList {
         box,
         swatch(number),
         element("span", { class: "run-name" }, name.replaceAll(",", ", ")),
-        element("span", { class: "run-facts dim" }, parts.flatMap((one, i) => (i ? [" · ", one] : [one]))),
+        element("span", { class: "run-facts dim" }, facts.flatMap((one) => [element("span", {}, one), " "])),
       ),
     );
   }
