@@ -115,6 +115,10 @@ VALID: tuple[tuple[str, str, dict[str, bytes], dict[str, Any]], ...] = (
 )  # fmt: skip
 WRONG_TEXTS = (b"-1", b"1.5", b"1e9", b"x", b"\xc2\xb2", b"%ff", b"9" * 30, b"300-", b"")
 
+WRONG_VALUES: tuple[Any, ...] = (
+    ["x"], [None], [-1], [2**70], [[1], "x"], [], {}, "", "x" * 30, -1, 0, 1.5, 1e300, 2**70, True
+)  # fmt: skip
+
 
 @st.composite
 def nearly_valid(draw: st.DrawFn) -> tuple[str, str, dict[str, bytes], dict[str, Any]]:
@@ -128,7 +132,7 @@ def nearly_valid(draw: st.DrawFn) -> tuple[str, str, dict[str, bytes], dict[str,
         name = draw(st.sampled_from(sorted(body)) | st.sampled_from(FIELDS))
         body.pop(name, None)
         if draw(st.integers(0, 4)):
-            body[name] = draw(anything)
+            body[name] = draw(st.sampled_from(WRONG_VALUES) | anything)
     else:
         path += draw(st.sampled_from(("/", "0", "/..", "²", "%00")) | st.text(max_size=4))
     return method, path, query, body
