@@ -315,7 +315,7 @@ def test_a_megabyte_of_text(tab: Tab, documents: list[str], tokenizer: Tokenizer
     typed(tab, text)
     n = len(tokenizer.encode_array(text))
     expect(page.locator(".facts")).to_contain_text(f"{n:,} tokens")
-    # Only what is in sight is in the document.
+    # Only the visible rows are in the document.
     assert page.evaluate("document.querySelectorAll('*').length") < 4000
     page.locator(".tokens").evaluate("view => { view.scrollTop = view.scrollHeight; }")
     expect(page.locator(f'.row [data-i="{n - 1}"]').first).to_be_visible()
@@ -325,7 +325,7 @@ def test_a_megabyte_of_text(tab: Tab, documents: list[str], tokenizer: Tokenizer
     page.get_by_label("Show white space").uncheck()
     expect(page.locator(".row small").first).to_be_visible()
     assert [one.url for one in tab.sent("/api/tokenize")].count(f"{tab.url}/api/tokenize") == 1
-    # The text is too long for a link, which says so.
+    # The page says that the text is too long for a link.
     expect(page.locator("#share-note")).to_be_visible()
     assert len(page.url) < 1000
 
@@ -410,7 +410,7 @@ def test_a_sample_streams_and_stops(tab: Tab) -> None:
     assert 4 <= n < 4096
     page.wait_for_timeout(300)
     assert written.count() == n
-    # Continue goes on where it stopped.
+    # Continue adds to the stopped text.
     page.get_by_label("Tokens", exact=True).fill("5")
     page.get_by_role("button", name="Continue").click()
     expect(page.get_by_text("token limit")).to_be_visible()

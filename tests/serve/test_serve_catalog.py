@@ -1,4 +1,4 @@
-"""What the server finds under its paths: tokenizers, runs, sweeps; and what it leaves alone."""
+"""Scans: tokenizers, runs and sweeps that are found, and files that are skipped."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_scan_ends(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(names(found(place))) == scans.MAX_DEPTH + 1
     monkeypatch.setattr(scans, "MAX_DIRECTORIES", 3)
     result = found(place)
-    # What is near is found first.
+    # Directories near the root come first.
     assert names(result) == [
         "things/tokenizer.json",
         "things/d0/tokenizer.json",

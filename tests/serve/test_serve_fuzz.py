@@ -1,4 +1,4 @@
-"""Whatever a client sends: an answer, no failure of the server, no file of the machine."""
+"""Any request gets an answer that is not a server error, and that contains no file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask: hosts, origins, keys; how much they may send; what browsers may do with it."""
+"""Hosts, origins and keys that are accepted; limits of requests; security headers."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_a_sweep(client: Any, place: Path) -> None:
     serving.error_of(client.get("/api/sweeps/none"), 404)
 
 
-def test_a_sweep_that_goes_on(tmp_path: Path, place: Path) -> None:
+def test_a_sweep_under_way(tmp_path: Path, place: Path) -> None:
     shutil.copytree(place / "sweep", tmp_path / "sweep")
     path = tmp_path / "sweep" / "sweep.json"
     table = json.loads(path.read_text())

@@ -20,28 +20,28 @@ examples:
 @click.command(epilog=EXAMPLES)
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True,
-              help="Address to listen on; any but this machine's own needs --api-key.")  # fmt: skip
+              help="Address to listen on; any but a loopback address needs --api-key.")  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N",
               help="Port; 0 for any free one.  [default: 8300, or the next free one]")  # fmt: skip
 @click.option("--open", "open_browser", is_flag=True, help="Open the app in the browser.")
 @click.option("--api-key", envvar="BYTEMILL_API_KEY", metavar="KEY",
-              help="Demand this key with every request; also from BYTEMILL_API_KEY.")  # fmt: skip
+              help="Require this key with every request; also from BYTEMILL_API_KEY.")  # fmt: skip
 @click.option("--insecure", is_flag=True,
-              help="Let everyone who reaches --host in, without a key.")  # fmt: skip
+              help="Accept requests without a key on any --host.")  # fmt: skip
 @click.option("--cors", multiple=True, metavar="ORIGIN",
-              help="Let web pages of this origin call the server; may be repeated.")  # fmt: skip
+              help="Allow requests from web pages of this origin; may be repeated.")  # fmt: skip
 @click.option("--device", metavar="NAME", default="auto",
               help="Device: cpu, cuda, cuda:1, mps.  [default: a GPU, or the CPU]")  # fmt: skip
 @click.option("--max-batch", type=click.IntRange(min=1), metavar="N", default=16, show_default=True,
               help="Maximum number of samples decoded together.")  # fmt: skip
 @click.option("--max-queue", type=click.IntRange(min=0), metavar="N", default=64, show_default=True,
-              help="Maximum number of requests that wait; more are refused.")  # fmt: skip
+              help="Maximum number of waiting requests; more are refused.")  # fmt: skip
 @click.option("--max-models", type=click.IntRange(min=1), metavar="N", default=2, show_default=True,
               help="Maximum number of models in memory.")  # fmt: skip
 @click.pass_context
 def serve(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
-    """Serve a web app over the tokenizers, runs and sweeps under each PATH, and an API as OpenAI's
-    clients expect it.
+    """Serve a web app for the tokenizers, runs and sweeps under each PATH, and an API for OpenAI's
+    clients.
 
     The default PATH is the current directory. Ctrl-C ends the server.
     """
