@@ -315,6 +315,20 @@ def test_the_end_of_an_engine(make: Any, gate: Gate) -> None:
     assert not engine._thread.is_alive()
 
 
+def test_steps_that_piled_up_arrive_together(make: Any) -> None:
+    engine = make()
+
+    async def check() -> None:
+        generation = engine.submit(order(max_tokens=20))
+        # Not `await`: the event loop is busy meanwhile.
+        serving.until(lambda: engine.is_idle)
+        engine.close()
+        arrived = [steps async for steps in generation]
+        assert [steps[-1].n_tokens for steps in arrived] == [20]
+
+    run(check())
+
+
 def test_wrong_requests_are_refused_at_once(make: Any) -> None:
     engine = make()
 

@@ -123,9 +123,18 @@ class Generation:
     async def __aiter__(self) -> AsyncIterator[list[Progress]]:
         n_open = self.order.n_samples
         while n_open:
-            arrived = await self.arrived.get()
-            if isinstance(arrived, BytemillError):
-                raise arrived
+            steps = [await self.arrived.get()]
+            # Steps that piled up are one write, not many without a turn of the event loop, which
+            # would not notice that the client has disconnected.
+            while not self.arrived.empty():
+                steps.append(self.arrived.get_nowait())
+            arrived: list[Progress] = []
+            for step in steps:
+                if isinstance(step, BytemillError):
+                    if arrived:
+                        yield arrived
+                    raise step
+                arrived += step
             n_open -= sum(progress.done is not None for progress in arrived)
             yield arrived
 
