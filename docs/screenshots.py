@@ -1,7 +1,7 @@
-"""The pictures of serving.md: `python docs/screenshots.py` writes them beside it.
+"""Makes the screenshots of serving.md: run `python docs/screenshots.py`.
 
-Trains a tokenizer and two small models on the source of Python's library, which takes about a
-minute on two cores, starts the server, and takes its pages with Chromium, driven by Playwright.
+Trains a tokenizer and two small models on the source of Python's library, starts the server, and
+captures its pages with Chromium, driven by Playwright.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> None:
     if chromium is None:
         sys.exit("error: chromium is not installed\nhint: apt-get install chromium")
     with tempfile.TemporaryDirectory() as directory:
-        # Its name is on the pages.
+        # The pages show this name.
         place = Path(directory, "python")
         place.mkdir()
         prepare(place)
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def prepare(place: Path) -> None:
-    """Two tokenizers, and two runs that differ in their learning rate."""
+    """Makes two tokenizers, and two runs that differ in their learning rate."""
     made = demo.run(place / "demo", vocab_size=4096)
     demo.run(place / "small", vocab_size=1024).tokenizer.save(place / "small.json")
     shutil.rmtree(place / "small")
@@ -80,7 +80,7 @@ def prepare(place: Path) -> None:
 
 
 def served(place: Path) -> str:
-    """Starts the server in a thread; its address."""
+    """Starts the server in a thread, and returns its address."""
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(make_app(Settings(paths=[place])), log_level="error"))
     run: Callable[..., Any] = server.run
@@ -90,7 +90,7 @@ def served(place: Path) -> str:
     return f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
-# --- the pictures ---------------------------------------------------------------------------------
+# --- screenshots ----------------------------------------------------------------------------------
 
 
 def tokens(page: Page, url: str) -> None:
@@ -134,7 +134,7 @@ PICTURES: dict[str, Callable[[Page, str], None]] = {
 
 
 def save(data: bytes, path: Path) -> None:
-    """Writes a picture, as small as it gets without loss."""
+    """Saves a screenshot as an optimized PNG."""
     Image.open(io.BytesIO(data)).convert("RGB").save(path, optimize=True)
     size = path.stat().st_size
     assert size < MAX_BYTES, f"{path}: {size} bytes"

@@ -58,6 +58,12 @@ TINY: dict[str, Any] = {
     "tensorboard": False,
     "threads": 1,
 }
+# The lines that an element's text takes.
+LINES = """one => {
+    const range = document.createRange();
+    range.selectNodeContents(one);
+    return range.getClientRects().length;
+}"""
 TEXT = 'def greet(name):\n    print("hello", name)\n'
 
 
@@ -76,7 +82,8 @@ def place(corpus: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathF
         facts = read_config(run)
         train = {"steps": steps, "batch_size": 4, "lr": lr}
         write_config(run, facts | {"train": train}, tokenizer)
-        (run / "metrics.jsonl").write_text("".join(metrics(1, 40)))
+        prediction = {"step": 0, "predicted_memory": 2**28, "predicted_seconds": 0.1}
+        (run / "metrics.jsonl").write_text(json.dumps(prediction) + "\n" + "".join(metrics(1, 40)))
     np.save(place / "ids.npy", small_lm.tokens())
     lm.sweep(place / "ids.npy", place / "sweep", {"lr": [1e-3, 1e-2]}, progress=False, **TINY)
     return place
@@ -308,7 +315,7 @@ def test_a_megabyte_of_text(tab: Tab, documents: list[str], tokenizer: Tokenizer
     typed(tab, text)
     n = len(tokenizer.encode_array(text))
     expect(page.locator(".facts")).to_contain_text(f"{n:,} tokens")
-    # Only what is in sight is in the document.
+    # Only the visible rows are in the document.
     assert page.evaluate("document.querySelectorAll('*').length") < 4000
     page.locator(".tokens").evaluate("view => { view.scrollTop = view.scrollHeight; }")
     expect(page.locator(f'.row [data-i="{n - 1}"]').first).to_be_visible()
@@ -318,7 +325,7 @@ def test_a_megabyte_of_text(tab: Tab, documents: list[str], tokenizer: Tokenizer
     page.get_by_label("Show white space").uncheck()
     expect(page.locator(".row small").first).to_be_visible()
     assert [one.url for one in tab.sent("/api/tokenize")].count(f"{tab.url}/api/tokenize") == 1
-    # The text is too long for a link, which says so.
+    # The page says that the text is too long for a link.
     expect(page.locator("#share-note")).to_be_visible()
     assert len(page.url) < 1000
 
@@ -403,7 +410,7 @@ def test_a_sample_streams_and_stops(tab: Tab) -> None:
     assert 4 <= n < 4096
     page.wait_for_timeout(300)
     assert written.count() == n
-    # Continue goes on where it stopped.
+    # Continue adds to the stopped text.
     page.get_by_label("Tokens", exact=True).fill("5")
     page.get_by_role("button", name="Continue").click()
     expect(page.get_by_text("token limit")).to_be_visible()
@@ -505,6 +512,24 @@ def test_curves_have_values_and_axes(tab: Tab) -> None:
     expect(page.get_by_label("Log")).to_be_checked()
 
 
+def test_charts_have_curves_and_labels_that_fit(tab: Tab) -> None:
+    page = tab.open("/runs", runs=run_id(tab, "done"))
+    expect(page.locator(".chart > svg path.curve").first).to_be_visible()
+    expect(page.locator(".chart figcaption", has_text="Memory")).to_be_visible()
+    # Predictions are single values, not curves.
+    expect(page.locator(".chart figcaption", has_text="predicted")).to_have_count(0)
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll(".chart > svg")].flatMap((picture) => {
+            const edge = picture.getBoundingClientRect();
+            return [...picture.querySelectorAll("text")].filter((one) => {
+                const at = one.getBoundingClientRect();
+                return at.left < edge.left - 1 || at.right > edge.right + 1;
+            }).map((one) => one.textContent);
+        })"""
+    )
+    assert cut == []
+
+
 def test_what_differs_between_runs(tab: Tab) -> None:
     page = tab.open("/runs", runs=f"{run_id(tab, 'done')},{run_id(tab, 'live')}")
     table = page.locator("#details table")
@@ -550,6 +575,12 @@ def test_narrow_windows_do_not_scroll_sideways(narrow_tab: Tab, path: str) -> No
     assert fits(page)
     for label in page.locator("nav a").all():
         expect(label).to_be_visible()
+        # The name of a page is in one line.
+        assert label.evaluate(LINES) == 1
+    if path == "/runs":
+        page.locator(".chart > svg").first.hover()
+        expect(page.locator(".values").first).to_be_visible()
+        assert fits(page)
 
 
 @pytest.mark.parametrize("path", ["/", "/write", "/runs"])

@@ -1,4 +1,4 @@
-"""What the server finds under its paths: tokenizers, runs, sweeps; and what it leaves alone."""
+"""Scans: tokenizers, runs and sweeps that are found, and files that are skipped."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_scan_ends(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(names(found(place))) == scans.MAX_DEPTH + 1
     monkeypatch.setattr(scans, "MAX_DIRECTORIES", 3)
     result = found(place)
-    # What is near is found first.
+    # Directories near the root come first.
     assert names(result) == [
         "things/tokenizer.json",
         "things/d0/tokenizer.json",
@@ -270,9 +270,9 @@ def test_settings_are_checked() -> None:
     serving.client(host="0.0.0.0", api_key="a-long-key")
     for host in ("127.0.0.1", "127.3.2.1", "::1", "localhost"):
         serving.client(host=host)
-    with pytest.raises(ConfigError, match="at least 8 characters"):
+    with pytest.raises(ConfigError, match="must be ≥ 8 printable"):
         serving.client(api_key="short")
-    with pytest.raises(ConfigError, match="characters of ASCII"):
+    with pytest.raises(ConfigError, match="ASCII characters without spaces"):
         serving.client(api_key="ein schlüssel")
     with pytest.raises(ConfigError, match="must be an origin"):
         serving.client(cors=["example.org"])

@@ -129,7 +129,7 @@ def test_headers_that_do_not_arrive(tmp_path: Path) -> None:
     ("arguments", "code", "said"),
     [
         (["--host", "0.0.0.0"], 1, "needs a key\nhint: give --api-key, or --insecure"),
-        (["--api-key", "short"], 1, "error: --api-key must be at least 8 characters"),
+        (["--api-key", "short"], 1, "error: --api-key must be ≥ 8 printable ASCII characters"),
         (["--cors", "example.org"], 1, "--cors must be an origin"),
         (["--host", "no such host", "--insecure"], 1, "is not an address of this machine"),
         (["--host", "203.0.113.7", "--insecure"], 1, "hint: give an address of this machine"),

@@ -315,13 +315,28 @@ def test_the_end_of_an_engine(make: Any, gate: Gate) -> None:
     assert not engine._thread.is_alive()
 
 
+def test_steps_that_piled_up_arrive_together(make: Any) -> None:
+    engine = make()
+
+    async def check() -> None:
+        generation = engine.submit(order(max_tokens=20))
+        # Not `await`: the event loop is busy meanwhile.
+        serving.until(lambda: engine.is_idle)
+        engine.close()
+        arrived = [steps async for steps in generation]
+        assert [steps[-1].n_tokens for steps in arrived] == [20]
+
+    run(check())
+
+
 def test_wrong_requests_are_refused_at_once(make: Any) -> None:
     engine = make()
 
     async def check() -> None:
         for ids, message in (([999], "id 999 of the prompt"), ([1] * 33, "≤ 32 tokens")):
-            with pytest.raises(bytemill.ConfigError, match=message):
+            with pytest.raises(Refusal, match=message) as caught:
                 engine.submit(order(ids))
+            assert (caught.value.status, caught.value.param) == (400, "prompt")
         assert engine.is_idle
 
     run(check())

@@ -1,4 +1,4 @@
-"""Whatever a client sends: an answer, no failure of the server, no file of the machine."""
+"""Any request gets an answer that is not a server error, and that contains no file."""
 
 from __future__ import annotations
 
@@ -89,6 +89,55 @@ bodies = (
 paths = st.sampled_from(PATHS) | st.lists(
     st.sampled_from(PARTS) | st.text(max_size=8), max_size=6
 ).map(lambda parts: "/" + "/".join(parts))
+
+# Requests that succeed: method, path, query, body.
+VALID: tuple[tuple[str, str, dict[str, bytes], dict[str, Any]], ...] = (
+    ("GET", "/api/tokenizers/ID", {}, {}),
+    ("GET", "/api/tokenizers/ID/search", {"q": b"6", "by": b"id", "limit": b"5"}, {}),
+    ("GET", "/api/tokenizers/ID/search", {"q": b"e2 80", "by": b"hex", "limit": b"5"}, {}),
+    ("GET", "/api/tokenizers/ID/tokens/65", {}, {}),
+    ("GET", "/api/runs/RUN/metrics", {"after": b"0", "version": b"1"}, {}),
+    ("GET", "/api/differences", {"runs": b"RUN,RUN"}, {}),
+    ("POST", "/api/tokenize", {}, {"tokenizer": "ID", "text": "the cat", "special": "all"}),
+    ("POST", "/api/write", {}, {
+        "run": "RUN", "step": "best", "prompt": "a", "max_tokens": 2, "n": 1, "seed": 1,
+        "temperature": 0.5, "top_k": 3, "alternatives": 2, "stop": ["x"],
+    }),
+    ("POST", "/v1/completions", {}, {
+        "model": "RUN", "prompt": ["a", [1, 2]], "max_tokens": 2, "n": 1, "seed": 1,
+        "top_p": 0.9, "min_p": 0.1, "logprobs": 1, "echo": True, "stop": "x", "stream": False,
+    }),
+    ("POST", "/v1/chat/completions", {}, {
+        "model": "RUN", "messages": [{"role": "user", "content": "hi"}], "stream": True,
+    }),
+    ("POST", "/tokenize", {}, {"model": "RUN", "prompt": "a"}),
+    ("POST", "/detokenize", {}, {"model": "RUN", "tokens": [1, 2]}),
+)  # fmt: skip
+WRONG_TEXTS = (b"-1", b"1.5", b"1e9", b"x", b"\xc2\xb2", b"%ff", b"9" * 30, b"300-", b"")
+
+WRONG_VALUES: tuple[Any, ...] = (
+    ["x"], [None], [-1], [2**70], [[1], "x"], [], {}, "", "x" * 30, -1, 0, 1.5, 1e300, 2**70, True
+)  # fmt: skip
+
+
+@st.composite
+def nearly_valid(draw: st.DrawFn) -> tuple[str, str, dict[str, bytes], dict[str, Any]]:
+    """A request of `VALID` with one field of its query or body replaced, removed or added."""
+    method, path, query, body = draw(st.sampled_from(VALID))
+    query, body = dict(query), dict(body)
+    if query and draw(st.booleans()):
+        name = draw(st.sampled_from(sorted(query)))
+        query[name] = draw(st.sampled_from(WRONG_TEXTS) | st.binary(max_size=10))
+    elif method == "POST":
+        name = draw(st.sampled_from(sorted(body)) | st.sampled_from(FIELDS))
+        body.pop(name, None)
+        if draw(st.integers(0, 4)):
+            body[name] = draw(st.sampled_from(WRONG_VALUES) | anything)
+    else:
+        path += draw(st.sampled_from(("/", "0", "/..", "²", "%00")) | st.text(max_size=4))
+    return method, path, query, body
+
+
 headers = st.lists(
     st.tuples(
         st.sampled_from(
@@ -123,8 +172,45 @@ def test_any_request_has_an_answer(
     body: str | bytes,
     complete: bool,
 ) -> None:
+    _check(app, method, path, query, extra, body, complete)
+
+
+@pytest.mark.slow
+@given(nearly_valid())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+def test_requests_with_one_wrong_field_have_an_answer(
+    app: Any, request_: tuple[str, str, dict[str, bytes], dict[str, Any]]
+) -> None:
+    method, path, query, body = request_
+    _check(app, method, path, query, [], json.dumps(body), True)
+
+
+def test_valid_requests_succeed(app: Any) -> None:
+    """Or the test above would fuzz refusals only."""
+    if "RUN" not in app[1]:
+        pytest.skip("torch is not installed")
+    statuses = {
+        (path, status)
+        for method, path, query, body in VALID
+        if (status := _check(app, method, path, query, [], json.dumps(body), True)) != 200
+    }
+    # The model has no chat template.
+    assert statuses == {("/v1/chat/completions", 400)}
+
+
+def _check(
+    app: Any,
+    method: str,
+    path: str,
+    query: dict[str, bytes],
+    extra: list[tuple[bytes, bytes]],
+    body: str | bytes,
+    complete: bool,
+) -> int:
+    """Sends a request, checks what must hold for every answer, and returns its status."""
     asgi, names = app
     for name, id in names.items():
+        query = {key: value.replace(name.encode(), id.encode()) for key, value in query.items()}
         path = path.replace(name, id)
         body = body.replace(f'"{name}"', f'"{id}"') if isinstance(body, str) else body
     data = body.encode("utf-8", "replace") if isinstance(body, str) else body
@@ -144,3 +230,4 @@ def test_any_request_has_an_answer(
     assert b"root:" not in answer
     if status >= 400 and method != "HEAD":
         assert json.loads(answer)["error"]["message"]
+    return status

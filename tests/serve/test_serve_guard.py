@@ -1,4 +1,4 @@
-"""Who may ask: hosts, origins, keys; how much they may send; what browsers may do with it."""
+"""Hosts, origins and keys that are accepted; limits of requests; security headers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-# Behind the imports that say what is missing.
+# `serving` below skips these tests if a package is missing.
 from starlette.websockets import WebSocketDisconnect
 
 import serving

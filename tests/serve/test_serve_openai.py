@@ -19,6 +19,7 @@ openai = pytest.importorskip("openai")
 httpx2 = pytest.importorskip("httpx2")
 pytest.importorskip("starlette")
 pytest.importorskip("jinja2")
+httpx2 = pytest.importorskip("httpx2")
 
 import bytemill
 import serving
@@ -248,7 +249,7 @@ WRONG: list[tuple[dict[str, Any], str | None]] = [
     ({"prompt": [[1], "a", None]}, "prompt"),
     ({"prompt": [-1]}, "prompt"),
     ({"prompt": [True]}, "prompt"),
-    ({"prompt": [9999]}, None),
+    ({"prompt": [9999]}, "prompt"),
     ({"prompt": "the " * 999}, "prompt"),
     ({"prompt": ["a"] * 129}, "prompt"),
     ({"prompt": ["a"] * 65, "n": 2}, "n"),

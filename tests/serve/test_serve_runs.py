@@ -145,7 +145,7 @@ def test_a_sweep(client: Any, place: Path) -> None:
     serving.error_of(client.get("/api/sweeps/none"), 404)
 
 
-def test_a_sweep_that_goes_on(tmp_path: Path, place: Path) -> None:
+def test_a_sweep_under_way(tmp_path: Path, place: Path) -> None:
     shutil.copytree(place / "sweep", tmp_path / "sweep")
     path = tmp_path / "sweep" / "sweep.json"
     table = json.loads(path.read_text())
@@ -159,6 +159,24 @@ def test_a_sweep_that_goes_on(tmp_path: Path, place: Path) -> None:
     assert trials[1]["name"] == last
     assert trials[1]["settings"] == {"lr": float(last[3:])}
     assert trials[1]["status"] == "finished"
+
+
+def test_a_run_that_its_sweep_stopped_has_diverged(tmp_path: Path, place: Path) -> None:
+    shutil.copytree(place / "sweep", tmp_path / "sweep")
+    path = tmp_path / "sweep" / "sweep.json"
+    table = json.loads(path.read_text())
+    table["trials"][0]["status"] = "diverged"
+    path.write_text(json.dumps(table))
+    stopped = table["trials"][0]["run"]
+    config = tmp_path / "sweep" / stopped / "config.json"
+    facts = json.loads(config.read_text())
+    facts["train"]["steps"] = 9
+    config.write_text(json.dumps(facts))
+    with serving.client(tmp_path) as client:
+        entries = client.get("/api/catalog").json()["runs"]
+    statuses = {entry["name"].rpartition("/")[2]: entry["status"] for entry in entries}
+    (other,) = set(statuses) - {stopped}
+    assert statuses == {stopped: "diverged", other: "finished"}
 
 
 def test_read_sweep_refuses_damage(tmp_path: Path, place: Path) -> None:

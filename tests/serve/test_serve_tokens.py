@@ -227,7 +227,7 @@ def occurrences(client: Any, tokenizer: bytemill.Tokenizer, token: bytes) -> dic
 
 def test_occurrences_in_counts(tmp_path: Path, tokenizer: bytemill.Tokenizer) -> None:
     tokenizer.save(tmp_path / "tokenizer.json")
-    # Another pattern, and a damaged file: passed over.
+    # Skipped: another pattern, and a damaged file.
     bytemill.count_corpus(iter(["x"]), pattern="o200k").save(tmp_path / "a.counts")
     (tmp_path / "b.counts").write_bytes(b"BMCOUNTS?")
     bytemill.count_corpus(iter([serving.TEXT])).save(tmp_path / "c.counts")

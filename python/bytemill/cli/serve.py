@@ -20,16 +20,16 @@ examples:
 @click.command(epilog=EXAMPLES)
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True,
-              help="Address to listen on; any but this machine's own needs --api-key.")  # fmt: skip
+              help="Address to listen on; any but a loopback address needs --api-key.")  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N",
               help="Port; 0 for any free one.  [default: 8300, or the next free one]")  # fmt: skip
 @click.option("--open", "open_browser", is_flag=True, help="Open the app in the browser.")
 @click.option("--api-key", envvar="BYTEMILL_API_KEY", metavar="KEY",
               help="Require this key with every request; also from BYTEMILL_API_KEY.")  # fmt: skip
 @click.option("--insecure", is_flag=True,
-              help="Listen on any --host without a key.")  # fmt: skip
+              help="Accept requests without a key on any --host.")  # fmt: skip
 @click.option("--cors", multiple=True, metavar="ORIGIN",
-              help="Allow calls from web pages of this origin; may be repeated.")  # fmt: skip
+              help="Allow requests from web pages of this origin; may be repeated.")  # fmt: skip
 @options.device_option
 @click.option("--max-batch", type=click.IntRange(min=1), metavar="N", default=16, show_default=True,
               help="Maximum number of samples decoded together.")  # fmt: skip

@@ -1,4 +1,4 @@
-"""A local web app over tokenizers, runs and sweeps, and an API as OpenAI's clients expect it.
+"""A local web app over tokenizers, runs and sweeps, and an OpenAI-compatible API.
 
 Needs the extra `serve` (Starlette and uvicorn), which is imported when the server starts.
 """

@@ -1,4 +1,4 @@
-"""The app: pages, assets, and the routes of each module behind the guard."""
+"""The app: pages, assets, and the routes of each module, after the checks of `guard`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def make_app(settings: Settings) -> Starlette:
         },
         lifespan=lifespan,
     )
-    # A path with a slash too many is unknown: no redirects.
+    # A path with an extra slash is a 404, not a redirect.
     app.router.redirect_slashes = False
     app.state.bytemill = state
     return app

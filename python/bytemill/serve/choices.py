@@ -20,7 +20,7 @@ FINISH_REASONS = {"end": "stop", "stop": "stop", "length": "length"}
 
 @dataclass
 class _Choice:
-    """What there is of a sample."""
+    """A sample so far."""
 
     text: str = ""
     tokens: list[Token] = field(default_factory=list)
@@ -33,9 +33,12 @@ class Form:
 
     Args:
         model: the model, as the client names it.
-        order: what was asked for.
+        order: the request.
         tokenizer: the model's.
-        kind: the object of a whole answer, and of a chunk.
+
+    Attributes:
+        id_prefix: what ids of answers start with.
+        kinds: the `object` of a whole answer, and that of a chunk.
     """
 
     id_prefix = ""
@@ -71,7 +74,7 @@ class Form:
     # --- in any form ----------------------------------------------------------------------------
 
     def take(self, progress: Progress) -> tuple[str, list[Token]]:
-        """Adds what is new of a sample; returns its text and tokens."""
+        """Adds the new tokens of a sample; returns their text and the tokens."""
         choice, tokens = self.choices[progress.sample], self.taken(progress)
         text = "".join(token.text for token in tokens)
         choice.text += text
@@ -81,7 +84,7 @@ class Form:
         return text, tokens
 
     def chunks(self, progress: Progress) -> list[dict[str, Any]]:
-        """What is new of a sample, as chunks."""
+        """The new tokens of a sample, as chunks."""
         index = progress.sample
         start = len(self.choices[index].text)
         text, tokens = self.take(progress)
@@ -115,7 +118,7 @@ class Form:
         return {"prompt_tokens": read, "completion_tokens": new, "total_tokens": read + new}
 
     def named(self, id: int) -> str:
-        """A token as text; its bytes if it is not text by itself, as OpenAI has them."""
+        """A token as text; `bytes:\\x…`, as in OpenAI's API, if it is not valid UTF-8."""
         data = bytes_of(self.tokenizer, id)
         try:
             return data.decode()

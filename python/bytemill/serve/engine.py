@@ -5,7 +5,7 @@
 
 Requests wait in a queue of limited length; another one is refused with 429. Between two steps the
 worker removes the samples of clients that went away and admits new ones, one of each waiting
-request in turn. What a step gave is handed to asyncio in one call, which does not wait. If a step
+request in turn. The tokens of a step reach asyncio in one call that does not block. If a step
 fails, every request gets the error, and the next one loads the model again.
 """
 
@@ -47,7 +47,7 @@ Reason = Literal["end", "stop", "length"]
 
 @dataclass(frozen=True)
 class Order:
-    """A request for text.
+    """A request for generated text.
 
     Attributes:
         prompts: ids to continue.
@@ -123,9 +123,18 @@ class Generation:
     async def __aiter__(self) -> AsyncIterator[list[Progress]]:
         n_open = self.order.n_samples
         while n_open:
-            arrived = await self.arrived.get()
-            if isinstance(arrived, BytemillError):
-                raise arrived
+            steps = [await self.arrived.get()]
+            # Steps that piled up are one write, not many without a turn of the event loop, which
+            # would not notice that the client has disconnected.
+            while not self.arrived.empty():
+                steps.append(self.arrived.get_nowait())
+            arrived: list[Progress] = []
+            for step in steps:
+                if isinstance(step, BytemillError):
+                    if arrived:
+                        yield arrived
+                    raise step
+                arrived += step
             n_open -= sum(progress.done is not None for progress in arrived)
             yield arrived
 
@@ -165,7 +174,7 @@ class _Output:
     def finish(self) -> list[Token]:
         """The remaining tokens."""
         if self._held:
-            # What a character lacks is lacking after the last token.
+            # An incomplete character at the end becomes U+FFFD.
             self._held[-1][0].text += self._decoder.decode(b"", True)
         self._n_clear += len(self._shown.finish())
         if self._n_clear >= sum(len(token.text) for token, _ in self._held):
@@ -202,7 +211,7 @@ class _Output:
 
 
 class _Work:
-    """A request in the hands of the worker."""
+    """A request that is not done, as the worker sees it."""
 
     def __init__(self, generation: Generation) -> None:
         self.generation, self.order = generation, generation.order
@@ -244,10 +253,10 @@ class Engine:
         self.model, self.tokenizer, self.max_queue = model, tokenizer, max_queue
         config = model.config
         per_row = 2 * config.num_layers * config.context_length * config.n_kv * config.d_head
-        # The worker's alone.
+        # Used by the worker thread only.
         self._batch = lm.DecodeBatch(model, max(1, min(max_batch, MAX_CACHE // (4 * per_row))))
         self._open: dict[BatchSample, _Open] = {}
-        # Guards what follows.
+        # Guards the fields below.
         self._changed = threading.Condition()
         self._works: dict[Generation, _Work] = {}
         self._waiting: deque[_Work] = deque()
@@ -283,7 +292,7 @@ class Engine:
         return self._n_free
 
     def submit(self, order: Order) -> Generation:
-        """Queues a request; raises what is wrong with it, or a 429 if the queue is full."""
+        """Queues a request; raises if it is invalid, or a 429 if the queue is full."""
         self._check(order)
         generation = Generation(self, order)
         with self._changed:
@@ -301,9 +310,12 @@ class Engine:
 
         from ..lm.generate import check_prompt
 
-        for prompt in order.prompts:
-            ids = torch.tensor(prompt, dtype=torch.long)
-            check_prompt(self.model, ids, max(1, order.max_tokens), 1)
+        try:
+            for prompt in order.prompts:
+                ids = torch.tensor(prompt, dtype=torch.long)
+                check_prompt(self.model, ids, max(1, order.max_tokens), 1)
+        except BytemillError as error:
+            raise Refusal(400, error.message, error.hint, param="prompt") from None
 
     def forget(self, generation: Generation) -> None:
         """Ends the work for a cancelled request, at the latest after the step in progress."""
@@ -337,7 +349,7 @@ class Engine:
         _hand_over((generation, failure) for generation in works)
 
     def _admit(self) -> bool:
-        """Waits for something to do, and admits samples; false at the end."""
+        """Waits for work, and admits samples; false when the engine closes."""
         admitted = []
         with self._changed:
             while True:
@@ -366,12 +378,12 @@ class Engine:
         return True
 
     def _drop(self, generation: Generation, error: BytemillError) -> None:
-        """Ends a request by an error of its own: an id that the tokenizer does not have."""
+        """Ends one request with an error, such as an id that the tokenizer does not have."""
         generation.cancel()
         _hand_over([(generation, error)])
 
     def _start(self, work: _Work, number: int) -> None:
-        """Starts a sample: scores its prompt if that is wanted, and adds it to the batch."""
+        """Starts a sample: scores its prompt if requested, and adds it to the batch."""
         order = work.order
         which, number_of_prompt = divmod(number, order.n)
         prompt = order.prompts[which]
@@ -410,7 +422,7 @@ class Engine:
         del self._open[sample]
 
     def _advance(self) -> None:
-        """One step."""
+        """Decodes one token of each sample in the batch."""
         arrived: dict[Generation, list[Progress]] = {}
         for sample, id, logits in self._batch.step():
             open_ = self._open[sample]
@@ -430,7 +442,7 @@ class Engine:
         _hand_over(arrived.items())
 
     def _close(self, work: _Work) -> None:
-        """Counts a sample that is done."""
+        """Records that a sample is done; forgets its request after the last one."""
         work.n_open -= 1
         if work.n_open == 0:
             with self._changed:
@@ -464,7 +476,7 @@ def bytes_of(tokenizer: Tokenizer, id: int) -> bytes:
 
 def _likelihoods(logits: Tensor, ids: Tensor, n_top: int) -> list[Token]:
     """Tokens of ids (T), and the likeliest ids, with their log-probabilities by logits (T, V)."""
-    # Of a model that has diverged, NaN: JSON has none.
+    # A model that has diverged gives NaN, which JSON cannot represent.
     logprobs = logits.float().log_softmax(-1).nan_to_num(MIN_LOGPROB, neginf=MIN_LOGPROB)
     own = logprobs.gather(-1, ids.unsqueeze(-1)).squeeze(-1).tolist()
     values, top = logprobs.topk(min(n_top, logprobs.shape[-1]))
@@ -480,14 +492,14 @@ def _hand_over(
     arrived: Iterable[tuple[Generation, list[Progress] | BytemillError]]
     | Iterable[tuple[Generation, list[Progress]]],
 ) -> None:
-    """Hands what a step gave to the event loops of the requests: one call for each loop."""
+    """Sends the tokens of a step to the event loops of the requests, in one call per loop."""
     by_loop: dict[
         asyncio.AbstractEventLoop, list[tuple[Generation, list[Progress] | BytemillError]]
     ] = {}
     for generation, items in arrived:
         by_loop.setdefault(generation.loop, []).append((generation, items))
     for loop, found in by_loop.items():
-        # A loop that has ended wants nothing more.
+        # The loop may have ended.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(_receive, found)
 
@@ -498,7 +510,7 @@ def _receive(found: list[tuple[Generation, list[Progress] | BytemillError]]) -> 
 
 
 def busy(reason: str) -> Refusal:
-    """A 429."""
+    """The refusal of a request because of other requests: a 429."""
     return Refusal(
         429,
         f"the server is busy: {reason}",

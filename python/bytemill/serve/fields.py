@@ -24,7 +24,7 @@ MAX_STOP_LENGTH = 1000
 
 
 class Fields:
-    """A JSON object; `null` is as if absent. Each refusal names its field."""
+    """The fields of a JSON object; null counts as absent. Each refusal names its field."""
 
     def __init__(self, body: dict[str, Any]) -> None:
         self._body = body
@@ -40,7 +40,7 @@ class Fields:
         return self._body.get(name)
 
     def refuse(self, name: str, rule: str) -> Refusal:
-        """What to raise if a field breaks a rule."""
+        """The error to raise for a field that breaks a rule."""
         shown = repr(self._body.get(name))
         return Refusal(
             400, f"{name} must be {rule}, got {shown[:100]}", param=name, code="invalid_value"
@@ -97,14 +97,14 @@ class Fields:
         """The sampling options; a random seed if there is none."""
         seed = self.get("seed")
         if seed is not None:
-            # OpenAI's may be negative.
+            # Seeds of OpenAI's API may be negative.
             seed = self.integer("seed", 0, -(2**63), 2**64 - 1) % 2**64
         top_k = self.integer("top_k", 0, -1, 2**31)
         temperature = self.number("temperature", 1.0, 0.0, 100.0)
         return lm.Sampling(
             # Smaller ones would make logits infinite.
             temperature=temperature if temperature >= MIN_TEMPERATURE else 0.0,
-            # 0 and -1 are all ids in other servers.
+            # In other servers, 0 and -1 mean all ids.
             top_k=top_k if top_k > 0 else None,
             top_p=self.number("top_p", 1.0, 0.0, 1.0),
             min_p=self.number("min_p", 0.0, 0.0, 1.0),

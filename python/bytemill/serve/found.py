@@ -30,7 +30,7 @@ class TokenizerEntry:
 
 @dataclass(frozen=True)
 class RunEntry:
-    """A run."""
+    """A run; `has_diverged` says that its sweep stopped it for its loss."""
 
     id: str
     name: str
@@ -38,13 +38,15 @@ class RunEntry:
     state: RunState
     tokenizer: str | None
     sweep: str | None
+    has_diverged: bool = False
 
     def to_json(self) -> dict[str, Any]:
         state = self.state
+        diverged = self.has_diverged and state.status == "interrupted"
         return {
             "id": self.id,
             "name": self.name,
-            "status": state.status,
+            "status": "diverged" if diverged else state.status,
             "step": state.step,
             "steps": state.steps,
             "checkpoints": state.checkpoints,

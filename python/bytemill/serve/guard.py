@@ -1,9 +1,9 @@
-"""What stands before every handler: who may ask, how much they may send, what browsers may do.
+"""Checks before every handler: host, origin, key, size and duration of the request.
 
 Outermost, `Limits` adds security headers to every response and bounds the size and duration of
 request bodies. `Hosts` refuses requests that another website made a browser send: their `Host` is
-a name that was rebound to this address, or their `Origin` is another site. `Keys` demands the key.
-CORS stands before it, as a preflight cannot carry a key.
+a name that was rebound to this address, or their `Origin` is another site. `Keys` requires the key.
+CORS comes before it, as a preflight request cannot carry a key.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Limits:
             body = _Body(receive, Headers(scope=scope), self.settings)
             await self.app(scope, body, send_safely)
         except Refusal as refusal:
-            # Of the body, or of the middleware below.
+            # Raised by `_Body`, or by the middleware inside this one.
             if not started:
                 await refusal_response(refusal)(scope, receive, send_safely)
 
@@ -201,7 +201,7 @@ def _name_in(host: str) -> str:
 
 
 class Keys:
-    """Demands the key: `Authorization: Bearer`, or the cookie of a browser that logged in.
+    """Requires the key: `Authorization: Bearer`, or the cookie of a browser that logged in.
 
     A browser logs in at a page by `?key=…`, which is redirected, so that the key leaves the address
     bar and the history.
@@ -209,7 +209,7 @@ class Keys:
 
     def __init__(self, app: ASGIApp, key: str) -> None:
         self.app, self.key = app, key.encode()
-        # A browser keeps the cookie: not the key itself, so that it cannot be read there.
+        # The cookie is stored by the browser, so it does not contain the key itself.
         self.token = hmac.new(self.key, b"bytemill cookie", hashlib.sha256).hexdigest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

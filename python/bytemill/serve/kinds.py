@@ -1,16 +1,19 @@
-"""What a file or directory is, by name and first bytes: cheap, as most are something else."""
+"""The kind of a file or directory, by its name and first bytes.
+
+A scan checks every file, and most are of no kind that is shown: only a few are opened.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
 
-from .recent import Recent, stamp_of
+from .recent import RecentlyUsed, stamp_of
 
 __all__ = ["is_run", "is_sweep", "is_tokens", "may_be_tokenizer"]
 
 MAX_TOKENIZER_BYTES = 256 << 20
-# Bytes in which the kind of a file shows.
+# Bytes that are read to find out the kind of a file.
 HEAD = 4096
 
 
@@ -29,8 +32,8 @@ def is_tokens(place: Path, names: Collection[str]) -> bool:
     return "manifest.json" in names and b'"bytemill tokens"' in _start(place / "manifest.json")
 
 
-def may_be_tokenizer(path: Path, known: Recent) -> bool:
-    """Whether a file is worth reading as a tokenizer; `known` keeps what its first bytes said."""
+def may_be_tokenizer(path: Path, known: RecentlyUsed) -> bool:
+    """Whether a file is worth reading as a tokenizer; `known` caches answers by file."""
     name = path.name
     if not name.endswith((".json", ".model", ".tiktoken")):
         return False

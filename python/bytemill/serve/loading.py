@@ -10,29 +10,29 @@ from .. import encodings
 from ..encodings.published import definition
 from ..errors import BytemillError
 from ..tokenizer import Tokenizer
-from .recent import Recent, stamp_of
+from .recent import RecentlyUsed, stamp_of
 
-__all__ = ["Loaded"]
+__all__ = ["TokenizerCache"]
 
 # One of 200,000 tokens takes about 50 MB.
 MAX_LOADED = 8
-# What is shown of each tokenizer in the list.
+# Tokenizers whose facts are kept for the list.
 MAX_FACTS = 500
-# Files whose first bytes were read.
+# Files whose kind is remembered.
 MAX_KNOWN = 50_000
 
 
-class Loaded:
-    """Tokenizers that were used last, and what the list shows of all; usable from many threads.
+class TokenizerCache:
+    """The most recently used tokenizers, and the facts that the list shows of each; thread-safe.
 
     Attributes:
-        known: what the first bytes of files said.
+        known: whether a file is a tokenizer, by its first bytes.
     """
 
     def __init__(self) -> None:
-        self._tokenizers = Recent(MAX_LOADED)
-        self._facts = Recent(MAX_FACTS)
-        self.known = Recent(MAX_KNOWN)
+        self._tokenizers = RecentlyUsed(MAX_LOADED)
+        self._facts = RecentlyUsed(MAX_FACTS)
+        self.known = RecentlyUsed(MAX_KNOWN)
         self._encodings: dict[str, dict[str, Any]] = {}
         self._encodings_until = 0.0
 

@@ -1,4 +1,4 @@
-"""Models in memory: loaded when they are first asked for, the most recently used kept.
+"""Models in memory: loaded on first use; the least recently used is dropped for another.
 
 A model that generates is never dropped: if all of them do, a request for another one gets a 429.
 """
@@ -25,9 +25,9 @@ __all__ = ["Models", "checkpoint_of", "models_of"]
 
 
 @dataclass
-class _Loaded:
+class _LoadedModel:
     engine: Engine
-    # Handlers that are about to submit something.
+    # Handlers that are about to submit a request.
     n_users: int = 0
 
 
@@ -36,7 +36,7 @@ class Models:
 
     def __init__(self, state: State) -> None:
         self._settings = state.settings
-        self._loaded: OrderedDict[object, _Loaded] = OrderedDict()
+        self._loaded: OrderedDict[object, _LoadedModel] = OrderedDict()
         self._loading = asyncio.Lock()
         state.at_exit.append(self.close)
 
@@ -44,7 +44,7 @@ class Models:
     async def use(self, run: RunEntry, step: str | int = "best") -> AsyncIterator[Engine]:
         """The engine of a checkpoint, which stays loaded meanwhile."""
         number = checkpoint_of(run, step)
-        # A run that was made anew has another config.
+        # A run that was replaced has another config file.
         try:
             stamp = os.stat(run.path / "config.json")
         except OSError as error:
@@ -58,7 +58,7 @@ class Models:
             if loaded is None:
                 await self._make_room()
                 engine = await asyncio.to_thread(self._load, run, number)
-                loaded = self._loaded[key] = _Loaded(engine)
+                loaded = self._loaded[key] = _LoadedModel(engine)
             self._loaded.move_to_end(key)
             loaded.n_users += 1
         try:
@@ -104,7 +104,7 @@ def checkpoint_of(run: RunEntry, step: str | int) -> int:
         return known[-1] if run.state.best not in known else int(run.state.best or 0)
     if step == "last":
         return known[-1]
-    # Compared as text: a number of thousands of digits is not one for `int`.
+    # Compared as text: `int` refuses thousands of digits.
     number = next((each for each in known if str(each) == str(step)[:30]), None)
     if number is None:
         raise Refusal(

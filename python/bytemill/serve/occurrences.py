@@ -40,8 +40,8 @@ class Occurrence:
 
     Attributes:
         count: None if there are no counts.
-        source: what it was counted in.
-        pending: whether the counting goes on.
+        source: the name of the counts file or tokens.
+        pending: whether counting is still under way.
     """
 
     count: int | None = None
@@ -57,11 +57,11 @@ class Occurrences:
         self._jobs: dict[object, Future[tuple[npt.NDArray[np.int64], str] | None]] = {}
 
     def close(self) -> None:
-        """Ends the thread after its present block."""
+        """Ends the thread after its current job."""
         self._worker.shutdown(wait=False, cancel_futures=True)
 
     def of(self, vocabulary: Vocabulary, id: int, found: Found) -> Occurrence:
-        """How often a token occurs in what a scan found."""
+        """How often a token occurs in the counts and tokens of a scan."""
         sources = [
             *((path, name, False) for path, name in found.counts.items()),
             *((path, name, True) for path, name in found.tokens.items()),

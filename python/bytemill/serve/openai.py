@@ -1,4 +1,4 @@
-"""/v1: the interface of OpenAI's clients; /tokenize, /detokenize and /health beside it.
+"""/v1: an API for OpenAI's clients; also /tokenize, /detokenize and /health.
 
 A model is a run: its id as in /v1/models, or its name if no other run has it; `@best`, `@last` or
 `@` and a number choose a checkpoint. Options that cannot be honoured are refused, not ignored.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["encoded", "routes"]
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed")
-# Without an effect on the text.
+# Accepted: they do not affect the text.
 IGNORED = (
     "metadata", "prompt_cache_key", "safety_identifier", "service_tier", "store", "user",
 )  # fmt: skip
@@ -161,7 +161,7 @@ class _Interface:
         if template is None:
             raise Refusal(
                 400,
-                f"{run.name} has no chat template: it continues text, and was not made to converse",
+                f"{run.name} has no chat template: it continues text and does not chat",
                 "use /v1/completions, or put chat_template.jinja beside the run's tokenizer.json",
                 param="model",
                 code="no_chat_template",
@@ -182,7 +182,7 @@ class _Interface:
                 max_tokens=fields.integer(name, room, 1, MAX_TOKENS),
                 n=fields.integer("n", 1, 1, MAX_SAMPLES),
                 stop=fields.stop(),
-                # A turn ends at whatever token the template has there.
+                # Templates end a turn with a special token, which differs between them.
                 stop_ids=frozenset(tokenizer.special_tokens.values()),
                 n_top=n_top if wanted else None,
             )
@@ -226,14 +226,14 @@ def _described(name: str, run: RunEntry) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": created, "owned_by": "bytemill"}
 
 
-# --- what a request asks for --------------------------------------------------------------------
+# --- the fields of a request --------------------------------------------------------------------
 
 
 def _refuse_unsupported(fields: Fields) -> None:
     """Refuses options that would change the text and are not supported."""
     for name in ("presence_penalty", "frequency_penalty"):
         if fields.number(name, 0.0, -2.0, 2.0):
-            raise fields.refuse(name, "0: repetition_penalty is supported instead")
+            raise fields.refuse(name, "0 (repetition_penalty is supported)")
     for name, supported in (
         ("suffix", (None, "")),
         ("logit_bias", (None, {})),

@@ -1,4 +1,4 @@
-"""What was read or computed, as long as it is among the most recently used."""
+"""A cache of the most recently used values, and stamps that change when a file does."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["Recent", "Stamp", "stamp_of"]
+__all__ = ["RecentlyUsed", "Stamp", "stamp_of"]
 
 Value = TypeVar("Value")
 
 
-class Recent:
-    """Keeps the `size` values that were used last; usable from many threads."""
+class RecentlyUsed:
+    """A cache of the `size` most recently used values; thread-safe."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -23,13 +23,13 @@ class Recent:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of `key`, made if it is not here."""
+        """The value of `key`, computed by `make` if it is not in the cache."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
                 value: Value = self._values[key]
                 return value
-        # Without the lock: this may take long, and two threads that do it get the same.
+        # Without the lock: this may take long, and two threads compute the same value.
         value = make()
         with self._lock:
             self._values[key] = value
@@ -39,7 +39,7 @@ class Recent:
 
 
 class Stamp(NamedTuple):
-    """What changes when a file does."""
+    """Identifies the content of a file without reading it."""
 
     path: str
     inode: int

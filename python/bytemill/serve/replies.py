@@ -29,7 +29,7 @@ TYPES = {
 
 
 class Refusal(BytemillError):
-    """A request that is refused with a status of its own.
+    """A request that is refused with a given status.
 
     Any other `BytemillError` of a handler becomes a 400.
     """

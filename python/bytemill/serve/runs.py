@@ -13,7 +13,7 @@ from starlette.routing import Route
 from .. import lm
 from ..errors import ConfigError
 from .found import RunEntry
-from .recent import Recent
+from .recent import RecentlyUsed
 from .replies import number_in_query, reply
 from .state import State
 
@@ -21,7 +21,7 @@ __all__ = ["routes"]
 
 MAX_ROWS = 20_000
 MAX_COMPARED = 100
-# Runs whose metrics are followed: 8 bytes per line each, and their samples.
+# Runs whose metrics are followed; each takes 8 bytes per line, and its samples.
 MAX_FOLLOWED = 100
 # The parts of a config that are compared.
 COMPARED = ("model", "train", "tokens", "plan", "start_from")
@@ -45,7 +45,7 @@ def routes(state: State) -> list[Route]:
 class _Runs:
     def __init__(self, state: State) -> None:
         self._catalog = state.catalog
-        self._followed = Recent(MAX_FOLLOWED)
+        self._followed = RecentlyUsed(MAX_FOLLOWED)
 
     def _entry(self, request: Request) -> RunEntry:
         return self._catalog.run(request.path_params["id"])
@@ -113,7 +113,7 @@ class _Followed:
         self._lock = threading.Lock()
         self._samples: list[dict[str, Any]] = []
         self._n_read = self._version = 0
-        # Versions of an earlier server must not be taken for ours.
+        # Random, so that a page does not take versions of an earlier server for ours.
         self._first = secrets.randbits(40)
 
     def rows(self, after: int, version: int | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A scan of the paths: directories breadth first, so that what is near is found first.
+"""A scan of the paths, breadth first: what is close to a given path is found first.
 
 Bounded in depth, directories and files. Links are followed, but no directory is entered twice. A
 file that cannot be read becomes a note.
@@ -18,7 +18,7 @@ from .. import lm
 from ..errors import BytemillError
 from .found import Found, Kind, RunEntry, SweepEntry, TokenizerEntry
 from .kinds import is_run, is_sweep, is_tokens, may_be_tokenizer
-from .loading import Loaded
+from .loading import TokenizerCache
 
 __all__ = ["Scan"]
 
@@ -28,7 +28,7 @@ MAX_FILES = 20_000
 MAX_TOKENIZERS = 100
 MAX_RUNS = 1_000
 MAX_NOTES = 50
-# Directories of programs, with thousands of files.
+# Directories of installed packages, with thousands of files.
 SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages", "dist-packages"))
 
 
@@ -49,16 +49,17 @@ class _Place(NamedTuple):
 
 
 class Scan:
-    """One scan; `loaded` keeps what was read of tokenizers between scans."""
+    """One scan; `cache` keeps tokenizers between scans."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, cache: TokenizerCache) -> None:
         self.found = Found()
-        self._loaded = loaded
+        self._tokenizer_cache = cache
         self._seen: set[tuple[int, int]] = set()
         self._n_directories = self._n_files = 0
         self._places: deque[_Place] = deque()
         self._tokenizers: list[tuple[Path, Kind, str]] = []
         self._runs: list[_Place] = []
+        self._diverged: set[Path] = set()
 
     def over(self, roots: Sequence[Path]) -> Found:
         """What is found under `roots`."""
@@ -70,10 +71,10 @@ class Scan:
                 self._file(root, name)
         while self._places:
             self._directory(self._places.popleft())
-        # The copies in runs and tokens last: they are shown only if they are the only ones.
+        # Copies in runs and tokens come last: they are shown only if no other file has them.
         for path, kind, name in sorted(self._tokenizers, key=lambda each: each[1] == "run"):
             self._add_tokenizer(path, kind, name)
-        for name, facts in self._loaded.encodings().items():
+        for name, facts in self._tokenizer_cache.encodings().items():
             self.found.tokenizers[name] = TokenizerEntry(name, name, "encoding", None, facts)
         for place in self._runs:
             self._add_run(place)
@@ -146,7 +147,7 @@ class Scan:
     def _file(self, path: Path, name: str) -> None:
         if path.suffix == ".counts":
             self.found.counts[path] = name
-        elif may_be_tokenizer(path, self._loaded.known):
+        elif may_be_tokenizer(path, self._tokenizer_cache.known):
             self._tokenizers.append((path, "file", name))
 
     # --- what they are --------------------------------------------------------------------------
@@ -156,7 +157,7 @@ class Scan:
         if len(found) >= MAX_TOKENIZERS:
             self._note(name, f"not shown: there are more than {MAX_TOKENIZERS} tokenizers")
             return
-        facts = self._loaded.facts(path, name)
+        facts = self._tokenizer_cache.facts(path, name)
         if not isinstance(facts, dict):
             self._note(name, facts)
             return
@@ -177,11 +178,13 @@ class Scan:
         fingerprint = state.fingerprint
         own = place.path / "tokenizer.json"
         if fingerprint is None and own.is_file():  # imported
-            facts = self._loaded.facts(own, place.name)
+            facts = self._tokenizer_cache.facts(own, place.name)
             fingerprint = facts["fingerprint"] if isinstance(facts, dict) else None
         tokenizer = None if fingerprint is None else _of_fingerprint(self.found, fingerprint)
         id = _id(place.path)
-        self.found.runs[id] = RunEntry(id, place.name, place.path, state, tokenizer, place.sweep)
+        self.found.runs[id] = RunEntry(
+            id, place.name, place.path, state, tokenizer, place.sweep, place.path in self._diverged
+        )
 
     def _add_sweep(self, place: _Place) -> str | None:
         try:
@@ -189,6 +192,7 @@ class Scan:
         except (BytemillError, OSError) as error:
             self._note(place.name, error)
             return None
+        self._diverged |= {trial.run for trial in found.trials if trial.status == "diverged"}
         id = _id(place.path)
         self.found.sweeps[id] = SweepEntry(
             id, place.name, place.path, len(found.trials), found.fields

@@ -1,4 +1,4 @@
-"""The server: an address, uvicorn on it, and its end."""
+"""The server: uvicorn on a socket, with timeouts, until it is interrupted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 DEFAULT_PORT = 8300
-# Ports tried after it.
+# Ports to try, from the default on.
 N_PORTS = 20
 # Time for the headers of a request to arrive.
 HEADER_SECONDS = 10.0

@@ -1,4 +1,4 @@
-"""What all handlers share: the settings of the server and what it has found and loaded."""
+"""State that all handlers share: the settings, the catalog and the loaded models."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Settings:
         paths: where tokenizers, runs and sweeps are looked for.
         host: the address to listen on.
         port: the port to listen on.
-        api_key: demanded with every request; None for no key.
+        api_key: required with every request; None for no key.
         insecure: whether a host that others can reach may go without a key.
         cors: the origins whose pages may call the server.
         device: the device of models, as in `bytemill.lm.load`.
@@ -73,7 +73,7 @@ class Settings:
             len(key) >= MIN_KEY_LENGTH and all("!" <= char <= "~" for char in key)
         ):
             raise ConfigError(
-                f"api_key must be at least {MIN_KEY_LENGTH} characters of ASCII, none a space",
+                f"api_key must be ≥ {MIN_KEY_LENGTH} printable ASCII characters without spaces",
                 "python -c 'import secrets; print(secrets.token_urlsafe())' makes one",
             )
         if not (is_loopback(self.host) or key or self.insecure):
@@ -100,12 +100,12 @@ def is_loopback(host: str) -> bool:
 
 @dataclass
 class State:
-    """What handlers share; `routes(state)` of each module gets it.
+    """State of the server; passed to `routes(state)` of each module.
 
     Attributes:
         settings: how the server was started.
-        catalog: what was found under the paths.
-        models: the models in memory; None until the first is asked for.
+        catalog: tokenizers, runs and sweeps under the paths.
+        models: the models in memory; None until the first request for one.
         at_exit: called when the server ends.
     """
 
@@ -115,6 +115,6 @@ class State:
     at_exit: list[Callable[[], None]] = field(default_factory=list)
 
     def close(self) -> None:
-        """Ends what handlers have started."""
+        """Ends the threads that handlers started."""
         for end in reversed(self.at_exit):
             end()

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from ..errors import ConfigError
 from .occurrences import Occurrences
-from .recent import Recent
+from .recent import RecentlyUsed
 from .replies import Refusal, json_body, number_in_query, reply
 from .state import State
 from .vocabulary import SearchBy, Vocabulary
@@ -42,7 +42,7 @@ def routes(state: State) -> list[Route]:
 class _Tokens:
     def __init__(self, state: State) -> None:
         self._catalog = state.catalog
-        self._vocabularies = Recent(MAX_VOCABULARIES)
+        self._vocabularies = RecentlyUsed(MAX_VOCABULARIES)
         self._occurrences = Occurrences()
         state.at_exit.append(self._occurrences.close)
 

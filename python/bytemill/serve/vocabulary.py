@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -25,6 +26,9 @@ SearchBy = Literal["text", "hex", "id"]
 # Of a tree; some tokens are hundreds of spaces.
 MAX_NODES = 1_000
 MAX_DEPTH = 100
+# Tokens with letters among the longest, which often are indentation and rules.
+N_WORDS = 8
+N_LONGEST = 400
 
 
 class Vocabulary:
@@ -51,8 +55,10 @@ class Vocabulary:
 
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
-        """Statistics, as JSON."""
-        return statistics(self.tokenizer).to_json()
+        """Statistics, as JSON; `longest` has only tokens with letters."""
+        found: dict[str, Any] = statistics(self.tokenizer, n_longest=N_LONGEST).to_json()
+        words = (one for one in found["longest"] if any(map(str.isalpha, one["text"] or "")))
+        return found | {"longest": list(itertools.islice(words, N_WORDS))}
 
     # --- one token --------------------------------------------------------------------------------
 

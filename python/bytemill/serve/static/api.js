@@ -82,7 +82,7 @@ function banner(shown) {
   document.getElementById("offline").hidden = !shown;
 }
 
-/** Shows the banner until the server answers again, then reports `online` to the page. */
+/** Shows the banner until the server answers again, then sends `server-back` to the page. */
 function watch() {
   banner(true);
   if (timer) return;

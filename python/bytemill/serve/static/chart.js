@@ -7,6 +7,8 @@ const LEFT = 52;
 const RIGHT = 14;
 const TOP = 10;
 const BOTTOM = 26;
+// Characters that fit left of the axis.
+const MAX_LABEL = 7;
 export const N_COLOURS = 8;
 const DASHES = ["", "7 3", "2 3"];
 
@@ -49,7 +51,7 @@ export class Chart {
   }
 
   /**
-   * Shows series: {name, xs, ys, colour, dash, faint, mark}; xs ascend. `faint` are drawn behind,
+   * Shows series: {name, xs, ys, colour, dash, faint, mark}; xs ascend. `faint` ones are drawn below,
    * without values; `mark` draws points only. Options: xName, xRange (that of the series if not
    * given), log (of y), xLog, xLabels (names of the values 0, 1, …), and the formats showX, showY.
    */
@@ -118,11 +120,12 @@ export class Chart {
     for (const tick of y.ticks(Math.round(height / 40))) {
       const at = y.place(tick);
       yield svg("path", { class: "grid", d: `M${LEFT} ${at.toFixed(1)}H${width - RIGHT}` });
-      yield svg("text", { x: LEFT - 7, y: at + 4, "text-anchor": "end" }, showY(tick));
+      const text = showY(tick);
+      const fits = text.length <= MAX_LABEL;
+      yield svg("text", { x: LEFT - 7, y: at + 4, "text-anchor": "end" }, fits ? text : short(tick));
     }
     yield svg("path", { class: "axis", d: `M${LEFT} ${bottom}H${width - RIGHT}` });
-    const ticks = xLabels ? xLabels.map((_, i) => i) : x.ticks(Math.max(2, Math.floor(width / 90)));
-    for (const tick of ticks) {
+    for (const tick of this.xTicks()) {
       const at = x.place(tick);
       yield svg("path", { class: "axis", d: `M${at.toFixed(1)} ${bottom}v4` });
       const text = xLabels ? xLabels[tick] : showX(tick);
@@ -130,8 +133,23 @@ export class Chart {
       const place = isLast ? { x: width - 4, "text-anchor": "end" } : { x: at, "text-anchor": "middle" };
       yield svg("text", { ...place, y: bottom + 17 }, text);
     }
-    // Left of the axis there is room for a word; a longer name is in the title.
-    if (xName.length < 8) yield svg("text", { x: LEFT - 7, y: bottom + 17, "text-anchor": "end" }, xName);
+    // Left of the axis there is room for a word, and often for the first label only.
+    if (!this.title.endsWith(xName)) {
+      yield svg("text", { x: LEFT - 7, y: bottom + 17, "text-anchor": "end" }, xName);
+    }
+  }
+
+  /** The labelled values of x: those of the points if they are few and far apart. */
+  xTicks() {
+    const { x, width } = this;
+    const { xLabels } = this.options;
+    if (xLabels) return xLabels.map((_, i) => i);
+    const n = Math.max(2, Math.floor(width / 90));
+    if (!this.series.every((one) => one.mark)) return x.ticks(n);
+    const values = [...new Set(this.series.flatMap((one) => one.xs))].sort((a, b) => a - b);
+    const places = values.map(x.place);
+    const isWide = places.every((at, i) => !i || at - places[i - 1] > 45);
+    return isWide && values.length <= n + 2 ? values : x.ticks(n);
   }
 
   curve(one) {
@@ -263,7 +281,8 @@ export class Chart {
       const name = one.label?.(i) ?? one.name;
       // Evaluations are at other steps than the rest.
       const own = one.xs[i] === lead || xLabels ? "" : `, ${xName} ${showX(one.xs[i])}`;
-      return element("tr", {}, element("td", {}, key, name + own), element("td", {}, showY(one.ys[i])));
+      const text = shortened(name, Math.min(44, Math.floor(this.width / 14))) + own;
+      return element("tr", {}, element("td", {}, key, text), element("td", {}, showY(one.ys[i])));
     });
     const title = xLabels ? `${xName} ${xLabels[lead]}` : `${xName} ${showX(lead)}`;
     this.hint.replaceChildren(element("b", {}, title), element("table", {}, element("tbody", {}, rows)));
@@ -300,6 +319,12 @@ export class Chart {
 }
 
 let charts = 0;
+
+/** A name without its middle if it is longer than `n` characters: runs often differ at the end. */
+function shortened(name, n) {
+  const half = Math.floor((n - 1) / 2);
+  return name.length > n ? `${name.slice(0, half)}…${name.slice(-half)}` : name;
+}
 
 function* ends(series) {
   for (const { xs, mark } of series) {

@@ -45,7 +45,7 @@ export class Details {
           {},
           swatch(number),
           element("b", {}, entry.name),
-          element("a", { href: `/write#run=${encodeURIComponent(entry.id)}` }, "Write with it"),
+          element("a", { href: `/write#run=${encodeURIComponent(entry.id)}` }, "Write with this run"),
           report(entry.id),
         ),
       ),
@@ -96,7 +96,7 @@ export class Details {
       if (shown.length > 1) {
         const ids = shown.map((one) => one.entry.id).join(",");
         const { fields } = await get(`/api/differences?runs=${encodeURIComponent(ids)}`, { signal });
-        this.configs.replaceChildren(element("h2", {}, "What differs"), this.differences(shown, fields));
+        this.configs.replaceChildren(element("h2", {}, "Differences between configs"), this.differences(shown, fields));
       } else if (shown.length) {
         const run = await get(`/api/runs/${encodeURIComponent(shown[0].entry.id)}`, { signal });
         this.configs.replaceChildren(element("h2", {}, "Config"), config(run.config));

@@ -4,7 +4,7 @@ const SVG = "http://www.w3.org/2000/svg";
 
 /**
  * A new element. `fields` are attributes, and listeners where they start with "on"; null and false
- * are left out. `children` may be nested lists.
+ * are skipped. `children` may be nested lists.
  */
 export function element(tag, fields = {}, ...children) {
   return filled(document.createElement(tag), fields, children);
@@ -106,7 +106,7 @@ export function showNotes(notes) {
           element(
             "details",
             {},
-            element("summary", {}, `${plural(notes.length, "thing")} could not be read`),
+            element("summary", {}, `${plural(notes.length, "note")} on files that were skipped`),
             element("ul", {}, notes.map((note) => element("li", {}, note))),
           ),
         ]

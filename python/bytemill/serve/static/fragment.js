@@ -5,7 +5,7 @@ export function read() {
   return Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 }
 
-/** Replaces the fragment. Fields that are null, false or "" are left out. */
+/** Replaces the fragment. Fields that are null, false or "" are skipped. */
 export function write(fields) {
   const kept = Object.entries(fields).filter(([, v]) => v !== null && v !== false && v !== "");
   const text = new URLSearchParams(kept.map(([k, v]) => [k, v === true ? "1" : String(v)]));

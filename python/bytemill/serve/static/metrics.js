@@ -2,8 +2,10 @@
 
 import { get } from "./api.js";
 
-// Fields that are no curve of their own.
-const NOT_DRAWN = new Set(["step", "seconds", "sample"]);
+// Fields without a curve; predictions are made once, and compared in the report.
+const NOT_DRAWN = new Set([
+  "step", "seconds", "sample", "predicted_memory", "predicted_base_memory", "predicted_seconds",
+]);
 
 export class Metrics {
   constructor(run) {

@@ -70,7 +70,7 @@ export class RunList {
     const facts = [
       run.status === "finished" ? null : element("span", { class: `status ${run.status}` }, run.status),
       run.step < run.steps ? `step ${count(run.step)} of ${count(run.steps)}` : `${count(run.step)} steps`,
-      run.n_parameters && short(run.n_parameters),
+      run.n_parameters && `${short(run.n_parameters)} parameters`,
       run.val_loss !== null && `loss ${value(run.val_loss)}`,
     ].filter(Boolean);
     return element(
@@ -82,7 +82,7 @@ export class RunList {
         box,
         swatch(number),
         element("span", { class: "run-name" }, name.replaceAll(",", ", ")),
-        element("span", { class: "run-facts dim" }, facts.flatMap((one, i) => (i ? [" · ", one] : [one]))),
+        element("span", { class: "run-facts dim" }, facts.flatMap((one) => [element("span", {}, one), " "])),
       ),
     );
   }

@@ -63,13 +63,15 @@ async function describe(id) {
     if (one) one.tokensPerStep = tokens;
     if (by() === "tokens") draw();
   } catch {
-    // Over tokens, this run is drawn over steps.
+    // Without it, this run is drawn over steps instead of tokens.
   }
 }
 
 function chooseSweep(id) {
   sweep = id;
-  if (id) for (const run of catalog.runs.filter((one) => one.sweep === id)) add(run.id);
+  // The loss of a diverged run would flatten all other curves.
+  const isShown = (run) => run.sweep === id && run.status !== "diverged";
+  if (id) for (const run of catalog.runs.filter(isShown)) add(run.id);
   changed();
   updateSweep();
 }
@@ -240,8 +242,8 @@ async function updateCatalog() {
   byId("nothing").hidden = !isEmpty;
   if (isEmpty) {
     const hint =
-      "Train a model on the tokens of any text, below the directory of the server: this page " +
-      "notices new runs.";
+      "Train a model on the tokens of any text, in a directory that the server was started with. " +
+      "New runs appear here.";
     const code = "bytemill train tokens/ -o run/\nbytemill serve .";
     byId("nothing").replaceChildren(notice("No run was found.", hint, { code }));
     return;

@@ -35,10 +35,7 @@ export class Sample {
         "div",
         { class: "bar" },
         this.status,
-        element("span", { class: "space" }),
-        this.more,
-        this.edit,
-        this.copy,
+        element("span", { class: "actions" }, this.more, this.edit, this.copy),
       ),
     );
     this.onChoose = (i, token) => actions.choose(this, i, token);

@@ -4,7 +4,7 @@ import { element } from "./dom.js";
 
 const FIELDS = [
   { name: "max_tokens", label: "Tokens", start: 120, min: 1, max: 4096, step: 1, whole: true,
-    help: "How many tokens to write at most." },
+    help: "Maximum number of new tokens." },
   { name: "temperature", label: "Temperature", start: 0.8, min: 0, max: 5, step: 0.05,
     help: "Below 1, likely tokens become likelier; 0 always takes the likeliest." },
   { name: "top_k", label: "Top k", start: null, min: 1, max: 1e6, step: 1, whole: true,
@@ -12,7 +12,7 @@ const FIELDS = [
   { name: "top_p", label: "Top p", start: null, min: 0, max: 1, step: 0.01,
     help: "Choose among the likeliest tokens that together have this probability." },
   { name: "min_p", label: "Min p", start: 0.02, min: 0, max: 1, step: 0.01,
-    help: "Drop tokens less likely than this share of the likeliest." },
+    help: "Drop tokens less likely than this fraction of the likeliest token." },
   { name: "repetition_penalty", label: "Repetition penalty", start: 1, min: 0.1, max: 10, step: 0.05,
     help: "Above 1, tokens that occurred already become less likely." },
   { name: "n", label: "Samples", start: 1, min: 1, max: 4, step: 1, whole: true,
@@ -62,7 +62,7 @@ export class SamplingSettings {
         element(
           "p",
           { id: "help-stop", class: "dim" },
-          "Texts that end a sample, one per line; \\n is a line end.",
+          "A sample ends before any of these texts, one per line; \\n is a newline.",
         ),
       ),
     );
@@ -107,7 +107,7 @@ export class SamplingSettings {
   }
 }
 
-/** Up and Down change a number by its own step: browsers know no step where any value is valid. */
+/** Up and Down change a number by its own step: without a step attribute, browsers would change it by 1. */
 function nudge(event, input, { step, min, max, whole }, onChange) {
   const by = { ArrowUp: step, ArrowDown: -step }[event.key];
   if (by === undefined || whole) return;

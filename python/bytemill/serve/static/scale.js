@@ -19,7 +19,7 @@ export function axis(low, high, start, end, log = false) {
 }
 
 /** Multiples of 1, 2 or 5 times a power of ten: about `n` of them. */
-export function linearTicks(low, high, n) {
+function linearTicks(low, high, n) {
   const rough = (high - low) / n;
   if (!(rough > 0)) return [low];
   const power = 10 ** Math.floor(Math.log10(rough));

@@ -147,7 +147,7 @@ class Column {
     this.differing.textContent = flags
       ? differing
         ? `${plural(differing, "token")} cut differently`
-        : "cuts as the others do"
+        : "no differences"
       : "";
     this.next.hidden = !differing;
     this.close.hidden = shown.length < 2;
@@ -241,7 +241,7 @@ const store = debounced(storeNow, () => 200);
 function storeNow() {
   const long = input.text.length > MAX_LINK;
   byId("share-note").hidden = !long;
-  byId("share-note").textContent = long ? "The text is too long for a link, which has all but the text." : "";
+  byId("share-note").textContent = long ? "The text is too long for a link; the link has everything else." : "";
   fragment.write({
     t: shown.map((one) => one.id).join(","),
     text: long ? null : input.text,
@@ -291,7 +291,7 @@ async function start() {
   if (!catalog.length) {
     byId("editor").classList.add("useless");
     byId("side").hidden = true;
-    const hint = "Learn one from any text, then start the server where it is:";
+    const hint = "Train one on any text, then serve it:";
     const code = "bytemill train-tokenizer corpus.txt -o tokenizer.json\nbytemill serve tokenizer.json";
     columns.replaceChildren(notice("No tokenizer was found.", hint, { code }));
     return;

@@ -100,7 +100,7 @@ export class Vocabulary {
   showFound(id, { total, tokens }) {
     const more = total > tokens.length ? `, the first ${tokens.length} of them` : "";
     this.results.replaceChildren(
-      element("p", { class: "dim" }, total ? `${plural(total, "token")}${more}` : "No token has this."),
+      element("p", { class: "dim" }, total ? `${plural(total, "token")}${more}` : "No token matches."),
       element(
         "p",
         { class: "chips" },
@@ -116,13 +116,12 @@ export class Vocabulary {
       ["pattern", facts.pattern],
       ["mean length", `${facts.mean_length.toFixed(2)} bytes`],
     ];
-    const telling = facts.longest.filter((one) => /\p{L}/u.test(one.text)).slice(0, 8);
     this.results.replaceChildren(
       element("dl", {}, rows.map(([name, shown]) => [element("dt", {}, name), element("dd", {}, shown)])),
       element("h3", {}, "Tokens by length in bytes"),
       histogram(facts.lengths),
-      element("h3", {}, "Longest with letters"),
-      element("p", { class: "chips" }, telling.map((one) => chip(one, () => this.onPick(id, one.id)))),
+      ...(facts.longest.length ? [element("h3", {}, "Longest with letters")] : []),
+      element("p", { class: "chips" }, facts.longest.map((one) => chip(one, () => this.onPick(id, one.id)))),
     );
   }
 }

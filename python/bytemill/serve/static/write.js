@@ -1,7 +1,7 @@
 // The Write page: models continue a prompt.
 
 import { ApiError, events, get, isAbort } from "./api.js";
-import { byId, copy, count, debounced, element, failure, notice, short, showNotes, value } from "./dom.js";
+import { byId, copy, count, debounced, element, failure, notice, plural, short, showNotes, value } from "./dom.js";
 import * as fragment from "./fragment.js";
 import { Sample, closeMenu } from "./sample.js";
 import { SamplingSettings } from "./sampling.js";
@@ -14,6 +14,7 @@ const prompt = byId("prompt");
 let runs = [];
 let models = []; // the choices of run and checkpoint
 const writing = new Set(); // requests under way
+const rates = new Map(); // request → {n, rate, seed}, of the texts shown
 
 const settings = new SamplingSettings(byId("sampling"), () => store());
 
@@ -94,6 +95,7 @@ function showModels() {
 /** One request; its tokens go to `samples`. */
 async function write(model, samples, from, sampling) {
   const request = new AbortController();
+  if ([...writing].every((one) => one.signal.aborted)) rates.clear();
   writing.add(request);
   showState();
   for (const one of samples) one.restart();
@@ -112,11 +114,11 @@ async function write(model, samples, from, sampling) {
       } else if (event.type === "token") {
         n += 1;
         samples[event.sample].add([event]);
-        showRate(n, (performance.now() - began) / 1000);
+        showRate(request, n, n / Math.max((performance.now() - began) / 1000, 1e-3));
       } else if (event.type === "end") {
         samples[event.sample].end(REASONS[event.reason] ?? event.reason);
       } else if (event.type === "done") {
-        showRate(event.n_tokens, event.seconds, event.tokens_per_second, samples[0].seed);
+        showRate(request, event.n_tokens, event.tokens_per_second, samples[0].seed);
       } else if (event.type === "error") {
         throw new ApiError(event.message, event.hint);
       }
@@ -153,7 +155,7 @@ function go() {
   byId("scale").hidden = false;
   byId("samples").replaceChildren();
   byId("rate").textContent = "";
-  // Two models with the same seed: what differs is the models.
+  // With the same seed, the texts of two models differ only because of the models.
   if (models.length > 1 && chosen.seed === null) chosen.seed = Math.floor(Math.random() * 2 ** 31);
   for (const model of models) {
     const samples = Array.from({ length: chosen.n }, (_, k) => {
@@ -166,7 +168,8 @@ function go() {
     write(model.chosen, samples, { prompt: prompt.value }, chosen);
   }
   const n = byId("samples").children.length;
-  byId("samples").style.setProperty("--columns", Math.min(n, 3));
+  // Of two models, each row has the samples of one.
+  byId("samples").style.setProperty("--columns", n % 3 ? Math.min(n, 2) : 3);
   store();
 }
 
@@ -216,9 +219,17 @@ async function contextLength(run) {
   return contexts.get(run);
 }
 
-function showRate(n, seconds, rate = n / Math.max(seconds, 1e-3), seed = null) {
-  const text = `${count(Math.round(rate))} tokens/s`;
-  byId("rate").textContent = seed === null ? text : `${text} · ${count(n)} tokens · seed ${seed}`;
+/** Shows the speed of all requests together, and once they are done, their tokens and seed. */
+function showRate(request, n, rate, seed = null) {
+  rates.set(request, { n, rate, seed });
+  const all = [...rates.values()];
+  const sum = (of) => all.reduce((total, one) => total + of(one), 0);
+  const seeds = new Set(all.map((one) => one.seed));
+  const facts = [`${count(Math.round(sum((one) => one.rate)))} tokens/s`];
+  if (!seeds.has(null)) {
+    facts.push(plural(sum((one) => one.n), "token"), `seed ${[...seeds].join(", ")}`);
+  }
+  byId("rate").textContent = facts.join(" · ");
 }
 
 function showState() {
@@ -272,7 +283,7 @@ async function start() {
   }
   byId("page").hidden = !runs.length;
   if (!runs.length) {
-    const hint = "Train a model on the tokens of any text, then start the server where it is:";
+    const hint = "Train a model on the tokens of any text, then serve its directory:";
     const code = "bytemill train tokens/ -o run/\nbytemill serve run/";
     nothing.replaceChildren(notice("No run with a checkpoint was found.", hint, { code }));
     return;
