@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -32,6 +33,43 @@ def test_the_lowest_versions_are_those_that_the_package_promises() -> None:
     for name, version in promised.items():
         # 2.6.0 is the lowest 2.6.
         assert re.fullmatch(re.escape(version) + r"(\.0)*", lowest[name]), name
+
+
+def permitted(expression: str, allowed: set[str]) -> bool:
+    """Whether an SPDX expression can be satisfied with these licenses."""
+
+    def value(match: re.Match[str]) -> str:
+        return match[0].lower() if match[0] in ("AND", "OR") else str(match[0] in allowed)
+
+    terms = r"[\w.-]+(?: WITH [\w.-]+)?"
+    return bool(eval(re.sub(terms, value, expression.replace("/", " OR "))))
+
+
+def test_licenses_are_satisfied_as_a_whole() -> None:
+    assert permitted("(MIT OR GPL-3.0) AND Zlib", {"MIT", "Zlib"})
+    assert permitted("MIT/Apache-2.0", {"Apache-2.0"})
+    assert not permitted("MIT AND Zlib", {"MIT"})
+    assert not permitted("Apache-2.0 WITH LLVM-exception", {"Apache-2.0"})
+
+
+def test_cargo_deny_allows_the_licenses_of_what_the_core_is_built_from() -> None:
+    """CI runs `cargo deny`, which is rarely installed elsewhere."""
+    cargo = shutil.which("cargo")
+    if cargo is None or not (TOP / "Cargo.lock").exists():
+        pytest.skip("needs cargo and a clone")
+    command = [cargo, "metadata", "--format-version=1", "--all-features", "--offline", "--locked"]
+    done = subprocess.run(command, cwd=TOP, capture_output=True, encoding="utf-8")
+    if done.returncode != 0:
+        pytest.skip("needs the sources of all dependencies")
+    packages = json.loads(done.stdout)["packages"]
+    deny = tomllib.loads((TOP / "deny.toml").read_text(encoding="utf-8"))
+    allowed = set(deny["licenses"]["allow"])
+    refused = {
+        f"{package['name']}: {package['license']}"
+        for package in packages
+        if not permitted(package["license"], allowed)
+    }
+    assert refused == set()
 
 
 @pytest.mark.slow
