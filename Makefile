@@ -76,13 +76,14 @@ test-python: $(VENV)/.native $(VENV)/.dev ## the Python tests, doctests and the 
 	@# In a process of their own, and nothing that Ray prints is held back.
 	$(BIN)/pytest --quiet -m ray --capture=sys tests
 
-format: $(VENV)/.dev ## format all code
+format: $(VENV)/.dev ## format all code; write the map of the code
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path benches/Cargo.toml
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --quiet --fix .
 	$(PYTHON) tests/module_graph.py --svg >docs/modules.svg
+	$(PYTHON) tests/code_map.py >docs/map.md
 
 bench: $(VENV)/.native $(VENV)/.bench ## our own benchmarks, then a comparison with others (CORPUS=file)
 	$(CARGO) bench --quiet --manifest-path benches/Cargo.toml --target-dir target/benches
