@@ -17,9 +17,9 @@ ROOT = module_graph.ROOT
 INTRODUCTION = """\
 # Map of the code
 
-Every module, with the first sentence of its head: `make format` writes this page. The rooms of the core are in the order
-in which text passes through them. [CONTRIBUTING.md](../CONTRIBUTING.md) has the map of the rooms, and says how to
-change something."""
+Every module, with the first sentence of its head. `make format` writes this page from the code. The
+rooms of the core are in the order in which text passes through them.
+[CONTRIBUTING.md](../CONTRIBUTING.md) explains how to change something."""
 
 
 def page() -> Iterator[str]:
