@@ -7,6 +7,7 @@ from `__all__` (mkdocstrings fills in signatures and docstrings).
 
 from __future__ import annotations
 
+import inspect
 import re
 import shutil
 from collections.abc import Iterator
@@ -81,11 +82,12 @@ def command_line() -> Iterator[str]:
 def about(command: click.Command, context: click.Context) -> Iterator[str]:
     usage = " ".join(command.collect_usage_pieces(context))
     yield f"```text\n{context.command_path} {usage}\n```\n"
-    yield f"{re.sub(chr(8) + '.*', '', command.help or '', flags=re.DOTALL).strip()}\n"
+    yield f"{inspect.cleandoc(re.sub(chr(8) + '.*', '', command.help or '', flags=re.DOTALL))}\n"
     yield "| option | meaning |\n| --- | --- |"
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if record is not None:
+        # The arguments are explained above the table.
+        if record is not None and record[1]:
             option, meaning = record
             yield f"| `{option.replace('|', chr(92) + '|')}` | {cell(meaning)} |"
     examples = (command.epilog or "").replace("\b\n", "").strip().removeprefix("examples:")

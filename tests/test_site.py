@@ -59,6 +59,9 @@ def test_every_command_and_every_public_name_has_a_heading(site: Path) -> None:
     commands = (reference / "command-line.html").read_text(encoding="utf-8")
     for name in COMMANDS:
         assert f'id="bytemill-{name}"' in commands
+    # Every paragraph of a help text is one, and not code.
+    assert "<p>CORPUS is files, directories," in commands
+    assert "<td></td>" not in commands
     for page, module in (("python.html", bytemill), ("python-lm.html", bytemill.lm)):
         text = (reference / page).read_text(encoding="utf-8")
         for name in module.__all__:
