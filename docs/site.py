@@ -38,6 +38,67 @@ MODULES = {
     ),
 }
 
+# What signatures name besides, by module: types, their choices, and defaults.
+TYPES = {
+    "bytemill.corpus.argument": ["CorpusLike", "Places"],
+    "bytemill.corpus.places": ["Entry", "Listing", "Reader"],
+    "bytemill.corpus.choosing": ["SkippedFile"],
+    "bytemill.formats": [
+        "PatternLike",
+        "PatternName",
+        "TokenizerFormat",
+        "HuggingFaceTokenizer",
+        "TiktokenEncoding",
+    ],
+    "bytemill.learn": ["TieBreak"],
+    "bytemill.counts": ["DEFAULT_PATTERN", "DEFAULT_SPECIALS"],
+    "bytemill.engines": ["EngineLike", "UNIT_SIZE"],
+    "bytemill._native": ["Special"],
+    "bytemill.tokens.plan": ["SplitName"],
+    "bytemill.progress": ["ProgressOption", "ProgressCallback", "StepOption"],
+    "bytemill.look": ["Result", "Statistics"],
+    "bytemill.look.tokenized": ["Span", "TokenizedText"],
+    "bytemill.lm.config": [
+        "Norm",
+        "Positions",
+        "FeedForward",
+        "Dtype",
+        "Compile",
+        "KernelOption",
+        "Schedule",
+        "OptimizerName",
+        "Parallel",
+    ],
+    "bytemill.lm.keywords": [
+        "ConfigOptions",
+        "IdOptions",
+        "ModelOptions",
+        "PresetName",
+        "SamplingOptions",
+        "Special",
+        "StepName",
+        "TextOptions",
+        "TokenDtype",
+    ],
+    "bytemill.lm.data": ["TokenArray"],
+    "bytemill.lm.model": ["Device", "KVCache", "LayerCache"],
+    "bytemill.lm.naive": ["Closure", "Parameters"],
+    "bytemill.lm.optim": ["Closure", "Optimizers", "Parameters"],
+    "bytemill.lm.generate": ["Sampler"],
+    "bytemill.lm.evaluation": ["DocumentScore"],
+    "bytemill.lm.run.checkpoint": ["AnyOptimizer", "Target"],
+    "bytemill.lm.run.history": ["Column", "EvaluatedStep", "History", "Sample"],
+    "bytemill.lm.run.sources": ["Array"],
+    "bytemill.lm.run.state": ["RunStatus"],
+    "bytemill.lm.report.card": ["Status"],
+    "bytemill.lm.report.commands": ["Command"],
+    "bytemill.lm.report.expected": ["Cost"],
+    "bytemill.lm.plan.accounting": ["Dtype", "MFU"],
+    "bytemill.lm.plan.costs": ["Memory"],
+    "bytemill.lm.plan.results": ["Status"],
+    "bytemill.lm.exchange.exporting": ["Target", "WeightType"],
+}
+
 
 def main() -> None:
     shutil.rmtree(SOURCE, ignore_errors=True)
@@ -48,6 +109,7 @@ def main() -> None:
     reference = SOURCE / "reference"
     reference.mkdir()
     (reference / "command-line.md").write_text("\n".join(command_line()), encoding="utf-8")
+    (reference / "python-types.md").write_text("\n".join(types()), encoding="utf-8")
     for name, (title, module, names) in MODULES.items():
         (reference / name).write_text("\n".join(python(title, module, names)), encoding="utf-8")
 
@@ -106,6 +168,15 @@ def python(title: str, module: str, names: list[str]) -> Iterator[str]:
     for name in names:
         if not name.startswith("__"):
             yield f"::: {module}.{name}\n"
+
+
+def types() -> Iterator[str]:
+    yield "# Python: types in signatures\n"
+    yield "Names that signatures use beside the classes of the other pages, by module.\n"
+    for module, names in TYPES.items():
+        yield f"## `{module}`\n"
+        for name in names:
+            yield f"::: {module}.{name}\n    options:\n      heading_level: 3\n"
 
 
 if __name__ == "__main__":

@@ -69,6 +69,20 @@ def test_every_command_and_every_public_name_has_a_heading(site: Path) -> None:
 
 
 @pytest.mark.slow
+def test_names_in_signatures_are_links(site: Path) -> None:
+    plain = re.compile(r'<span title="(bytemill\.[\w.]+)">')
+    assert plain.findall('<span title="bytemill.lm.model.Device">') == ["bytemill.lm.model.Device"]
+    linked = 0
+    for page in ("python", "python-lm", "python-types"):
+        text = (site / "reference" / f"{page}.html").read_text(encoding="utf-8")
+        linked += text.count('class="autorefs autorefs-internal"')
+        # Fields are titled with themselves; the native module and private names have no page.
+        names = {name for name in plain.findall(text) if not re.search(r"\.[A-Z]\w*\.|\._", name)}
+        assert names == set(), page
+    assert linked > 300
+
+
+@pytest.mark.slow
 def test_links_to_code_lead_to_the_repository(site: Path) -> None:
     text = (site / "inside.html").read_text(encoding="utf-8")
     assert "/blob/main/src/naive.rs" in text
