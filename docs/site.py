@@ -105,7 +105,11 @@ def main() -> None:
     ignored = shutil.ignore_patterns("*.py", "__pycache__")
     shutil.copytree(TOP / "docs", SOURCE, ignore=ignored)
     for page in SOURCE.rglob("*.md"):
-        page.write_text(link_to_repository(page), encoding="utf-8")
+        # In a table, GitHub wants pipes in code escaped, and the builder does not.
+        text = re.sub(
+            r"`[^`\n]*`", lambda code: code[0].replace(r"\|", "|"), link_to_repository(page)
+        )
+        page.write_text(text, encoding="utf-8")
     reference = SOURCE / "reference"
     reference.mkdir()
     (reference / "command-line.md").write_text("\n".join(command_line()), encoding="utf-8")
@@ -151,7 +155,7 @@ def about(command: click.Command, context: click.Context) -> Iterator[str]:
         # The arguments are explained above the table.
         if record is not None and record[1]:
             option, meaning = record
-            yield f"| `{option.replace('|', chr(92) + '|')}` | {cell(meaning)} |"
+            yield f"| `{option}` | {cell(meaning)} |"
     examples = (command.epilog or "").replace("\b\n", "").strip().removeprefix("examples:")
     if examples:
         lines = "\n".join(line.strip() for line in examples.strip("\n").splitlines())
@@ -160,7 +164,8 @@ def about(command: click.Command, context: click.Context) -> Iterator[str]:
 
 def cell(text: str) -> str:
     """Text for a cell of a table."""
-    return re.sub(r"([|\[\]<*_])", r"\\\1", re.sub(r"\s+", " ", text))
+    escaped = re.sub(r"([\\\[\]*_])", r"\\\1", re.sub(r"\s+", " ", text))
+    return escaped.replace("<", "&lt;").replace("|", "&#124;")
 
 
 def python(title: str, module: str, names: list[str]) -> Iterator[str]:
