@@ -72,6 +72,17 @@ def test_cargo_deny_allows_the_licenses_of_what_the_core_is_built_from() -> None
     assert refused == set()
 
 
+def test_actions_are_pinned_to_commits() -> None:
+    """A tag can be moved to other code; the comment names the version for readers."""
+    workflows = sorted((TOP / ".github" / "workflows").glob("*.yml"))
+    if not workflows:
+        pytest.skip("needs a clone")
+    uses = [line for path in workflows for line in path.read_text().splitlines() if "uses:" in line]
+    assert len(uses) > 20
+    pinned = re.compile(r"\s*- uses: [\w.-]+/[\w.-]+@[0-9a-f]{40} # v[\d.]+")
+    assert [line for line in uses if not pinned.fullmatch(line)] == []
+
+
 @pytest.mark.slow
 def test_the_source_distribution_has_every_file_and_no_other(tmp_path: Path) -> None:
     maturin = shutil.which("maturin", path=str(Path(sys.executable).parent))
