@@ -1,25 +1,25 @@
 # Every target sets up what it needs: a virtual environment in .venv, the release build of the
-# native module in it, and for tests the packages that they compare with. What is up to date is
-# not made again. `make help` lists the targets.
+# native module in it, and for tests the packages that they compare with. Nothing that is up to date
+# is made again. `make help` lists the targets.
 
 PYTHON ?= python3
 CARGO ?= cargo
 # Text to measure on (make bench); by default the source of Python's standard library.
 CORPUS ?=
-# How long make fuzz goes on: random cases per Rust property, examples per Python property,
-# seconds per cargo-fuzz target.
+# The length of make fuzz: random cases per Rust property, examples per Python property, seconds
+# per cargo-fuzz target.
 FUZZ_CASES ?= 200000
 FUZZ_EXAMPLES ?= 5000
 FUZZ_SECONDS ?= 60
-# How much make faults tries: calls disturbed at most (of commands that need torch), signals sent,
-# damaged files of each kind.
+# The length of make faults: calls disturbed at most, the same for commands that need torch, signals
+# sent, damaged files of each kind.
 FAULTS_CALLS ?= 400
 FAULTS_LEARNING_CALLS ?= 25
 FAULTS_SIGNALS ?= 1000
 FAULTS_MUTATIONS ?= 200
 # The oldest glibc that wheels must run with (make wheel).
 GLIBC ?= manylinux_2_17
-# How many times make soak begins anew; each time is a dozen kills.
+# Rounds of make soak; each is a dozen kills.
 SOAK_ROUNDS ?= 20
 
 VENV := .venv
@@ -45,7 +45,7 @@ help: ## list the targets
 demo: $(VENV)/.native $(VENV)/.lm ## a tokenizer and a small model from Python's own source
 	@$(BIN)/bytemill demo
 
-test: check-format lint types test-rust test-python ## everything that must hold: run before each commit
+test: check-format lint types test-rust test-python ## all checks and tests: run before each commit
 
 test-fast: $(VENV)/.native $(VENV)/.dev ## formatting, types and the quick tests, in about two minutes on two cores
 	$(BIN)/ruff format --check --quiet .
@@ -73,18 +73,19 @@ test-rust: ## the Rust tests, which need no Python
 
 test-python: $(VENV)/.native $(VENV)/.dev ## the Python tests, doctests and the README's examples
 	$(BIN)/pytest --quiet -m 'not ray'
-	@# In a process of their own, and nothing that Ray prints is held back.
+	@# In a separate process, without capturing what Ray prints.
 	$(BIN)/pytest --quiet -m ray --capture=sys tests
 
-format: $(VENV)/.dev ## format all code
+format: $(VENV)/.dev ## format all code; write the map of the code
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path benches/Cargo.toml
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --quiet --fix .
 	$(PYTHON) tests/module_graph.py --svg >docs/modules.svg
+	$(PYTHON) tests/code_map.py >docs/map.md
 
-bench: $(VENV)/.native $(VENV)/.bench ## our own benchmarks, then a comparison with others (CORPUS=file)
+bench: $(VENV)/.native $(VENV)/.bench ## our own benchmarks, then a comparison with other libraries (CORPUS=file)
 	$(CARGO) bench --quiet --manifest-path benches/Cargo.toml --target-dir target/benches
 	$(PY) benchmarks/compare.py $(CORPUS)
 
@@ -108,7 +109,7 @@ faults: $(VENV)/.native $(VENV)/.dev ## full disks, kills and damaged files; res
 	    --learning-calls $(FAULTS_LEARNING_CALLS) --signals $(FAULTS_SIGNALS) \
 	    --mutations $(FAULTS_MUTATIONS)
 
-sanitize: ## the Rust tests under AddressSanitizer, those of encoder and counts under valgrind
+sanitize: ## the Rust tests with AddressSanitizer; those of encoder and counts with valgrind
 	RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 $(CARGO) +nightly test --quiet --workspace \
 	    --lib --target $(HOST) --target-dir target/sanitize
 	@# Valgrind is slow, and hides AVX-512 from the code it runs.
@@ -133,7 +134,7 @@ wheel: $(VENV)/.wheel ## a wheel, built from the source distribution beside it i
 	target/wheel-check/$(notdir $(BIN))/python -m pip install --quiet --only-binary :all: dist/*.whl
 	target/wheel-check/$(notdir $(BIN))/python tests/smoke_wheel.py
 
-clean: ## remove everything that was made
+clean: ## remove everything that the targets made
 	rm -rf $(VENV) target fuzz/target dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f python/bytemill/_native*.so python/bytemill/_native*.pyd
 	find python tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
@@ -161,9 +162,9 @@ $(VENV)/.native: $(VENV)/.maturin pyproject.toml $(RUST_FILES)
 	@$(PIP) install --no-build-isolation --editable .
 	@touch $@
 
-# Not all contenders have wheels for every Python; those that are missing are skipped.
+# Not all of these have wheels for every Python; those that are missing are skipped.
 $(VENV)/.bench: $(VENV)/.maturin pyproject.toml
-	@echo "installing whom we compare with"
+	@echo "installing the libraries of the comparison"
 	@$(PIP) install --group bench || $(PIP) install --group rivals
 	@touch $@
 

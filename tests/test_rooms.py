@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import code_map
 import module_graph
 
 TOP = Path(__file__).resolve().parent.parent
@@ -46,20 +47,29 @@ def test_the_picture_is_that_of_the_code() -> None:
     assert drawn == module_graph.picture(CORE["src"]), "make docs/modules.svg again: make format"
 
 
-@pytest.mark.parametrize("name", CORE)
-def test_the_map_names_every_module_and_no_other(name: str) -> None:
-    text = (TOP / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    tree = re.search(r"```tree\n(.*?)```", text, re.DOTALL)
-    assert tree is not None
-    named, above = set(), []
-    for line in tree[1].splitlines():
-        match = re.match(r"( *)(\S+)", line)
-        assert match is not None
-        above[len(match[1]) // 2 :] = [match[2]]
-        named.add("/".join(above))
-    prefix = name + "/"
-    listed = {entry.removeprefix(prefix) for entry in named if entry.startswith(prefix)}
-    # Rooms, and what is directly in them.
-    modules = {"/".join(module[:2]) for module in module_graph.modules(CORE[name]) if module}
-    rooms = {module.split("/")[0] for module in modules}
-    assert listed == modules | rooms | {"lib"}
+def test_the_map_is_that_of_the_code() -> None:
+    written = (TOP / "docs" / "map.md").read_text(encoding="utf-8")
+    made = "\n".join([*code_map.page(), ""])
+    assert written == made, "make docs/map.md again: make format"
+
+
+def test_every_module_is_in_the_map_with_a_sentence() -> None:
+    written = (TOP / "docs" / "map.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^ *- \[`.+`\]\(\.\./(.+?)\): (.*)$", written, re.MULTILINE)
+    files = [path for src in CORE.values() for path in module_graph.modules(src).values()]
+    files += (TOP / "python").rglob("*.py")
+    assert sorted(path for path, _ in entries) == sorted(
+        path.relative_to(TOP).as_posix() for path in files
+    )
+    assert [path for path, sentence in entries if not sentence.endswith(".")] == []
+
+
+def test_the_first_sentence_of_a_head_is_its_summary(tmp_path: Path) -> None:
+    heads = {
+        "a.rs": "//! Tables of [`Spec`](crate::spec::Spec)\n//! and more. The rest.\nfn f() {}\n",
+        "b.py": '"""Tables of `Spec` and more.\n\nThe rest.\n"""\n',
+    }
+    for name, text in heads.items():
+        path = tmp_path / name
+        path.write_text(text)
+        assert code_map.summary(path) == "Tables of `Spec` and more."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib
 import re
 import shutil
@@ -59,10 +60,36 @@ def test_every_command_and_every_public_name_has_a_heading(site: Path) -> None:
     commands = (reference / "command-line.html").read_text(encoding="utf-8")
     for name in COMMANDS:
         assert f'id="bytemill-{name}"' in commands
+    # Every paragraph of a help text is one, and not code.
+    assert "<p>CORPUS is files, directories," in commands
+    assert "<td></td>" not in commands
+    assert "[default: <|endoftext|>]" in html.unescape(commands)
+    assert "<code>--counts FILE|GLOB</code>" in commands
     for page, module in (("python.html", bytemill), ("python-lm.html", bytemill.lm)):
         text = (reference / page).read_text(encoding="utf-8")
         for name in module.__all__:
             assert name.startswith("__") or f'id="{module.__name__}.{name}"' in text, name
+
+
+@pytest.mark.slow
+def test_pipes_in_code_show_no_backslash(site: Path) -> None:
+    assert r"`<\|endoftext\|>`" in (TOP / "docs" / "design.md").read_text(encoding="utf-8")
+    for page in site.rglob("*.html"):
+        assert not re.search(r"<td>.*\\\|.*</td>", page.read_text(encoding="utf-8")), page.name
+
+
+@pytest.mark.slow
+def test_names_in_signatures_are_links(site: Path) -> None:
+    plain = re.compile(r'<span title="(bytemill\.[\w.]+)">')
+    assert plain.findall('<span title="bytemill.lm.model.Device">') == ["bytemill.lm.model.Device"]
+    linked = 0
+    for page in ("python", "python-lm", "python-types"):
+        text = (site / "reference" / f"{page}.html").read_text(encoding="utf-8")
+        linked += text.count('class="autorefs autorefs-internal"')
+        # Fields are titled with themselves; the native module and private names have no page.
+        names = {name for name in plain.findall(text) if not re.search(r"\.[A-Z]\w*\.|\._", name)}
+        assert names == set(), page
+    assert linked > 300
 
 
 @pytest.mark.slow

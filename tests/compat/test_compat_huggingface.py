@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("tokenizers")
+
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -10,6 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("tiktoken")
+
 import regex
 import tiktoken
 from hypothesis import example, given

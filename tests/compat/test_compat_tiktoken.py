@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("tiktoken")
+
 import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("tiktoken")
+
 import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("tiktoken")
+
 import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st

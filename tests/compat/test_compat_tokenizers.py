@@ -10,6 +10,9 @@ from typing import Any
 from unittest import mock
 
 import pytest
+
+pytest.importorskip("tokenizers")
+
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("tokenizers")
+
 import tokenizers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

@@ -85,6 +85,7 @@ def cache(
 
 
 def test_a_download_is_stored_and_found(cache: Path, server: Server, small: named.Small) -> None:
+    pytest.importorskip("bpe_openai")
     assert bytemill.encodings.available() == ["cl100k_base", "o200k_base", "o200k_harmony"]
     events: list[ProgressEvent] = []
     path = encodings.download("gpt2", mirror=server.url, progress=events.append)

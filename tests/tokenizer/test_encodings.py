@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("tiktoken")
+
 import tiktoken
 import tiktoken.model
 import tiktoken_ext.openai_public as public

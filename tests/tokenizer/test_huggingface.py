@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("tokenizers")
+
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,11 +9,9 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
-import tiktoken
-import tokenizers
 
 import rivals
 from bytemill import ConfigError, Tokenizer, TokenizerError, count_corpus, train_tokenizer
@@ -148,6 +146,7 @@ def test_a_bad_pattern_of_the_caller_is_an_option(tmp_path: Path) -> None:
 @pytest.mark.parametrize("regex", ["name", r"(a)(?(1)b|c)"])
 def test_a_bad_pattern_of_a_live_object_is_a_fault_of_it(regex: str) -> None:
     ranks = {byte: i for i, byte in enumerate(BYTES)}
+    tiktoken = pytest.importorskip("tiktoken")
     encoding = tiktoken.Encoding("x", pat_str=regex, mergeable_ranks=ranks, special_tokens={})
     with pytest.raises(TokenizerError, match="split pattern"):
         Tokenizer.from_tiktoken(encoding)
@@ -159,8 +158,9 @@ def test_a_literal_text_of_a_file_may_read_like_a_name() -> None:
     assert Tokenizer.from_huggingface(cutting_at({"String": "gpt2"})).pattern == "(?:gpt2)"
 
 
-def cutting_at(pattern: dict[str, str]) -> tokenizers.Tokenizer:
+def cutting_at(pattern: dict[str, str]) -> Any:
     """A live tokenizer of Hugging Face's that knows bytes alone and cuts text by `pattern`."""
+    tokenizers = pytest.importorskip("tokenizers")
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     split = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
     options = {"add_prefix_space": False, "trim_offsets": False, "use_regex": False}

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("tiktoken")
+
 import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
