@@ -55,7 +55,7 @@ impl Output {
             self.next += 1;
             self.add_lengths(&group.lengths);
             assert!(self.len + group.ids.len() <= self.ids.capacity());
-            // SAFETY: just so.
+            // SAFETY: the assertion keeps the place within what is allocated.
             let to = unsafe { self.ids.as_mut_ptr().add(self.len) };
             self.len += group.ids.len();
             placed.push(Placed { group, to });

@@ -51,7 +51,7 @@ struct Entry {
     n: u8,
 }
 
-// SAFETY: numbers.
+// SAFETY: all fields are numbers and arrays of numbers, of which zero bytes are valid values.
 unsafe impl Zeroable for Entry {}
 
 impl Entry {
@@ -249,7 +249,7 @@ impl Cache {
             }
             len += n_single;
             copied = piece.after as usize + 1;
-            // SAFETY: as above.
+            // SAFETY: `len` ids of the room reserved above are used, so this is within it or at its end.
             let to = unsafe { start.add(len) };
             // SAFETY: a line has two entries, and lives as long as `self` is not changed.
             let (one, other) = unsafe {
@@ -265,7 +265,7 @@ impl Cache {
                 len += entry.n as usize;
                 hits += 1;
             } else {
-                // SAFETY: MAX_IDS were reserved for each piece.
+                // SAFETY: room for MAX_IDS was reserved for each piece, this one included.
                 len += unsafe { self.look_closer(piece, len, to, pending) };
                 lines = self.lines();
             }
@@ -318,12 +318,12 @@ impl Cache {
                 }
                 self.hits += 1;
                 if entry.n != ELSEWHERE {
-                    // SAFETY: as the caller promises.
+                    // SAFETY: the caller promises room for MAX_IDS, which is more.
                     unsafe { entry.write_ids(out) };
                     return entry.n as usize;
                 }
                 let LongIds { ids, n } = &self.more[entry.first() as usize];
-                // SAFETY: as the caller promises.
+                // SAFETY: the caller promises room for MAX_IDS, as many as `ids` has, in a list of its own.
                 unsafe { std::ptr::copy_nonoverlapping(ids.as_ptr(), out, ids.len()) };
                 return *n;
             }

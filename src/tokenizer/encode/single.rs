@@ -139,7 +139,8 @@ impl SingleTokens {
             found.look_up(eight(&text[found.start..]), end);
         }
         let Found { n, n_missing, .. } = found;
-        // SAFETY: as many were written.
+        // SAFETY: each look-up writes one id and counts it, and counts a missing piece only after writing its
+        // number; both lists have room for all pieces.
         unsafe {
             ids.set_len(n);
             missing.set_len(n_missing);
@@ -188,7 +189,7 @@ impl Found<'_> {
         let (text, ids, missing) =
             (self.text.as_ptr(), self.ids.as_mut_ptr(), self.missing.as_mut_ptr());
         for (i, &end) in (self.n..).zip(ends) {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller promises that eight bytes of text follow each end, and so each start.
             let eight = unsafe { text.add(start).cast::<[u8; 8]>().read() };
             let product = product(u64::from_le_bytes(eight), end - start);
             let slot = self.slots[index(product)];
@@ -266,7 +267,7 @@ impl Found<'_> {
             self.start = eight[7];
         }
         (self.n, self.n_missing) = (self.n + 8 * eights.len(), n_missing);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises that eight bytes of text follow each end.
         unsafe { self.take(rest) };
     }
 }

@@ -154,7 +154,7 @@ impl Waiting {
             }
             at = one.at as usize;
         }
-        // SAFETY: as above.
+        // SAFETY: `at` is at most the length of `known`.
         unsafe { copy(known.as_ptr().add(at), known.len() - at) };
         // SAFETY: `to` ids were written, one block after the other.
         unsafe { ids.set_len(to) };
