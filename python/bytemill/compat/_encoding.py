@@ -280,8 +280,9 @@ class Encoding:
         return values
 
     def _repeated(self, attribute: str) -> list[int]:
-        values: list[int] = []
-        for segment in self._segments:
+        first, *rest = self._segments
+        values: list[int] = [getattr(first, attribute)] * len(first)
+        for segment in rest:
             values += [getattr(segment, attribute)] * len(segment)
         return values
 

@@ -252,7 +252,7 @@ def refuse_no_text(
 # Reasons for skipping records, as words for messages.
 KINDS = {
     "invalid_json": "not JSON",
-    "missing_field": "without the text field",
+    "missing_field": "without text in its field",
     "wrong_type": "whose text is not a string",
     "invalid_utf8": "not UTF-8",
     "invalid_csv": "with an unclosed quote",
