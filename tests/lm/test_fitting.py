@@ -128,9 +128,9 @@ def test_a_large_batch_is_not_gone_through_before_the_first_step(
     sizes: list[int] = []
     original = trainer.Windows.batch
 
-    def counted(self: Any, step: int, batch_size: int, *rest: Any) -> Any:
-        sizes.append(len(rest[1]))
-        return original(self, step, batch_size, *rest)
+    def counted(self: Any, step: int, batch_size: int, **options: Any) -> Any:
+        sizes.append(len(options["rows"]))
+        return original(self, step, batch_size, **options)
 
     monkeypatch.setattr(trainer.Windows, "batch", counted)
     lm.train(ids, tmp_path / "run", model="tiny", vocab_size=97, batch_size=64,
