@@ -72,7 +72,7 @@ test-rust: ## the Rust tests, which need no Python
 	$(CARGO) test --quiet --workspace
 
 test-python: $(VENV)/.native $(VENV)/.dev ## the Python tests, doctests and the README's examples
-	$(BIN)/pytest --quiet -m 'not ray'
+	$(BIN)/pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadscope -m 'not ray'
 	@# In a separate process, without capturing what Ray prints.
 	$(BIN)/pytest --quiet -m ray --capture=sys tests
 

@@ -42,7 +42,7 @@ def here(tokenizer: bytemill.Tokenizer, tmp_path_factory: pytest.TempPathFactory
     )
     lm.train(
         place / "train", place / "run", model="tiny", context_length=16, d_model=32,
-        num_layers=1, batch_size=8, steps=40, threads=1, progress=False, tensorboard=False,
+        num_layers=1, batch_size=8, steps=100, threads=1, progress=False, tensorboard=False,
     )  # fmt: skip
     return place
 

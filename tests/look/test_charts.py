@@ -6,7 +6,7 @@ import math
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bytemill.look import charts
@@ -74,6 +74,7 @@ def test_every_number_is_drawn_within_the_frame(
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=500), st.integers(4, 60))
+@example([0.0] * 6 + [1.0, 0.0], 5)  # what is odd must not lose the last points
 def test_thinned_curves_keep_their_ends_and_extremes(values: list[float], most: int) -> None:
     points = list(enumerate(values))
     found = thinned(points, most)

@@ -156,17 +156,17 @@ def _hint(series: Series, which: int) -> str:
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int) -> list[tuple[float, float]]:
-    """About `most` of the points: the lowest and highest of equal stretches, and both ends.
+    """About `most` of the points: the lowest and highest of equal parts, and both ends.
 
     >>> thinned([(x, 9.0 if x == 7 else 1.0) for x in range(20)], 6)
-    [(0, 1.0), (7, 9.0), (8, 1.0), (13, 1.0), (19, 1.0)]
+    [(0, 1.0), (6, 1.0), (7, 9.0), (13, 1.0), (19, 1.0)]
     """
     if len(points) <= most:
         return list(points)
-    stretch = 2 * len(points) / most
     chosen = {0, len(points) - 1}
-    for number in range(max(most // 2, 1)):
-        part = range(round(number * stretch), min(round((number + 1) * stretch), len(points)))
+    n_parts = max(most // 2, 1)
+    for number in range(n_parts):
+        part = range(number * len(points) // n_parts, (number + 1) * len(points) // n_parts)
         if part:
             chosen.add(min(part, key=lambda i: points[i][1]))
             chosen.add(max(part, key=lambda i: points[i][1]))

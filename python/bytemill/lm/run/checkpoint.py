@@ -381,7 +381,8 @@ def optimizer_state(
     for group in optimizer.param_groups:
         for p in group["params"]:
             state = optimizer.state.get(p, {})
-            for key, value in state.items():
+            # In an order of our own: torch's differs between new and loaded states.
+            for key, value in sorted(state.items()):
                 place = f"{key}/{names[id(p)]}"
                 if isinstance(value, Tensor):
                     # A copy: two parameters may share one step tensor.
