@@ -56,14 +56,12 @@ class Rules(NamedTuple):
 
 
 class Text:
-    """An encoded text: `n` ids from `base` on, in a list that several texts may share."""
+    """An encoded text: its `n` ids, as an array, which garbage collection does not visit."""
 
-    __slots__ = ("_offsets", "_spans", "_words", "bare", "base", "ids", "n", "rules", "text")
+    __slots__ = ("_offsets", "_spans", "_words", "bare", "ids", "n", "rules", "text")
 
-    def __init__(
-        self, rules: Rules, text: str, ids: list[int], base: int, n: int, bare: bool
-    ) -> None:
-        self.rules, self.text, self.ids, self.base, self.n = rules, text, ids, base, n
+    def __init__(self, rules: Rules, text: str, ids: np.ndarray[Any, Any], bare: bool) -> None:
+        self.rules, self.text, self.ids, self.n = rules, text, ids, len(ids)
         # Without tokens, offsets and words, as from `encode_batch_fast`.
         self.bare = bare
         self._spans: np.ndarray[Any, Any] | None = None
@@ -102,7 +100,7 @@ class Text:
                 start += len(piece)
 
         at = 0
-        for i, id in enumerate(self.ids[self.base : self.base + self.n]):
+        for i, id in enumerate(self.ids.tolist()):
             if id in special_ids:
                 start, end = self.spans()[i, :2].tolist()
                 cut(at, start)
@@ -128,8 +126,8 @@ class TextSegment:
         return self.stop - self.start
 
     def ids(self) -> list[int]:
-        text = self.text
-        return text.ids[text.base + self.start : text.base + self.stop]
+        ids: list[int] = self.text.ids[self.start : self.stop].tolist()
+        return ids
 
     def tokens(self) -> list[str]:
         if self.text.bare:

@@ -310,12 +310,12 @@ class Pipeline:
         """Encodes texts, all of which `accepts` must allow."""
         rules = self.rules
         if len(texts) == 1:
-            ids = rules.core.encode(texts[0], rules.special)
-            return [Text(rules, texts[0], ids, 0, len(ids), bare)]
+            ids = rules.core.encode_array(texts[0], rules.special)
+            return [Text(rules, texts[0], ids, bare)]
         flat, offsets = rules.core.encode_flat(texts, rules.special, threads)
-        ids, ends = flat.tolist(), offsets.tolist()
+        ends = offsets.tolist()
         return [
-            Text(rules, text, ids, start, end - start, bare)
+            Text(rules, text, flat[start:end], bare)
             for text, start, end in zip(texts, ends, ends[1:])
         ]
 
