@@ -72,7 +72,9 @@ test-rust: ## the Rust tests, which need no Python
 	$(CARGO) test --quiet --workspace
 
 test-python: $(VENV)/.native $(VENV)/.dev ## the Python tests, doctests and the README's examples
-	$(BIN)/pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadscope -m 'not ray'
+	$(BIN)/pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadscope -m 'not slow and not ray'
+	@# Browsers, several ranks and the like, which need the machine for themselves.
+	$(BIN)/pytest --quiet -m 'slow and not ray'
 	@# In a separate process, without capturing what Ray prints.
 	$(BIN)/pytest --quiet -m ray --capture=sys tests
 

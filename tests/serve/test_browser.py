@@ -418,7 +418,9 @@ def test_a_sample_streams_and_stops(tab: Tab) -> None:
 
 
 def test_another_token_is_continued(tab: Tab) -> None:
-    page = tab.open("/write", m=f"{run_id(tab, 'done')}:last", max_tokens="12", prompt="hello")
+    page = tab.open(
+        "/write", m=f"{run_id(tab, 'done')}:last", max_tokens="12", prompt="hello", seed="1"
+    )
     expect(page.get_by_text("parameters")).to_be_visible()
     page.keyboard.press("Control+Enter")
     expect(page.get_by_text("token limit")).to_be_visible()
@@ -441,7 +443,7 @@ def test_another_token_is_continued(tab: Tab) -> None:
 
 
 def test_samples_and_models_side_by_side(tab: Tab) -> None:
-    page = tab.open("/write", m=f"{run_id(tab, 'done')}:best", max_tokens="4", n="2")
+    page = tab.open("/write", m=f"{run_id(tab, 'done')}:best", max_tokens="4", n="2", seed="1")
     page.get_by_role("button", name="Compare with another").click()
     page.get_by_role("button", name="Write", exact=True).click()
     samples = page.locator(".sample")
