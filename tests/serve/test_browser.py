@@ -76,12 +76,14 @@ def place(corpus: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathF
     place = tmp_path_factory.mktemp("served")
     tokenizer.save(place / "large.json")
     train_tokenizer(corpus, vocab_size=700, progress=False).save(place / "small.json")
+    # Without an end of text, samples of random weights end only where the tests expect it.
+    endless = train_tokenizer(corpus, vocab_size=1000, special_tokens=[], progress=False)
     for name, steps, lr in (("done", 40, 0.01), ("live", 1000, 0.02)):
         run = place / name
-        small_lm.run(run, tokenizer)
+        small_lm.run(run, endless)
         facts = read_config(run)
         train = {"steps": steps, "batch_size": 4, "lr": lr}
-        write_config(run, facts | {"train": train}, tokenizer)
+        write_config(run, facts | {"train": train}, endless)
         prediction = {"step": 0, "predicted_memory": 2**28, "predicted_seconds": 0.1}
         (run / "metrics.jsonl").write_text(json.dumps(prediction) + "\n" + "".join(metrics(1, 40)))
     np.save(place / "ids.npy", small_lm.tokens())
@@ -352,14 +354,14 @@ def test_the_address_restores_the_tokens_page(tab: Tab) -> None:
     page.wait_for_url(re.compile("q=re"))
     address = page.url
     views = page.locator(".column .tokens")
-    expect(page.locator(".column").nth(1).locator(".row span").first).to_be_visible()
+    for number in (0, 1):
+        expect(page.locator(".column").nth(number).locator(".row span").first).to_be_visible()
     before = views.all_inner_texts()
     page.goto("about:blank")
     tab.requests.pop()
     page.goto(address)
     expect(page.locator("#text")).to_have_value(TEXT)
-    expect(page.locator(".column").nth(1).locator(".row span").first).to_be_visible()
-    assert views.all_inner_texts() == before
+    expect(views).to_have_text(before, use_inner_text=True)
     expect(page.get_by_label("Show ids")).to_be_checked()
     expect(page.get_by_label("Search the vocabulary")).to_have_value("re")
     expect(page.locator("#card .token-text")).to_have_text("def")
@@ -418,9 +420,7 @@ def test_a_sample_streams_and_stops(tab: Tab) -> None:
 
 
 def test_another_token_is_continued(tab: Tab) -> None:
-    page = tab.open(
-        "/write", m=f"{run_id(tab, 'done')}:last", max_tokens="12", prompt="hello", seed="1"
-    )
+    page = tab.open("/write", m=f"{run_id(tab, 'done')}:last", max_tokens="12", prompt="hello")
     expect(page.get_by_text("parameters")).to_be_visible()
     page.keyboard.press("Control+Enter")
     expect(page.get_by_text("token limit")).to_be_visible()
@@ -443,7 +443,9 @@ def test_another_token_is_continued(tab: Tab) -> None:
 
 
 def test_samples_and_models_side_by_side(tab: Tab) -> None:
-    page = tab.open("/write", m=f"{run_id(tab, 'done')}:best", max_tokens="4", n="2", seed="1")
+    page = tab.open(
+        "/write", m=f"{run_id(tab, 'done')}:best", max_tokens="4", n="2", prompt="hello"
+    )
     page.get_by_role("button", name="Compare with another").click()
     page.get_by_role("button", name="Write", exact=True).click()
     samples = page.locator(".sample")
@@ -452,7 +454,7 @@ def test_samples_and_models_side_by_side(tab: Tab) -> None:
     seeds = {one.post_data_json["seed"] for one in tab.sent("/api/write") if one.post_data_json}
     assert len(seeds) == 1
     samples.first.get_by_role("button", name="Edit").click()
-    expect(page.locator("#prompt")).not_to_have_value("")
+    expect(page.locator("#prompt")).to_have_value(re.compile("^hello(?s:.+)"))
 
 
 def test_the_address_restores_the_write_page(tab: Tab) -> None:
