@@ -184,7 +184,7 @@ impl Tokenizer {
         worker
     }
 
-    /// Makes the caches of so many threads large enough for a text of this length.
+    /// Makes the caches of `n_threads` threads large enough for a text of this length.
     pub fn expect_text(&self, n_bytes: usize, n_threads: usize) {
         let workers: Vec<Worker> = (0..n_threads).map(|_| self.worker_for(n_bytes)).collect();
         workers.into_iter().for_each(|worker| self.give_back(worker));
