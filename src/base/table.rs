@@ -189,13 +189,19 @@ impl<V: Zeroable + Default> Table<V> {
         }
         if end - start <= SHORT {
             let key = key(text, start, end);
-            let entry = &self.short.entries[self.short.slot(key, hash(key))];
-            (entry.key == key).then_some(entry.value)
+            self.get_short(key, hash(key))
         } else {
             let string = &text[start..end];
             let entry = &self.long.entries[self.long.slot(string, hash_bytes(string))];
             (entry.length > 0).then_some(entry.value)
         }
+    }
+
+    /// The value of a short string.
+    #[inline]
+    pub fn get_short(&self, key: Key, hash: u64) -> Option<V> {
+        let entry = &self.short.entries[self.short.slot(key, hash)];
+        (entry.key == key).then_some(entry.value)
     }
 
     /// The value of a short string, inserted if missing.

@@ -8,9 +8,9 @@
 
 use std::ops::Range;
 
-use super::cache::{BLOCK, Keyed};
+use super::cache::{BLOCK, Keyed, PendingPiece};
 use super::long_cache::{LongCache, MAX_CACHED_LENGTH};
-use super::single::{self, SingleTokens};
+use super::single::SingleTokens;
 use super::tokenizer::{Recognise, Tokenizer};
 use super::worker::{Merger, Pieces, Waiting, Worker};
 use crate::base::error::Result;
@@ -24,8 +24,8 @@ const MAX_PENDING: usize = 64;
 const MIN_LANE_BATCH: usize = 4;
 /// At most this many known ids wait for pending pieces.
 const MAX_WAITING_IDS: usize = 4096;
-/// For less text, the tables of single tokens and of where pieces can be cut cost more than they save.
-const MIN_TEXT_FOR_TABLES: usize = 64 << 10;
+/// For less text, the table of where pieces can be cut costs more than it saves.
+const MIN_TEXT_FOR_JOINS: usize = 64 << 10;
 /// Bytes of a long piece that are looked at for cuts at once.
 const MAX_CUTS: usize = 128;
 /// Pieces in a batch, about.
@@ -67,19 +67,13 @@ impl Tokenizer {
         ids: &mut Vec<u32>,
     ) -> Result<()> {
         let mut pieces = std::mem::take(&mut worker.pieces);
-        worker.n_bytes = worker.n_bytes.saturating_add(text.len());
-        let single = self.single_tokens(worker.n_bytes >= MIN_TEXT_FOR_TABLES);
+        let single = self.single_tokens();
         let joins = self.joins(text);
         let mut from = 0;
         while from < text.len() {
             pieces.ends.clear();
             let upto = self.cutter.pattern.scan(text, from, BATCH, &mut pieces.ends)?;
-            match single {
-                Some(single) => {
-                    single.look_up(text, from, &pieces.ends, &mut pieces.ids, &mut pieces.missing)
-                }
-                None => pieces.all_missing(),
-            }
+            single.look_up(text, from, &pieces.ends, &mut pieces.ids, &mut pieces.missing);
             self.look_up_missing(worker, &mut pieces, text, from, joins, ids)?;
             from = upto;
         }
@@ -192,21 +186,16 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The table of single tokens, if there is one or it is to be made.
-    fn single_tokens(&self, make: bool) -> Option<&SingleTokens> {
-        if make {
-            return Some(self.single.get_or_init(|| {
-                let made = self.made(single::MAX_LENGTH);
-                let ranks = 0..self.vocab.n_ranks() as u32;
-                // A token that its own bytes do not give is not what such a piece becomes.
-                SingleTokens::new(ranks.filter_map(|rank| {
-                    let token = self.vocab.rank_bytes(rank);
-                    let single = made[rank as usize] || self.whole(token) == Some(rank);
-                    single.then(|| (token, self.vocab.rank_id(rank)))
-                }))
-            }));
-        }
-        self.single.get()
+    /// The table of single tokens, made for the first text.
+    fn single_tokens(&self) -> &SingleTokens {
+        self.single.get_or_init(|| {
+            let made = self.vocab.made();
+            let ranks = (0..self.vocab.n_ranks() as u32)
+                .filter(|&rank| self.ignore_merges || made[rank as usize]);
+            SingleTokens::new(
+                ranks.map(|rank| (self.vocab.rank_bytes(rank), self.vocab.rank_id(rank))),
+            )
+        })
     }
 
     /// Encodes the long pieces among those that were looked up just now.
@@ -239,15 +228,13 @@ impl Tokenizer {
         let pending = &mut pending.pieces;
         keys.clear();
         numbers.clear();
-        for (one, number) in pending.iter().zip(0..) {
-            // What is long is found already, and what came twice waits once.
-            if one.n == 0 && one.same == number {
-                keys.push(one.key);
-                numbers.push(number);
-            }
+        // Of a short text, most pieces are tokens, and too few are left to be merged side by side.
+        let few = pending.len() < MAX_PENDING;
+        if few {
+            pending.iter().for_each(|one| self.vocab.prefetch(one.hash));
         }
-        let mut done = |i: usize, ranks: &[u32]| {
-            let one = &mut pending[numbers[i] as usize];
+        let mut done = |pending: &mut [PendingPiece], number: u32, ranks: &[u32]| {
+            let one = &mut pending[number as usize];
             one.start = found.len();
             found.extend(ranks.iter().map(|&rank| self.vocab.rank_id(rank)));
             one.n = found.len() - one.start;
@@ -255,21 +242,34 @@ impl Tokenizer {
                 cache.fill(one.key, one.hash, &found[one.start..]);
             }
         };
+        for number in 0..pending.len() as u32 {
+            let PendingPiece { key, hash, n, same, .. } = pending[number as usize];
+            // What is long is found already, and what came twice waits once.
+            if n > 0 || same != number {
+                continue;
+            }
+            if few && let Some(rank) = self.vocab.made_rank(key, hash) {
+                done(pending, number, &[rank]);
+            } else {
+                keys.push(key);
+                numbers.push(number);
+            }
+        }
         // A token that the merges do not make is no work for lanes.
         if let Some(lanes) = lanes
             && keys.len() >= MIN_LANE_BATCH
             && self.whole.is_empty()
         {
-            lanes.merge(keys, self.vocab.pairs(), done);
+            lanes.merge(keys, self.vocab.pairs(), |i, ranks| done(pending, numbers[i], ranks));
         } else {
-            for (i, &key) in keys.iter().enumerate() {
+            for (&key, &number) in keys.iter().zip(&*numbers) {
                 let (bytes, length) = key_bytes(key);
                 let piece = &bytes[..length];
                 if let Some(rank) = self.whole(piece) {
-                    done(i, &[rank]);
+                    done(pending, number, &[rank]);
                 } else {
                     merger.small.merge(piece, self.vocab.pairs());
-                    done(i, &merger.small.ranks[..merger.small.n]);
+                    done(pending, number, &merger.small.ranks[..merger.small.n]);
                 }
             }
         }
@@ -280,7 +280,7 @@ impl Tokenizer {
     pub(super) fn joins(&self, text: &[u8]) -> Option<&Joins> {
         // A piece that is a token whatever the merges say must be seen as a whole.
         if self.whole.is_empty() {
-            self.vocab.joins(text.len() >= MIN_TEXT_FOR_TABLES)
+            self.vocab.joins(text.len() >= MIN_TEXT_FOR_JOINS)
         } else {
             None
         }

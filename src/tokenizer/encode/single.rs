@@ -6,8 +6,7 @@
 //! multiplication, a load and a comparison, without a branch. Where two tokens have the same slot, the
 //! earlier merge is the more common one and keeps it; the other is found in the cache of pieces.
 //!
-//! The table belongs to the tokenizer and never changes. It is built once enough text was encoded to
-//! make up for the time.
+//! The table belongs to the tokenizer and never changes. It is built for the first text.
 
 use crate::base::cpu::Level;
 use crate::base::pages::Pages;

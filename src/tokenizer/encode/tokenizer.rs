@@ -12,13 +12,13 @@ use super::{cache, short_merge};
 use crate::base::error::{Error, Result};
 use crate::base::files;
 use crate::base::memory::reserve;
-use crate::base::table::{SHORT, Table, key};
+use crate::base::table::Table;
 use crate::text::cutter::Cutter;
 use crate::text::pattern::Pattern;
 use crate::text::specials::{Segment, Specials};
-use crate::tokenizer::merge::{self, Rule};
+use crate::tokenizer::merge;
 use crate::tokenizer::spec::{MergeRule, Spec};
-use crate::tokenizer::vocab::{PairRanks, Vocab};
+use crate::tokenizer::vocab::Vocab;
 
 /// Idle workers that are kept.
 const MAX_POOLED: usize = 16;
@@ -62,21 +62,6 @@ pub struct Subset {
     numbers: Vec<usize>,
 }
 
-/// Merges are looked up by ranks, and a rank is what its merge makes.
-struct ByRank<'a>(&'a PairRanks);
-
-impl Rule for ByRank<'_> {
-    #[inline]
-    fn rank(&self, left: u32, right: u32) -> u32 {
-        self.0.get(left, right)
-    }
-
-    #[inline]
-    fn result(&self, rank: u32) -> u32 {
-        rank
-    }
-}
-
 impl Tokenizer {
     /// A tokenizer from plain data, checked.
     pub fn new(spec: &Spec) -> Result<Self> {
@@ -95,12 +80,7 @@ impl Tokenizer {
             cache_bytes: AtomicUsize::new(cache::DEFAULT_BYTES),
         };
         if spec.ignore_merges {
-            // Merges by rank were found by making every token.
-            let unmade = match spec.merges {
-                MergeRule::ByRank => tokenizer.vocab.without_merge().collect(),
-                MergeRule::List(_) => tokenizer.unmade(),
-            };
-            for rank in unmade {
+            for rank in tokenizer.vocab.unmade() {
                 *tokenizer.whole.value_mut(tokenizer.vocab.rank_bytes(rank)) = rank;
             }
         }
@@ -279,7 +259,7 @@ impl Tokenizer {
         }
         reserve(tokens, piece.len());
         tokens.extend(piece.iter().map(|&byte| u32::from(byte)));
-        merge::merge(tokens, &ByRank(self.vocab.pairs()), scratch);
+        merge::merge(tokens, self.vocab.pairs(), scratch);
         Ok(())
     }
 
@@ -297,41 +277,7 @@ impl Tokenizer {
         if self.ignore_merges {
             return Vec::new();
         }
-        self.unmade().into_iter().map(|rank| self.vocab.rank_id(rank)).collect()
-    }
-
-    /// The tokens that merging their bytes does not give.
-    fn unmade(&self) -> Vec<u32> {
-        let made = self.made(usize::MAX);
-        (0..self.vocab.n_ranks() as u32).filter(|&rank| !made[rank as usize]).collect()
-    }
-
-    /// By rank: whether the token has at most `max_length` bytes, and merging them gives it.
-    pub(super) fn made(&self, max_length: usize) -> Vec<bool> {
-        let mut worker = self.worker();
-        let mut made = vec![false; self.vocab.n_ranks()];
-        let (mut ranks, mut keys) = (Vec::new(), Vec::new());
-        for rank in 0..self.vocab.n_ranks() as u32 {
-            let token = self.vocab.rank_bytes(rank);
-            if token.len() > max_length {
-                continue;
-            }
-            if token.len() <= SHORT && worker.lanes.is_some() {
-                ranks.push(rank);
-                keys.push(key(token, 0, token.len()));
-            } else {
-                let merger = worker.merger();
-                made[rank as usize] =
-                    self.merge_bytes(merger, token).is_ok() && merger.tokens == [rank];
-            }
-        }
-        if let Some(lanes) = &mut worker.lanes {
-            lanes.merge(&keys, self.vocab.pairs(), |i, tokens| {
-                made[ranks[i] as usize] = tokens == [ranks[i]];
-            });
-        }
-        self.give_back(worker);
-        made
+        self.vocab.unmade().map(|rank| self.vocab.rank_id(rank)).collect()
     }
 
     /// The tokenizer that learning fewer merges would have given.

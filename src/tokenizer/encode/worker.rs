@@ -17,8 +17,6 @@ const BLOCK: usize = cache::MAX_IDS;
 #[derive(Debug)]
 pub struct Worker {
     pub(super) pieces: Pieces,
-    /// Bytes encoded so far.
-    pub(super) n_bytes: usize,
     pub(super) cache: Cache,
     pub(super) long: LongCache,
     pub(super) merger: Merger,
@@ -39,16 +37,6 @@ pub(super) struct Pieces {
     pub(super) keyed: Vec<Keyed>,
     /// Where those are that are too long for a key.
     pub(super) long: Vec<Range<usize>>,
-}
-
-impl Pieces {
-    /// Takes no piece for a single token.
-    pub(super) fn all_missing(&mut self) {
-        self.ids.clear();
-        self.ids.resize(self.ends.len(), 0);
-        self.missing.clear();
-        self.missing.extend(0..self.ends.len() as u32);
-    }
 }
 
 /// Ids that are to be put together.
@@ -77,7 +65,6 @@ impl Worker {
     pub fn new(cache_bytes: usize) -> Self {
         Worker {
             pieces: Pieces::default(),
-            n_bytes: 0,
             cache: Cache::new(cache_bytes),
             long: LongCache::new(cache_bytes),
             merger: Merger::default(),

@@ -404,6 +404,7 @@ fn fill_tables(
         merges: Vec::with_capacity(merges.len()),
         pairs: PairRanks::new(&[]),
         longest: tokens.iter().map(|(_, token)| token.len()).max().unwrap_or(1),
+        made: OnceLock::new(),
         joins: OnceLock::new(),
         spans: OnceLock::new(),
         specials: spec.specials.clone(),
@@ -425,5 +426,10 @@ fn fill_tables(
     let ranked = merges.iter().map(|merge| (rank[merge.left as usize], rank[merge.right as usize]));
     vocab.merges.extend(ranked);
     vocab.pairs = PairRanks::new(&vocab.merges);
+    if matches!(spec.merges, MergeRule::ByRank) {
+        // These merges were found by merging the bytes of every token.
+        let n_made = 256 + merges.len();
+        vocab.made = OnceLock::from((0..order.len()).map(|rank| rank < n_made).collect::<Vec<_>>());
+    }
     Ok(vocab)
 }

@@ -17,6 +17,7 @@
 
 mod build;
 mod joins;
+mod made;
 mod pair_ranks;
 
 pub use joins::Joins;
@@ -27,7 +28,7 @@ use std::sync::OnceLock;
 use sha2::{Digest, Sha256};
 
 use crate::base::error::{Error, Result};
-use crate::base::table::Table;
+use crate::base::table::{Key, Table};
 use crate::tokenizer::merge::NONE;
 use crate::tokenizer::spec::{Merge, MergeRule, SpecialToken, TokenList};
 
@@ -52,6 +53,8 @@ pub struct Vocab {
     pairs: PairRanks,
     /// Bytes of the longest token.
     longest: usize,
+    /// By rank, whether the bytes of the token merge into it. Found out when first asked.
+    made: OnceLock<Vec<bool>>,
     /// Built for the first long piece.
     joins: OnceLock<Joins>,
     /// Built when ids are first decoded.
@@ -116,7 +119,7 @@ impl Vocab {
     }
 
     /// The ordinary tokens by rank.
-    fn rank_tokens(&self) -> impl Iterator<Item = &[u8]> + Clone {
+    fn rank_tokens(&self) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
         (0..self.n_ranks() as u32).map(|rank| self.rank_bytes(rank))
     }
 
@@ -164,9 +167,14 @@ impl Vocab {
         &self.merges
     }
 
-    /// The ranks of tokens that are neither bytes nor made by a merge.
-    pub fn without_merge(&self) -> impl Iterator<Item = u32> + use<> {
-        256 + self.merges.len() as u32..self.n_ranks() as u32
+    /// By rank, whether the bytes of the token merge into it.
+    pub fn made(&self) -> &[bool] {
+        self.made.get_or_init(|| made::made(self.rank_tokens(), &self.merges, &self.pairs))
+    }
+
+    /// The ranks of tokens that their bytes do not merge into.
+    pub fn unmade(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(self.made()).filter(|(_, made)| !**made).map(|(rank, _)| rank)
     }
 
     pub fn specials(&self) -> &[SpecialToken] {
@@ -176,6 +184,17 @@ impl Vocab {
     /// The rank of the token with these bytes.
     pub fn rank_of(&self, token: &[u8]) -> Option<u32> {
         self.lookup.get(token).map(|rank| rank - 1)
+    }
+
+    /// Prefetches what [`Vocab::made_rank`] looks up.
+    pub fn prefetch(&self, hash: u64) {
+        self.lookup.prefetch(hash);
+    }
+
+    /// The rank of the token that a short string merges into, if it is one token.
+    pub fn made_rank(&self, key: Key, hash: u64) -> Option<u32> {
+        let rank = self.lookup.get_short(key, hash)? - 1;
+        self.made()[rank as usize].then_some(rank)
     }
 
     /// The id of the token, ordinary or special, with these bytes.

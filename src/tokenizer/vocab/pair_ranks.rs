@@ -11,7 +11,7 @@
 
 use crate::base::pages::Pages;
 use crate::base::table::seed;
-use crate::tokenizer::merge::NONE;
+use crate::tokenizer::merge::{NONE, Rule};
 
 const RANK_BITS: u32 = 21;
 const RANK_MASK: u64 = (1 << RANK_BITS) - 1;
@@ -127,6 +127,19 @@ impl PairRanks {
             }
         }
         NONE
+    }
+}
+
+/// A merge is looked up by ranks, and its rank is its result.
+impl Rule for PairRanks {
+    #[inline]
+    fn rank(&self, left: u32, right: u32) -> u32 {
+        self.get(left, right)
+    }
+
+    #[inline]
+    fn result(&self, rank: u32) -> u32 {
+        rank
     }
 }
 
