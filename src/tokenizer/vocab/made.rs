@@ -1,13 +1,13 @@
 //! Which tokens their own bytes merge into: nearly all of a learned vocabulary.
 //!
-//! Merging the bytes of each token would answer that too, but takes as long as the rest of loading.
-//! Nearly always, each merge joins bytes or results of earlier merges. Then merges happen in the order
-//! of their ranks, and the bytes of the merge (a, b) of rank r become its token if those of a and b
-//! become a and b, and no merge before r crosses the border between the two. Undoing the later of the two
-//! tokens at the border, step by step, meets all pairs that ever stand there. A pair crosses if its
-//! rank comes before that of the merge that was undone last: on the left also if it is the same merge,
-//! since of equal ranks the leftmost is merged first. That is one lookup per step, and no more steps
-//! than a and b are deep.
+//! Merging the bytes of each token would answer that too, with more lookups, each of which waits for the
+//! one before. Nearly always, each merge joins bytes or results of earlier merges. Then merges happen
+//! in the order of their ranks, and the bytes of the merge (a, b) become its token if those of a and b
+//! become a and b, and no earlier merge crosses the border between the two. Undoing the later of the two
+//! tokens at the border, step by step, meets all pairs that ever stand there. Such a pair crosses if its
+//! merge comes before the one that was undone last; after undoing one on the right, also if it is the
+//! same merge, since of equal ranks the leftmost happens first. That is one lookup per step, and no
+//! more steps than a and b are deep.
 
 use super::pair_ranks::PairRanks;
 use crate::tokenizer::merge::{self, Scratch};
