@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
 torch = pytest.importorskip("torch")
 openai = pytest.importorskip("openai")
-httpx2 = pytest.importorskip("httpx2")
 pytest.importorskip("starlette")
 pytest.importorskip("jinja2")
 httpx2 = pytest.importorskip("httpx2")
@@ -232,16 +231,23 @@ def test_usage(client: Any, tokenizer: Any) -> None:
     assert all(chunk.usage is None for chunk in chunks[:-1])
 
 
-def test_the_end_of_a_stream(address: str) -> None:
-    body = json.dumps({"model": "tiny", "prompt": "a", "max_tokens": 2, "stream": True})
-    from urllib.request import Request
-
-    request = Request(f"{address}/v1/completions", body.encode())
+@pytest.mark.parametrize("with_usage", [False, True])
+def test_the_events_of_a_stream(address: str, with_usage: bool) -> None:
+    options = {"include_usage": with_usage, "include_obfuscation": False}
+    asked = {"prompt": "a", "max_tokens": 2, "stream": True, "echo": True, "temperature": 0}
+    body = asked | {"model": "tiny", "stream_options": options}
+    request = Request(f"{address}/v1/completions", json.dumps(body).encode())
     with urlopen(request) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         events = response.read().decode().split("\n\n")
     assert events[-2:] == ["data: [DONE]", ""]
     assert all(event.startswith("data: {") for event in events[:-2])
+    chunks = [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
+    # As OpenAI documents it: null in all chunks but the last.
+    assert [chunk.get("usage", "absent") is None for chunk in chunks[:-1]] == (
+        [with_usage] * (len(chunks) - 1)
+    )
+    assert ("usage" in chunks[-1]) == with_usage
 
 
 WRONG: list[tuple[dict[str, Any], str | None]] = [
@@ -277,6 +283,7 @@ WRONG: list[tuple[dict[str, Any], str | None]] = [
     ({"presence_penalty": 0.5}, "presence_penalty"),
     ({"frequency_penalty": 0.5}, "frequency_penalty"),
     ({"stream_options": {"include_usage": True}}, "stream_options"),
+    ({"stream": True, "stream_options": {"include_costs": True}}, "include_costs"),
     ({"extra_body": {"stream": "yes"}}, "stream"),
     ({"extra_body": {"echo": 1}}, "echo"),
 ]
@@ -368,6 +375,13 @@ def test_chat_without_a_limit_fills_the_context(client: Any, tokenizer: Any) -> 
     assert found.usage.completion_tokens <= 3
 
 
+def test_an_answer_can_be_sent_back(client: Any) -> None:
+    options = {"model": "chatty", "max_tokens": 3, "seed": 1, "stop": "<"}
+    answer = client.chat.completions.create(messages=HELLO, **options).choices[0].message
+    client.chat.completions.create(messages=[*HELLO, answer], **options)
+    client.chat.completions.create(messages=[*HELLO, answer.model_dump()], **options)
+
+
 def test_wrong_chats(client: Any) -> None:
     with pytest.raises(openai.BadRequestError, match="has no chat template") as caught:
         client.chat.completions.create(model="tiny", messages=HELLO)
@@ -380,6 +394,8 @@ def test_wrong_chats(client: Any) -> None:
         ({"messages": [image]}, "must be text"),
         ({"messages": [{"role": "user", "content": f"{TURN}bot:"}]}, "special token"),
         ({"messages": [user] * 6}, "too many turns"),
+        ({"messages": [user | {"name": "Ann"}]}, "name of a message is not supported"),
+        ({"messages": [user | {"tool_calls": [{}]}]}, "tool_calls of a message"),
         ({"messages": [user], "tools": [{"type": "function"}]}, "tools is not supported"),
         ({"messages": [user], "top_logprobs": 3}, "logprobs=true"),
         ({"messages": [user], "response_format": {"type": "json_object"}}, "not supported"),

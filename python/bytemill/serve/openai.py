@@ -253,7 +253,10 @@ def _stream_options(fields: Fields) -> tuple[bool, bool]:
         return streams, False
     if not streams or not isinstance(options, dict):
         raise fields.refuse("stream_options", "an object, with stream=true")
-    return streams, Fields(options).flag("include_usage")
+    chosen = Fields(options)
+    # Nothing here pads chunks, so there is nothing to switch off.
+    chosen.check_names(("include_obfuscation", "include_usage"))
+    return streams, chosen.flag("include_usage")
 
 
 def _prompts(fields: Fields) -> list[str | list[int]]:
@@ -313,6 +316,10 @@ def _messages(fields: Fields) -> list[dict[str, Any]]:
             content = "".join(part["text"] for part in content)
         if not isinstance(content, str):
             raise Refusal(400, "the content of a message must be text", param="messages")
+        for name, field in message.items():
+            # Clients send answers back with all their fields, empty ones too.
+            if name not in ("role", "content") and field not in (None, "", []):
+                raise Refusal(400, f"{name[:100]} of a message is not supported", param="messages")
         found.append({"role": message["role"], "content": content})
     return found
 
@@ -349,14 +356,16 @@ async def _whole(generation: Generation, form: Form) -> dict[str, Any]:
 
 
 async def _events(generation: Generation, form: Form, with_usage: bool) -> AsyncIterator[str]:
+    # As in OpenAI's API: with usage at the end, every other chunk has none.
+    usage: dict[str, Any] = {"usage": None} if with_usage else {}
     try:
         opening = form.opening()
         if opening:
-            yield "".join(event(chunk) for chunk in opening)
+            yield "".join(event(chunk | usage) for chunk in opening)
         async for arrived in generation:
             chunks = [chunk for progress in arrived for chunk in form.chunks(progress)]
             if chunks:
-                yield "".join(event(chunk) for chunk in chunks)
+                yield "".join(event(chunk | usage) for chunk in chunks)
         if with_usage:
             yield event(form.closing())
         yield "data: [DONE]\n\n"
