@@ -469,6 +469,9 @@ def test_the_address_restores_the_write_page(tab: Tab) -> None:
     expect(page.get_by_label("Temperature")).to_have_value("0.5")
     expect(page.get_by_label("Checkpoint")).to_have_value("7")
     expect(page.get_by_label("Stop at")).to_have_value("end\\n")
+    page.locator("#prompt").fill("too long " * 1000)
+    expect(page.locator("#share-note")).to_be_visible()
+    page.wait_for_url(re.compile("^(?!.*prompt=)"))
 
 
 # --- Runs -----------------------------------------------------------------------------------------
@@ -510,6 +513,11 @@ def test_curves_have_values_and_axes(tab: Tab) -> None:
     expect(svg.locator("path.curve").first).not_to_have_attribute("d", before or "")
     page.get_by_text("Time", exact=True).click()
     expect(chart.get_by_text("time", exact=True)).to_be_visible()
+    # Keys move in the group, and it shows the focus.
+    page.keyboard.press("ArrowLeft")
+    expect(page.get_by_role("radio", name="Tokens")).to_be_checked()
+    expect(page.get_by_role("radiogroup").first).to_have_css("outline-style", "solid")
+    page.keyboard.press("ArrowRight")
     page.wait_for_url(re.compile("x=time.*y=log"))
     page.reload()
     expect(page.get_by_label("Time")).to_be_checked()
@@ -559,8 +567,18 @@ def test_a_sweep_is_a_table_with_plots(tab: Tab) -> None:
     expect(rates).to_have_text(["0.001", "0.01"])
     table.get_by_role("button", name="lr").click()
     expect(rates).to_have_text(["0.01", "0.001"])
-    rows.first.get_by_role("checkbox").uncheck()
+    box = rows.first.get_by_role("checkbox")
+    box.uncheck()
     expect(page.locator("#runs input:checked")).to_have_count(2)
+    # Both lists show the same runs, in the same colours, and a box keeps the focus.
+    colours = "one => one.querySelector('path').getAttribute('stroke')"
+    drawn = page.locator("#runs label:has(:checked)").last
+    shown = table.locator("label:has(:checked)")
+    expect(shown).to_have_count(1)
+    assert shown.evaluate(colours) == drawn.evaluate(colours)
+    expect(box).to_be_focused()
+    drawn.locator("input").click()
+    expect(table.locator("input:checked, .swatch path")).to_have_count(0)
     page.wait_for_url(re.compile("sweep="))
     page.reload()
     expect(rows).to_have_count(2)

@@ -7,6 +7,8 @@ const LEFT = 52;
 const RIGHT = 14;
 const TOP = 10;
 const BOTTOM = 26;
+// The width of a digit, in pixels.
+const DIGIT = 7.6;
 // Characters that fit left of the axis.
 const MAX_LABEL = 7;
 export const N_COLOURS = 8;
@@ -25,7 +27,7 @@ export class Chart {
     this.series = [];
     this.options = {};
     this.picture = svg("svg", { tabindex: "0", role: "img", height });
-    this.hint = element("div", { class: "values", hidden: true });
+    this.hint = element("div", { class: "values", role: "status", hidden: true });
     this.reset = element(
       "button",
       { class: "link", type: "button", hidden: true, onclick: () => this.onZoom(null) },
@@ -129,9 +131,9 @@ export class Chart {
       const at = x.place(tick);
       yield svg("path", { class: "axis", d: `M${at.toFixed(1)} ${bottom}v4` });
       const text = xLabels ? xLabels[tick] : showX(tick);
-      const isLast = at > width - RIGHT - 16 && !xLabels;
-      const place = isLast ? { x: width - 4, "text-anchor": "end" } : { x: at, "text-anchor": "middle" };
-      yield svg("text", { ...place, y: bottom + 17 }, text);
+      // Centred, but not beyond the edge.
+      const centre = Math.min(at, width - 2 - (text.length * DIGIT) / 2);
+      yield svg("text", { x: centre, y: bottom + 17, "text-anchor": "middle" }, text);
     }
     // Left of the axis there is room for a word, and often for the first label only.
     if (!this.title.endsWith(xName)) {

@@ -1,7 +1,7 @@
 // Below the curves: links, samples over time, and what differs between the configs.
 
 import { get, isAbort } from "./api.js";
-import { count, element, failure, value } from "./dom.js";
+import { breakable, count, element, failure, value } from "./dom.js";
 import { swatch } from "./run_list.js";
 
 export class Details {
@@ -43,8 +43,7 @@ export class Details {
         element(
           "p",
           {},
-          swatch(number),
-          element("b", {}, entry.name),
+          element("b", {}, swatch(number), element("span", {}, breakable(entry.name))),
           element("a", { href: `/write#run=${encodeURIComponent(entry.id)}` }, "Write with this run"),
           report(entry.id),
         ),
@@ -77,7 +76,12 @@ export class Details {
         return element(
           "article",
           {},
-          element("h3", {}, swatch(number), `${entry.name}, step ${count(sample.step)}`),
+          element(
+            "h3",
+            {},
+            swatch(number),
+            element("span", {}, breakable(entry.name), `, step ${count(sample.step)}`),
+          ),
           element("pre", {}, sample.text),
         );
       }),
@@ -109,7 +113,7 @@ export class Details {
   differences(shown, fields) {
     if (!fields.length) return element("p", { class: "dim" }, "These runs have the same config.");
     const head = shown.map(({ entry, number }) =>
-      element("th", { scope: "col" }, swatch(number), entry.name),
+      element("th", { scope: "col" }, swatch(number), breakable(entry.name)),
     );
     const rows = fields.map(({ name, values }) =>
       element(

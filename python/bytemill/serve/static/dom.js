@@ -26,6 +26,17 @@ function filled(made, fields, children) {
 
 export const byId = (id) => document.getElementById(id);
 
+/** Replaces the children of a node; the element with the id of the focused one gets the focus. */
+export function redraw(node, ...children) {
+  const focused = document.activeElement?.id;
+  node.replaceChildren(...children);
+  if (focused) byId(focused)?.focus({ preventScroll: true });
+}
+
+/** A name that may break after a slash or a comma. */
+export const breakable = (name) =>
+  name.split(/(?<=[/,])/).flatMap((part, i) => (i ? [element("wbr"), part] : [part]));
+
 const plain = new Intl.NumberFormat("en-US");
 
 /** 12345 → "12,345". */

@@ -1,7 +1,7 @@
 // The list of runs, in groups: those of each sweep, and the others. Checked runs are drawn.
 
 import { colour, dash } from "./chart.js";
-import { count, element, short, svg, value } from "./dom.js";
+import { breakable, count, element, redraw, short, svg, value } from "./dom.js";
 
 export class RunList {
   /** `onCheck(id, isChecked)` and `onSweep(id)` are called for what the reader does. */
@@ -23,16 +23,15 @@ export class RunList {
     const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     const fits = (run) => words.every((word) => run.name.toLowerCase().includes(word));
     const found = this.runs.filter(fits);
-    const focused = document.activeElement?.id;
     const groups = [
       ...this.sweeps.map((sweep) => [sweep, found.filter((run) => run.sweep === sweep.id)]),
       [null, found.filter((run) => !this.sweeps.some((sweep) => sweep.id === run.sweep))],
     ].reverse();
-    this.node.replaceChildren(
+    redraw(
+      this.node,
       ...groups.filter(([, runs]) => runs.length).map(([sweep, runs]) => this.group(sweep, runs)),
       ...(found.length ? [] : [element("p", { class: "dim" }, "No run has this name.")]),
     );
-    if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   }
 
   group(sweep, runs) {
@@ -81,7 +80,7 @@ export class RunList {
         { class: "run" },
         box,
         swatch(number),
-        element("span", { class: "run-name" }, name.replaceAll(",", ", ")),
+        element("span", { class: "run-name" }, breakable(name.replaceAll(",", ", "))),
         element("span", { class: "run-facts dim" }, facts.flatMap((one) => [element("span", {}, one), " "])),
       ),
     );

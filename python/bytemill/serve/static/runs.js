@@ -89,6 +89,7 @@ function numbers() {
 
 function showList() {
   list.show(catalog.runs, catalog.sweeps, numbers(), sweep);
+  sweepTable.mark(numbers());
 }
 
 // --- curves ---------------------------------------------------------------------------------------

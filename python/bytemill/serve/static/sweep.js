@@ -1,7 +1,7 @@
 // A sweep: its runs as a table, best first or by any column, and the loss against each setting.
 
 import { Chart, colour } from "./chart.js";
-import { duration, element, value } from "./dom.js";
+import { duration, element, redraw, value } from "./dom.js";
 import { table, text } from "./details.js";
 import { swatch } from "./run_list.js";
 
@@ -37,12 +37,23 @@ export class SweepTable {
     const done = trials.filter((one) => !["training", "interrupted"].includes(one.status)).length;
     const state = ` ${done} of ${trials.length} runs ended`;
     this.place = this.node.querySelector(".scroll")?.scrollTop ?? 0;
-    this.node.replaceChildren(
+    redraw(
+      this.node,
       element("h2", {}, `Sweep ${name}`, element("span", { class: "dim" }, state)),
       this.table(),
       element("div", { class: "plots" }, fields.map((field) => this.plot(field))),
     );
     this.node.querySelector(".scroll").scrollTop = this.place;
+  }
+
+  /** Shows which runs are drawn; `numbers` has the number of the colour of each. */
+  mark(numbers) {
+    this.numbers = numbers;
+    for (const label of this.node.querySelectorAll("label[data-run]")) {
+      const number = numbers.get(label.dataset.run);
+      label.firstChild.checked = number !== undefined;
+      label.lastChild.replaceWith(swatch(number));
+    }
   }
 
   // --- the table ----------------------------------------------------------------------------------
@@ -54,7 +65,6 @@ export class SweepTable {
       const sort = () => {
         this.sorted = { column: name, down: isSorted && !this.sorted.down };
         this.show(this.name, this, this.numbers);
-        this.node.querySelector(`[data-column="${CSS.escape(name)}"]`).focus();
       };
       const direction = isSorted ? (this.sorted.down ? "descending" : "ascending") : "none";
       return element(
@@ -62,7 +72,7 @@ export class SweepTable {
         { scope: "col", "aria-sort": direction },
         element(
           "button",
-          { class: "quiet", type: "button", "data-column": name, onclick: sort },
+          { id: `sort-${name}`, class: "quiet", type: "button", onclick: sort },
           name + mark,
         ),
       );
@@ -76,6 +86,7 @@ export class SweepTable {
   row(trial) {
     const number = this.numbers.get(trial.run);
     const box = element("input", {
+      id: trial.run && `trial-${trial.run}`,
       type: "checkbox",
       checked: number !== undefined,
       disabled: trial.run === null,
@@ -87,7 +98,7 @@ export class SweepTable {
     return element(
       "tr",
       { class: score(trial) === best && Number.isFinite(best) ? "best" : null, title: trial.message },
-      element("td", {}, element("label", { class: "run" }, box, swatch(number))),
+      element("td", {}, element("label", { class: "run", "data-run": trial.run }, box, swatch(number))),
       cells,
     );
   }

@@ -10,8 +10,6 @@ import { Vocabulary } from "./vocabulary.js";
 
 const MAX_BYTES = 4_000_000;
 const MAX_COLUMNS = 4;
-// Characters of text that a link may hold; browsers and mail programs cut longer ones.
-const MAX_LINK = 6000;
 const EXAMPLES = {
   English: "The mill grinds words into tokens.\nIt doesn't mind  spaces, or 12,345 numbers.\n",
   Code: "def mean(values: list[float]) -> float:\n    return sum(values) / len(values)\n",
@@ -239,12 +237,9 @@ const updateSoon = debounced(update, () => (text.value.length > 50_000 ? 400 : 6
 const store = debounced(storeNow, () => 200);
 
 function storeNow() {
-  const long = input.text.length > MAX_LINK;
-  byId("share-note").hidden = !long;
-  byId("share-note").textContent = long ? "The text is too long for a link; the link has everything else." : "";
   fragment.write({
     t: shown.map((one) => one.id).join(","),
-    text: long ? null : input.text,
+    text: fragment.shareable(input.text),
     special: byId("special").checked ? null : "none",
     spaces: byId("spaces").checked ? null : "plain",
     ids: byId("ids").checked,

@@ -7,7 +7,6 @@ import { Sample, closeMenu } from "./sample.js";
 import { SamplingSettings } from "./sampling.js";
 
 const N_ALTERNATIVES = 10;
-const MAX_LINK = 6000;
 const REASONS = { length: "token limit", end: "end of text", stop: "stop text" };
 
 const prompt = byId("prompt");
@@ -245,7 +244,7 @@ function storeNow() {
   fragment.write({
     m: first,
     m2: second ?? null,
-    prompt: prompt.value.length > MAX_LINK ? null : prompt.value,
+    prompt: fragment.shareable(prompt.value),
     ...settings.state,
   });
 }
