@@ -64,6 +64,26 @@ LINES = """one => {
     range.selectNodeContents(one);
     return range.getClientRects().length;
 }"""
+# The least contrast (WCAG) of the text of elements with the background of their parents.
+CONTRASTS = """selector => {
+    const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    const painted = (...colours) => {
+        for (const colour of colours) {
+            canvas.fillStyle = colour;
+            canvas.fillRect(0, 0, 1, 1);
+        }
+        const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map(part => {
+            const c = part / 255;
+            return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+        });
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+    };
+    return Math.min(...[...document.querySelectorAll(selector)].map(one => {
+        const below = getComputedStyle(one.parentElement).backgroundColor;
+        const pair = [painted(below), painted(below, getComputedStyle(one).color)];
+        return Math.max(...pair) / Math.min(...pair);
+    }));
+}"""
 TEXT = 'def greet(name):\n    print("hello", name)\n'
 
 
@@ -430,8 +450,11 @@ def test_another_token_is_continued(tab: Tab) -> None:
     menu = page.get_by_role("dialog", name="Alternatives")
     expect(menu.locator("button")).not_to_have_count(1)
     other = menu.locator("button:not([aria-current])").first
-    other.click()
+    other.focus()
+    page.keyboard.press("Enter")
     expect(menu).to_have_count(0)
+    # The keyboard is back in the text.
+    expect(page.locator(".text")).to_be_focused()
     # The first tokens stay, the chosen one follows, then 12 new ones.
     expect(written).to_have_count(4 + 1 + 12)
     expect(page.locator(".text .chosen")).to_have_count(1)
@@ -440,6 +463,18 @@ def test_another_token_is_continued(tab: Tab) -> None:
     body = tab.sent("/api/write")[-1].post_data_json
     assert isinstance(body, dict)
     assert len(body["ids"]) == page.locator(".text .prompt").count() + 5
+
+
+def test_a_refused_prompt_is_kept(tab: Tab) -> None:
+    prompt = "hello " * 100
+    page = tab.open("/write", m=f"{run_id(tab, 'done')}:best", prompt=prompt)
+    page.get_by_role("button", name="Write", exact=True).click()
+    expect(page.get_by_role("alert").filter(has_text="context length")).to_be_visible()
+    for name in ("Continue", "Edit", "Copy"):
+        expect(page.locator(".sample").get_by_role("button", name=name)).to_be_disabled()
+    expect(page.locator("#prompt")).to_have_value(prompt)
+    # The browser reports the refusal, which is what is tested here.
+    tab.problems = [one for one in tab.problems if "400" not in one]
 
 
 def test_samples_and_models_side_by_side(tab: Tab) -> None:
@@ -637,6 +672,14 @@ def test_the_colours_are_a_switch(tab: Tab) -> None:
     assert background() == light
     switch.click()
     assert background() == dark
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_ids_can_be_read_on_every_colour(tab: Tab, scheme: Any) -> None:
+    page = tab.open("/", t=tokenizer_id(tab, "large.json"), text=TEXT, ids="1")
+    page.emulate_media(color_scheme=scheme)
+    expect(page.locator(".row small").nth(5)).to_be_visible()
+    assert page.evaluate(CONTRASTS, ".row small") >= 4.5
 
 
 def test_nothing_found(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,8 @@ export class Sample {
   setBusy(busy) {
     this.busy = busy;
     this.node.classList.toggle("writing", busy);
-    this.more.disabled = this.edit.disabled = busy;
+    // Without a token there is nothing to continue, and Edit would clear the prompt.
+    for (const one of [this.more, this.edit, this.copy]) one.disabled = busy || !this.tokens.length;
   }
 
   /** Ends with a reason, or an element that explains what went wrong. */
@@ -164,6 +165,7 @@ export class Sample {
           "aria-current": one.id === token.id ? "true" : null,
           onclick: () => {
             closeMenu();
+            this.text.focus({ preventScroll: true });
             this.onChoose(i, one);
           },
         },
