@@ -55,7 +55,8 @@ def guards(settings: Settings) -> list[Middleware]:
                 CORSMiddleware,
                 allow_origins=list(settings.cors),
                 allow_methods=["GET", "POST"],
-                allow_headers=["Authorization", "Content-Type"],
+                # OpenAI's client in a browser sends several of its own.
+                allow_headers=["*"],
             )
         )
     if settings.api_key is not None:
@@ -216,15 +217,14 @@ class Keys:
         if scope["type"] != "http" or self._knows_key(scope):
             await self.app(scope, receive, send)
             return
-        response = self._login(scope)
-        if response is None:
-            raise Refusal(
-                401,
-                "the key is missing or wrong",
-                "send 'Authorization: Bearer KEY'; in a browser, open the address with ?key=KEY",
-                code="invalid_api_key",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
+        refusal = Refusal(
+            401,
+            "the key is missing or wrong",
+            "send 'Authorization: Bearer KEY'; in a browser, open the address with ?key=KEY",
+            code="invalid_api_key",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+        response = self._login(scope) or refusal_response(refusal)
         await response(scope, receive, send)
 
     def _knows_key(self, scope: Scope) -> bool:
