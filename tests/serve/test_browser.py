@@ -330,6 +330,18 @@ def test_tokenizers_side_by_side(tab: Tab) -> None:
     expect(page.locator(".differs")).to_have_count(0)
 
 
+def test_four_columns_keep_their_width(tab: Tab) -> None:
+    ids = [one["id"] for one in catalog(tab)["tokenizers"]]
+    page = tab.open("/", t=",".join((ids * 4)[:4]), text=TEXT)
+    columns = page.locator(".column")
+    expect(columns).to_have_count(4)
+    expect(columns.last.get_by_role("button", name="Next difference")).to_be_visible()
+    wide = """column => [...column.querySelectorAll(".bar > *")].filter(
+        one => one.getBoundingClientRect().right > column.getBoundingClientRect().right + 1
+    ).map(one => one.textContent)"""
+    assert [column.evaluate(wide) for column in columns.all()] == [[]] * 4
+
+
 def test_a_megabyte_of_text(tab: Tab, documents: list[str], tokenizer: Tokenizer) -> None:
     text = "".join(documents)[:1_000_000].replace("\r", "")
     page = tab.open("/", t=tokenizer_id(tab, "large.json"))

@@ -76,6 +76,9 @@ export class TokenCard {
         near.map((one) => chip(one, () => this.onPick(tokenizer.id, one.id), one === token)),
       ),
     );
+    // The root is in the middle of a tree that is wider than the card.
+    const tree = this.node.querySelector(".tree");
+    if (tree) tree.scrollLeft = (tree.scrollWidth - tree.clientWidth) / 2;
   }
 
   tree(tokenizer, token) {

@@ -149,6 +149,8 @@ class Column {
       : "";
     this.next.hidden = !differing;
     this.close.hidden = shown.length < 2;
+    // Narrow columns cut the name.
+    this.chosen.title = this.entry.name;
     this.flags = flags;
   }
 
