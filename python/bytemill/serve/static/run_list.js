@@ -70,7 +70,7 @@ export class RunList {
       run.status === "finished" ? null : element("span", { class: `status ${run.status}` }, run.status),
       run.step < run.steps ? `step ${count(run.step)} of ${count(run.steps)}` : `${count(run.step)} steps`,
       run.n_parameters && `${short(run.n_parameters)} parameters`,
-      run.val_loss !== null && `loss ${value(run.val_loss)}`,
+      run.val_loss !== null && `best loss ${value(run.val_loss)}`,
     ].filter(Boolean);
     return element(
       "li",

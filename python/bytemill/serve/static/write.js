@@ -69,7 +69,7 @@ class ModelChoice {
     this.step.value = options.some(([key]) => key === chosen) ? chosen : "best";
     const facts = [
       n_parameters && `${short(n_parameters)} parameters`,
-      val_loss !== null && `held-out loss ${value(val_loss)}`,
+      val_loss !== null && `best held-out loss ${value(val_loss)}`,
       status === "training" && `in training, step ${count(step)}`,
     ];
     this.about.textContent = facts.filter(Boolean).join(", ");
