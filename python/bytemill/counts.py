@@ -350,14 +350,22 @@ def count_to_file(
         local = executor.is_local
         spill_dir = directory if local else None
         job = _job(executor, empty, threads if local else 1, memory_limit, spill_dir)
-        with reporter(progress) as report:
-            total = count_units(executor, job, work, directory.absolute(), report, known=known)
+        try:
+            with reporter(progress) as report:
+                total = count_units(executor, job, work, directory.absolute(), report, known=known)
+            # Before an existing file is replaced.
+            counted = _native.Counts.open(str(total))
+            if counted.bytes_read == 0:
+                os.unlink(str(total))
+            refuse_no_text(counted.bytes_read, corpus, counted.skipped)
+        except BaseException:
+            if not any(directory.glob("*.counts")):
+                _files.remove(directory)  # nothing to resume
+            raise
         os.replace(str(total), output)
         _files.sync(output.absolute().parent)
         _files.remove(directory)
-    counts = Counts.load(output, memory_limit=memory_limit)
-    refuse_no_text(counts.bytes_read, corpus, counts.skipped)
-    return counts
+    return Counts.load(output, memory_limit=memory_limit)
 
 
 def _check_parts(directory: Path, allowed: bool) -> None:

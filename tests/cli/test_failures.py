@@ -72,6 +72,14 @@ def test_wrong_usage(here: Path, line: str) -> None:
     assert sorted(p.name for p in here.iterdir()) == ["corpus.txt"]
 
 
+@pytest.mark.parametrize("line", ["count --json", "count x -o a --json --nonsense", "-x --json"])
+def test_wrong_usage_as_json(here: Path, line: str) -> None:
+    result = run(*line.split())
+    [event] = result.events
+    assert (result.code, event["event"]) == (2, "error")
+    assert event["hint"].startswith("see bytemill")
+
+
 def test_binary_is_not_written_to_a_terminal(saved: Path) -> None:
     result = run("encode", "-t", saved, "--format", "u16", terminal=True)
     assert result.code == 2

@@ -301,6 +301,23 @@ def test_failures(
     assert sorted(os.listdir()) == ["x.txt", "y.counts"]
 
 
+@pytest.mark.parametrize("content", ["\n\n", '{"text": ""}\n', '{"text": null}\n', '{"other": 1}\n'])
+def test_a_failure_leaves_what_was_there(tmp_path: Path, content: str) -> None:
+    corpus, output = tmp_path / "x.jsonl", tmp_path / "a.counts"
+    corpus.write_text(content)
+    options = {"null": "skip"} if "null" in content else {}
+    with pytest.raises(bytemill.CorpusError):
+        count_to_file(bytemill.Corpus(corpus, **options), output)
+    # Nothing was finished, so there is nothing to resume or to overwrite.
+    assert os.listdir(tmp_path) == [corpus.name]
+    good = bytemill.count_corpus(iter(["some text"]))
+    good.save(output)
+    with pytest.raises(bytemill.CorpusError):
+        count_to_file(bytemill.Corpus(corpus, **options), output, overwrite=True)
+    assert dict(bytemill.Counts.load(output)) == dict(good)
+    assert sorted(os.listdir(tmp_path)) == [output.name, corpus.name]
+
+
 @POSIX
 def test_ctrl_c_keeps_what_is_done(parts: Path, tmp_path: Path) -> None:
     output = tmp_path / "a.counts"

@@ -405,6 +405,24 @@ def test_impossible_requests(
     assert not Path("tokens/manifest.json").exists()
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("content", [b"\n\n", b'{"text": null}\n', b'{"other": 1}\n'])
+def test_no_documents_are_refused(tmp_path: Path, content: bytes, shuffle: bool) -> None:
+    (tmp_path / "x.jsonl").write_bytes(content)
+    write(tmp_path, [b"some text"])
+    corpus = bytemill.Corpus(tmp_path / "x.jsonl", null="skip")
+    with pytest.raises(bytemill.CorpusError):
+        TOKENIZER.encode_files(corpus, tmp_path / "tokens", shuffle=shuffle)
+    # Nothing was finished, so there is nothing to resume or to overwrite.
+    assert not (tmp_path / "tokens").exists()
+    tokens = TOKENIZER.encode_files(tmp_path / "000.txt", tmp_path / "tokens")
+    with pytest.raises(bytemill.CorpusError):
+        TOKENIZER.encode_files(corpus, tmp_path / "tokens", shuffle=shuffle, overwrite=True)
+    assert not (tmp_path / "tokens/.partial").exists()
+    assert bytemill.verify_tokens(tmp_path / "tokens") == []
+    assert len(bytemill.Tokens(tmp_path / "tokens")) == len(tokens)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_pipes_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")

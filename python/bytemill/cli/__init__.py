@@ -142,7 +142,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             return app.main(argv, prog_name="bytemill", standalone_mode=False)
         except click.ClickException as error:
-            streams.usage(error)
+            words = sys.argv[1:] if argv is None else argv
+            streams.usage(error, as_json="--json" in words)
             return error.exit_code
 
     # Catches failures before a command starts, such as printing the help.

@@ -100,14 +100,14 @@ def say(text: str) -> None:
 
 def note(ctx: click.Context | None, message: str) -> None:
     """Prints something the user should know that is not a failure."""
-    _event(ctx, "note", hints.in_hint(message, ctx), None, "yellow")
+    _event(_is_json(ctx), "note", hints.in_hint(message, ctx), None, "yellow")
 
 
 def fail(ctx: click.Context | None, error: BaseException) -> None:
     """Prints an error and, if there is one, its hint."""
     message, hint = explain(error)
     hint = None if hint is None else hints.in_hint(hint, ctx)
-    _event(ctx, "error", hints.in_message(message, ctx), hint, "red")
+    _event(_is_json(ctx), "error", hints.in_message(message, ctx), hint, "red")
     try:
         sys.stdout.flush()
     except OSError:
@@ -119,7 +119,7 @@ def interrupted(ctx: click.Context | None) -> None:
     say(json.dumps({"event": "interrupted"}) if _is_json(ctx) else "interrupted")
 
 
-def usage(error: click.ClickException) -> None:
+def usage(error: click.ClickException, *, as_json: bool) -> None:
     """Reports a usage error."""
     ctx = getattr(error, "ctx", None)
     command = ctx.command_path if ctx is not None else "bytemill"
@@ -130,7 +130,7 @@ def usage(error: click.ClickException) -> None:
         meant = _meant(error.option_name, ctx.command)
         if meant is not None:
             message, hint = f"no such option '{error.option_name}'", meant
-    _print("error", message[:1].lower() + message[1:], hint, "red")
+    _event(as_json, "error", message[:1].lower() + message[1:], hint, "red")
 
 
 def _meant(option: str, command: click.Command) -> str | None:
@@ -145,17 +145,11 @@ def _meant(option: str, command: click.Command) -> str | None:
     return None if flag is None else f"did you mean {flag}?"
 
 
-def _event(
-    ctx: click.Context | None, kind: str, message: str, hint: str | None, color: str
-) -> None:
-    if _is_json(ctx):
+def _event(as_json: bool, kind: str, message: str, hint: str | None, color: str) -> None:
+    if as_json:
         fields = {"event": kind, "message": message}
         say(json.dumps(fields if hint is None else fields | {"hint": hint}))
-    else:
-        _print(kind, message, hint, color)
-
-
-def _print(kind: str, message: str, hint: str | None, color: str) -> None:
+        return
     plain = not use_color(sys.stderr)
     say(f"{kind if plain else click.style(kind, fg=color, bold=True)}: {message}")
     if hint is not None:

@@ -83,7 +83,7 @@ class TokenDirectory:
         begun = None if complete else self._plan(existing)
         if not complete and begun is None:
             # Left by a process that was killed before it began, or after it had finished.
-            self._remove_partial()
+            self.discard()
             return self._start_over(plan, existing)
         if existing == "refuse":
             raise ConfigError(
@@ -94,7 +94,7 @@ class TokenDirectory:
             if complete:
                 self._publish()  # some of the files may have been moved already
             else:
-                self._remove_partial()
+                self.discard()
             return self._start_over(plan, existing)
         if complete:
             manifest = manifests.read_manifest(self.partial)
@@ -151,7 +151,8 @@ class TokenDirectory:
             if name not in hidden and not (name.startswith(".") and name.endswith(_files.SUFFIX))
         ]
 
-    def _remove_partial(self) -> None:
+    def discard(self) -> None:
+        """Removes unfinished work."""
         names = os.listdir(self.partial) if self.partial.is_dir() else []
         for name in names:
             if not _is_work(name):
@@ -222,7 +223,7 @@ class TokenDirectory:
         _files.sync_all([self.partial, self.path])
         os.replace(self.partial / manifests.NAME, self.path / manifests.NAME)
         _files.sync(self.path)
-        self._remove_partial()
+        self.discard()
 
 
 def _has_size(path: Path, size: int) -> bool:
