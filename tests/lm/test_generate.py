@@ -155,6 +155,13 @@ def test_repetition_penalty() -> None:
     assert [negative.choose(below).item() for _ in range(2)] == [0, 1]
 
 
+def test_a_temperature_near_zero_takes_the_likeliest() -> None:
+    logits = torch.tensor([[3.0, 20.0, 1.9, -1.0]])
+    for temperature in (0, 1e-45, 1e-320, 1e-38, 1e-30, 1e-6):
+        sampling = lm.Sampling(temperature=temperature, seed=0)
+        assert Sampler(sampling, 1, 1, torch.device("cpu")).choose(logits).item() == 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -251,6 +258,16 @@ def test_end_of_text(says: Any, tokenizer: bytemill.Tokenizer) -> None:
     shown = says([97, 98, end, 99])
     assert "".join(piece.text for piece in shown) == "ab"
     assert shown[-1].done == "end"
+
+
+def test_padded_ids_are_never_text(tokenizer: bytemill.Tokenizer) -> None:
+    model = small_lm.model(vocab_size=4 * len(tokenizer))
+    for penalty in (1.0, 1.2):
+        options = {"max_tokens": 40, "temperature": 2.0, "seed": 3, "repetition_penalty": penalty}
+        ids = model.generate(tokenizer.encode("def f"), **options)[0]
+        assert max(ids) >= len(tokenizer)
+        [text] = lm.generate_text(model, tokenizer, "def f", **options)
+        assert text
 
 
 def test_text_of_several_samples(tokenizer: bytemill.Tokenizer) -> None:

@@ -45,6 +45,10 @@ __all__ = [
 ]
 
 
+# Below this temperature, the likeliest id is taken: logits divided by it would not be finite.
+MIN_TEMPERATURE = 1e-30
+
+
 # --- logits → the next id -----------------------------------------------------------------------
 
 
@@ -93,6 +97,8 @@ class Sampler:
         n_samples: B.
         max_tokens: maximum number of calls of `choose`.
         first: the number of the first sample; draws depend on the number.
+        n_ids: ids from this one on are never chosen, such as those that pad the vocabulary of the
+            model; None for all ids.
     """
 
     def __init__(
@@ -102,8 +108,9 @@ class Sampler:
         max_tokens: int,
         device: torch.device,
         first: int = 0,
+        n_ids: int | None = None,
     ) -> None:
-        self.sampling = sampling
+        self.sampling, self._n_ids = sampling, n_ids
         self._seen: Tensor | None = None
         self._number = 0
         seed = sampling.seed
@@ -127,12 +134,12 @@ class Sampler:
     def choose(self, logits: Tensor) -> Tensor:
         """The next ids (B,) from logits (B, V)."""
         sampling = self.sampling
-        logits = logits.float()
+        logits = logits[:, : self._n_ids].float()
         if self._seen is not None:
             penalty = sampling.repetition_penalty
             lowered = torch.where(logits > 0, logits / penalty, logits * penalty)
-            logits = torch.where(self._seen, lowered, logits)
-        if sampling.temperature == 0 or sampling.top_k == 1:
+            logits = torch.where(self._seen[:, : self._n_ids], lowered, logits)
+        if sampling.temperature < MIN_TEMPERATURE or sampling.top_k == 1:
             chosen = logits.argmax(-1)
         else:
             chosen = self._draw(logits)
@@ -298,15 +305,16 @@ def id_steps(
     sampling: Sampling,
     *,
     use_cache: bool = True,
+    n_ids: int | None = None,
 ) -> Iterator[list[int]]:
-    """Yields the next id of every sample, `max_tokens` times."""
+    """Yields the next id of every sample, below `n_ids`, `max_tokens` times."""
     prompt = torch.as_tensor(ids, dtype=torch.long, device=model.device).reshape(-1)
     check_prompt(model, prompt, max_tokens, n_samples)
     context = model.config.context_length
     n_read = len(prompt)  # ids in the context
     history = torch.empty(n_samples, n_read + max_tokens, dtype=torch.long, device=model.device)
     history[:, :n_read] = prompt
-    sampler = Sampler(sampling, n_samples, max_tokens, model.device)
+    sampler = Sampler(sampling, n_samples, max_tokens, model.device, n_ids=n_ids)
     sampler.observe(history[:, :n_read], model.config.vocab_size)
     make = new_step if use_cache else _UncachedStep
     with torch.inference_mode():
@@ -426,6 +434,7 @@ def stream_text(
         n_samples,
         from_mapping(Sampling, sampling, "options"),
         use_cache=use_cache,
+        n_ids=tokenizer.max_id + 1,
     )
     for new in steps:
         for number in list(open_):

@@ -397,7 +397,13 @@ class Engine:
         if order.max_tokens == 0:
             self._close(work)
             return
-        sample = self._batch.join(prompt, order.sampling, order.max_tokens, number=number_of_prompt)
+        sample = self._batch.join(
+            prompt,
+            order.sampling,
+            order.max_tokens,
+            number=number_of_prompt,
+            n_ids=self.tokenizer.max_id + 1,
+        )
         self._open[sample] = _Open(work, number, _Output(self.tokenizer, order.stop))
 
     def _scored(self, prompt: Sequence[int], n_top: int) -> list[Token]:

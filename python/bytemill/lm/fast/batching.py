@@ -182,7 +182,13 @@ class DecodeBatch:
         return len(self._free)
 
     def join(
-        self, ids: Sequence[int], sampling: Sampling, max_tokens: int, *, number: int = 0
+        self,
+        ids: Sequence[int],
+        sampling: Sampling,
+        max_tokens: int,
+        *,
+        number: int = 0,
+        n_ids: int | None = None,
     ) -> BatchSample:
         """Adds a sample; its first id comes with one of the next steps.
 
@@ -191,13 +197,14 @@ class DecodeBatch:
             sampling: how ids are chosen.
             max_tokens: the sample leaves by itself after this number of ids.
             number: the number of the sample among those with the same seed.
+            n_ids: ids from this one on are never chosen; None for all ids.
         """
         if not self._free:
             raise ConfigError("the batch is full", "call step() until a sample leaves")
         prompt = torch.as_tensor(ids, dtype=torch.long).reshape(-1)
         check_prompt(self.model, prompt, max_tokens, 1)
         device = self.model.device
-        sampler = Sampler(sampling, 1, max_tokens, device, number)
+        sampler = Sampler(sampling, 1, max_tokens, device, number, n_ids)
         sampler.observe(prompt.to(device).unsqueeze(0), self.model.config.vocab_size)
         known = prompt.tolist()
         # Low rows first: the rows of a step are near each other.
