@@ -1,12 +1,14 @@
-"""Human-readable sizes and durations, and parsing of sizes and counts."""
+"""Human-readable sizes and durations; sizes, counts and integers that users give."""
 
 from __future__ import annotations
 
+import operator
 import re
 
 from .errors import ConfigError
 
 __all__ = [
+    "check_integer",
     "duration",
     "estimated_text",
     "parse_count",
@@ -104,3 +106,11 @@ def parse_count(text: str) -> int:
         if number == int(number):
             return int(number)
     raise ConfigError(f"{text!r} is not a whole number", "write 32000, 32k or 1.5M")
+
+
+def check_integer(name: str, value: object) -> None:
+    """Raises a TypeError unless the value of the option `name` is an integer."""
+    try:
+        operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {type(value).__name__}") from None

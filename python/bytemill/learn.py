@@ -6,9 +6,10 @@ import os
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from . import _native, formats
+from ._numbers import check_integer
 from ._options import LearnOptions
 from .corpus.argument import CorpusLike, skips
 from .counts import (
@@ -69,7 +70,9 @@ def train_tokenizer(
             `rustbpe` library merges first: for the latter, the smallest pair of ids.
         min_frequency: pairs that occur less often are not merged.
         min_piece_count: pieces that occur less often are dropped before merging.
-        max_token_length: maximum length of a token in bytes; at most 65,536.
+        max_token_length: maximum length of a token in bytes; at most 65,536. The option of this
+            name in `tokenizers` is a limit that tokens must stay below, so `n` there is `n - 1`
+            here.
         extend_from: start from this tokenizer's merges and add to them; its pattern is used, and
             its special tokens come before the new ones.
         threads: number of threads; None for every core the process may use.
@@ -137,13 +140,21 @@ def learn(
         default = counts.special_tokens
     specials = checked_specials(default if special_tokens is None else special_tokens)
     if extend_from is not None:
+        if not isinstance(extend_from, Tokenizer):
+            kind = type(extend_from).__name__
+            raise TypeError(f"extend_from must be a Tokenizer, not {kind}")
         pattern = extend_from.pattern
         known = extend_from.special_tokens
         specials = list(known) + [token for token in specials if token not in known]
+    # Counting may take hours: all options are checked before it.
     _check_vocab_size(vocab_size, specials, extend_from)
     _check_least("min_frequency", min_frequency, 0)
     _check_least("min_piece_count", min_piece_count, 0)
-    _check_least("max_token_length", max_token_length, 1)
+    if max_token_length is not None:
+        _check_least("max_token_length", max_token_length, 1)
+    if tie_break not in get_args(TieBreak):
+        names = ", ".join(map(repr, get_args(TieBreak)))
+        raise ConfigError(f"tie_break={tie_break!r} is not known", f"use one of {names}")
     if counts is None:
         stages = formats.stages(DEFAULT_PATTERN if pattern is None else pattern)
         native = _native.Counts(stages, specials, threads)
@@ -211,6 +222,7 @@ def _check_counts(counts: Counts, pattern: PatternLike | None, specials: Sequenc
 def _check_vocab_size(
     vocab_size: int, specials: Sequence[str], extend_from: Tokenizer | None
 ) -> None:
+    check_integer("vocab_size", vocab_size)
     if extend_from is None:
         least, reason = 256 + len(specials), f"256 bytes and {len(specials)} special tokens"
     else:
@@ -227,8 +239,9 @@ def _check_vocab_size(
         raise ConfigError(f"vocab_size must be ≤ {_native.MAX_TOKENS}, got {vocab_size}")
 
 
-def _check_least(name: str, value: int | None, least: int) -> None:
-    if value is not None and value < least:
+def _check_least(name: str, value: int, least: int) -> None:
+    check_integer(name, value)
+    if value < least:
         raise ConfigError(f"{name} must be ≥ {least}, got {value}")
 
 

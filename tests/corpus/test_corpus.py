@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,6 +150,19 @@ def test_an_empty_corpus_is_an_error(tmp_path: Path) -> None:
         bytemill.train_tokenizer(tmp_path / "missing.txt", vocab_size=300)
 
 
+class _Unread:
+    """An iterator that must not be read."""
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> str:
+        raise AssertionError("the corpus was read before the options were checked")
+
+
+UNREAD = _Unread()
+
+
 # --- options that cannot be -----------------------------------------------------------------------
 
 
@@ -176,8 +190,28 @@ def test_an_empty_corpus_is_an_error(tmp_path: Path) -> None:
 )
 def test_impossible_options_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(bytemill.ConfigError) as caught:
-        bytemill.train_tokenizer(iter(["abc abc"]), **({"vocab_size": 260} | options))
+        bytemill.train_tokenizer(UNREAD, **({"vocab_size": 260} | options))
     assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"vocab_size": "32k"},
+        {"vocab_size": 3e4},
+        {"vocab_size": None},
+        {"min_frequency": 1.5},
+        {"min_piece_count": "2"},
+        {"max_token_length": 4.0},
+        {"extend_from": "tokenizer.json"},
+    ],
+    ids=str,
+)
+def test_options_of_a_wrong_type_are_refused_before_the_corpus_is_read(
+    options: dict[str, object],
+) -> None:
+    with pytest.raises(TypeError, match=f"^{next(iter(options))} must be an? "):
+        bytemill.train_tokenizer(UNREAD, **({"vocab_size": 300} | options))
 
 
 @pytest.mark.parametrize(

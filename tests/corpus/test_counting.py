@@ -301,7 +301,9 @@ def test_failures(
     assert sorted(os.listdir()) == ["x.txt", "y.counts"]
 
 
-@pytest.mark.parametrize("content", ["\n\n", '{"text": ""}\n', '{"text": null}\n', '{"other": 1}\n'])
+@pytest.mark.parametrize(
+    "content", ["\n\n", '{"text": ""}\n', '{"text": null}\n', '{"other": 1}\n']
+)
 def test_a_failure_leaves_what_was_there(tmp_path: Path, content: str) -> None:
     corpus, output = tmp_path / "x.jsonl", tmp_path / "a.counts"
     corpus.write_text(content)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _files, _native
-from .._numbers import estimated_text
+from .._numbers import check_integer, estimated_text
 from .._options import EncodeRange
 from .._records import read_record, write_record
 from ..corpus.argument import CorpusLike, has_stdin, refuse_no_text, resolve
@@ -110,8 +110,10 @@ def encode_files(
         raise ConfigError("an iterator cannot be read again", "resume with files or a dataset")
     if resume and has_stdin(resolved):
         raise ConfigError("stdin cannot be read again", "resume with files")
-    if threads is not None and threads < 1:
-        raise ConfigError(f"threads must be ≥ 1, got {threads}")
+    if threads is not None:
+        check_integer("threads", threads)
+        if threads < 1:
+            raise ConfigError(f"threads must be ≥ 1, got {threads}")
     entries = resolved.entries()
     _check_place(Path(out), [entry.path for entry in entries if entry.path is not None])
     # Python objects that yield records have no known size.
@@ -470,6 +472,7 @@ def _dtype_name(dtype: npt.DTypeLike | None) -> str | None:
 
 
 def _whole(name: str, value: int) -> int:
+    check_integer(name, value)
     if not 0 <= value < 2**64:
         raise ConfigError(f"{name} must be from 0 to 2**64 - 1, got {str(value)[:40]}")
     return value
