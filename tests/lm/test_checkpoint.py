@@ -18,6 +18,7 @@ import small_lm
 from bytemill import _files, lm
 from bytemill.lm import optim
 from bytemill.lm.run import checkpoint
+from bytemill.lm.run.steps import find_step
 
 OPTIMIZERS = {
     "torch": lambda m: torch.optim.AdamW(m.parameters(), lr=0.01),
@@ -160,6 +161,14 @@ def test_step_directories(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "step-00000001", "step-00000003", "step-00000004",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("step", ["x", "-1", "", -1, 5.5, None, True])
+def test_names_of_steps(tmp_path: Path, step: Any) -> None:
+    written(tmp_path, 5, small_lm.model())
+    assert find_step(tmp_path, 5) == find_step(tmp_path, "5") == find_step(tmp_path, "best")
+    with pytest.raises(bytemill.ConfigError, match="step must be 'best', 'last' or the number"):
+        find_step(tmp_path, step)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "state.json"])

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 
+import numpy as np
+
 import bytemill
 import small_lm
 from bytemill import lm
@@ -174,6 +176,7 @@ def test_a_temperature_near_zero_takes_the_likeliest() -> None:
         ({"max_tokens": 0}, "max_tokens must be ≥ 1, got 0"),
         ({"n_samples": 0}, "n_samples must be ≥ 1, got 0"),
         ({"ids": []}, "the prompt is empty"),
+        ({"ids": [[1, 2], [3, 4]]}, r"ids must be one prompt, got an array of the shape \(2, 2\)"),
         ({"ids": [97]}, "id 97 of the prompt"),
         ({"ids": [-1]}, "id -1 of the prompt"),
         ({"ids": [1] * 33}, "the prompt must have ≤ 32 tokens"),
@@ -182,6 +185,19 @@ def test_a_temperature_near_zero_takes_the_likeliest() -> None:
 def test_refusals(options: dict[str, Any], message: str) -> None:
     with pytest.raises(bytemill.ConfigError, match=message):
         small_lm.model().generate(**{"ids": [1], "max_tokens": 3} | options)
+
+
+def test_inputs_of_a_wrong_type(tokenizer: bytemill.Tokenizer) -> None:
+    model = small_lm.model(vocab_size=len(tokenizer))
+    for ids in ([1.7, 2.0], [True], torch.tensor([1.5])):
+        with pytest.raises(TypeError, match="ids must be integers, not "):
+            model.generate(ids, max_tokens=3)
+    # A string would be a list of its characters.
+    with pytest.raises(TypeError, match="stop must be a list of strings, not the string 'end'"):
+        lm.generate_text(model, tokenizer, "def f", stop="end")
+    expected = model.generate([1, 2], max_tokens=3, temperature=0)
+    for ids in (torch.tensor([[1, 2]]), np.array([1, 2], np.uint16), range(1, 3)):
+        assert model.generate(ids, max_tokens=3, temperature=0) == expected
 
 
 # --- text ---------------------------------------------------------------------------------------

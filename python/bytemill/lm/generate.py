@@ -34,6 +34,7 @@ __all__ = [
     "Sampler",
     "Sampling",
     "TextStream",
+    "as_prompt",
     "check_prompt",
     "end_id",
     "generate_ids",
@@ -308,7 +309,7 @@ def id_steps(
     n_ids: int | None = None,
 ) -> Iterator[list[int]]:
     """Yields the next id of every sample, below `n_ids`, `max_tokens` times."""
-    prompt = torch.as_tensor(ids, dtype=torch.long, device=model.device).reshape(-1)
+    prompt = as_prompt(ids).to(model.device)
     check_prompt(model, prompt, max_tokens, n_samples)
     context = model.config.context_length
     n_read = len(prompt)  # ids in the context
@@ -332,6 +333,19 @@ def id_steps(
             else:
                 n_read = max(1, context // 2)
                 logits = step.read(history[:, end + 1 - n_read : end + 1])
+
+
+def as_prompt(ids: Sequence[int] | Tensor) -> Tensor:
+    """The ids of a prompt, (T,) or (1, T), as a tensor (T,)."""
+    prompt = torch.as_tensor(ids)
+    if prompt.numel() and (prompt.is_floating_point() or prompt.dtype == torch.bool):
+        raise TypeError(f"ids must be integers, not {str(prompt.dtype).removeprefix('torch.')}")
+    if prompt.numel() and prompt.numel() != prompt.shape[-1]:
+        raise ConfigError(
+            f"ids must be one prompt, got an array of the shape {tuple(prompt.shape)}",
+            "call it once per prompt; n_samples= continues one prompt several times",
+        )
+    return prompt.reshape(-1).long()
 
 
 def check_prompt(model: TransformerLM, prompt: Tensor, max_tokens: int, n_samples: int) -> None:
@@ -422,6 +436,8 @@ def stream_text(
         use_cache: as in `generate_ids`.
         sampling: the fields of [`Sampling`][bytemill.lm.Sampling].
     """
+    if isinstance(stop, str):
+        raise TypeError(f"stop must be a list of strings, not the string {stop!r}")
     if any(not text for text in stop):
         raise ConfigError("stop strings must not be empty", "omit it")
     end = end_id(tokenizer)

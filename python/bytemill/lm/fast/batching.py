@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ..._native import LMDecoder
 from ...errors import ConfigError
-from ..generate import Sampler, Sampling, check_prompt
+from ..generate import Sampler, Sampling, as_prompt, check_prompt
 from ..model import KVCache, LayerCache, TransformerLM
 from .decode import can_run, decoder_arguments
 
@@ -201,7 +201,7 @@ class DecodeBatch:
         """
         if not self._free:
             raise ConfigError("the batch is full", "call step() until a sample leaves")
-        prompt = torch.as_tensor(ids, dtype=torch.long).reshape(-1)
+        prompt = as_prompt(ids)
         check_prompt(self.model, prompt, max_tokens, 1)
         device = self.model.device
         sampler = Sampler(sampling, 1, max_tokens, device, number, n_ids)

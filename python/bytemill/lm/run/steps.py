@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..._files import remove, write_atomically
 from ..._json import read_object
-from ...errors import CheckpointError
+from ...errors import CheckpointError, ConfigError
 from ..keywords import StepName
 from .placing import contents
 
@@ -100,6 +100,8 @@ def find_step(run: Path, which: StepName = "best") -> Path:
     if which == "best":
         best = best_step(run)
         return best[0] if best is not None else steps[-1]
+    if not str(which).isdecimal():
+        raise ConfigError(f"step must be 'best', 'last' or the number of a step, got {which!r}")
     place = run / f"step-{int(which):08}"
     if place not in steps:
         there = ", ".join(str(int(p.name.removeprefix("step-"))) for p in steps)
