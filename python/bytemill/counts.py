@@ -358,7 +358,7 @@ def count_to_file(
             if counted.bytes_read == 0:
                 os.unlink(str(total))
             refuse_no_text(counted.bytes_read, corpus, counted.skipped)
-        except BaseException:
+        except CorpusError:
             if not any(directory.glob("*.counts")):
                 _files.remove(directory)  # nothing to resume
             raise

@@ -141,13 +141,7 @@ def encode_files(
             job = _Job(tokenizer, plan, directory, work, executor, threads, known, report)
             with ThreadPoolExecutor(1, "bytemill-save") as saver:
                 saved = saver.submit(_save_tokenizer, tokenizer, directory)
-                try:
-                    splits, text_bytes, skipped = job.run()
-                except BaseException:
-                    saved.exception()  # it writes into the directory
-                    if not job.can_resume:
-                        directory.discard()
-                    raise
+                splits, text_bytes, skipped = job.run()
                 outcome = saved.result()
             file = None if isinstance(outcome, TokenizerError) else outcome
             if isinstance(outcome, TokenizerError):
@@ -201,11 +195,6 @@ class _Job:
         # Encoded units, their bytes of text and of files; bytes of all files.
         self._done = self._text = self._read = 0
         self._total = sum(unit.size for unit in work) if known else 0
-
-    @property
-    def can_resume(self) -> bool:
-        """Whether finished work is on disk."""
-        return any(self._workshop.folder.glob("*.json"))
 
     def run(self) -> tuple[list[dict[str, Any]], int, Counter[str]]:
         """Returns the shards of each split, the bytes of text, and skipped records."""
