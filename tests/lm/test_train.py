@@ -254,11 +254,11 @@ def test_the_file_goes_over_the_preset_and_options_over_the_file(tmp_path: Path)
     file = tmp_path / "train.toml"
     file.write_text('preset = "tiny"\nlr = 0.5\n[model]\nd_model = 96\n[train]\nsteps = 7\n')
     keys = presets.merged(None, presets.read_toml(file), {"steps": 9})
-    model, train = presets.resolve(keys, 300)
+    model, train = presets.to_configs(keys, 300)
     assert (model.d_model, model.num_layers, model.vocab_size) == (96, 2, 300)
     assert (train.lr, train.steps, train.batch_size) == (0.5, 9, 16)
     keys = presets.merged("laptop", presets.read_toml(file), {})
-    assert presets.resolve(keys, 300)[0].num_layers == 4
+    assert presets.to_configs(keys, 300)[0].num_layers == 4
 
 
 @pytest.mark.parametrize(
@@ -291,13 +291,13 @@ def test_configs_that_are_refused(text: str, message: str, tmp_path: Path) -> No
     file = tmp_path / "train.toml"
     file.write_text(text)
     with pytest.raises(bytemill.ConfigError) as caught:
-        presets.resolve(presets.merged(None, presets.read_toml(file), {}), 300)
+        presets.to_configs(presets.merged(None, presets.read_toml(file), {}), 300)
     assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("name", presets.PRESETS)
 def test_every_preset_makes_sense(name: str) -> None:
-    model, train = presets.resolve(presets.merged(name, None, {}), 50257)
+    model, train = presets.to_configs(presets.merged(name, None, {}), 50257)
     assert train.warmup_steps < train.steps
     assert train.last_lr < train.lr
     with torch.device("meta"):

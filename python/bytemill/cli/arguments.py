@@ -59,7 +59,9 @@ def special_tokens(texts: Sequence[str]) -> list[str] | dict[str, int] | None:
     return {text: int(id) for text, _, id in parted}
 
 
-def load(path: str, pattern: Sequence[str] = (), special_token: Sequence[str] = ()) -> Tokenizer:
+def load_tokenizer(
+    path: str, pattern: Sequence[str] = (), special_token: Sequence[str] = ()
+) -> Tokenizer:
     """Loads a tokenizer file with the options, or the encoding of that name."""
     return encodings.load(
         path, pattern=stages(pattern), special_tokens=special_tokens(special_token)
@@ -69,10 +71,10 @@ def load(path: str, pattern: Sequence[str] = (), special_token: Sequence[str] = 
 def load_mixed(path: str, pattern: Sequence[str], special_token: Sequence[str]) -> Tokenizer:
     """Loads one of several tokenizers; the options apply only to those that need them."""
     try:
-        return load(path, pattern, special_token)
+        return load_tokenizer(path, pattern, special_token)
     except ConfigError as error:
         try:
-            return load(path)
+            return load_tokenizer(path)
         except ConfigError:
             raise error from None
 

@@ -10,7 +10,7 @@ import click
 
 from ..lm.config import ModelConfig, TrainConfig
 from ..lm.presets import DEFAULT_PRESET, PRESETS
-from .options import Count, all_of
+from .options import WholeNumber, all_of
 
 __all__ = ["config_options", "listed_options", "model_options"]
 
@@ -103,5 +103,5 @@ def _option(name: str, hint: Any, text: str, default: Any) -> Callable[[Function
         return click.option(*flags, name, type=click.Choice(get_args(hint)), help=text)
     kind = kinds[0]
     metavar = {int: "N", float: "X", str: "TEXT"}[kind]
-    taken = Count() if kind is int else kind
+    taken = WholeNumber() if kind is int else kind
     return click.option(*flags, name, type=taken, metavar=metavar, help=text)

@@ -21,8 +21,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 FORMATS = click.Choice(KINDS)
 
 
-class Count(click.types.IntParamType):
-    """A whole number, also as `10k` or `1.5M`."""
+class WholeNumber(click.types.IntParamType):
+    """A whole number, also as `10k`, `1.5M` or `1e9`."""
 
     def __init__(self, least: int | None = None) -> None:
         self._least = least

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from .. import _files, _native
 from .._options import TokensOnDisk
-from ..corpus.argument import Corpus, CorpusLike, resolve
+from ..corpus.argument import Corpus, CorpusLike, as_corpus
 from ..errors import ConfigError, TokenizerError, TokensError
-from ..progress import ProgressCallback, ProgressOption, reporter
+from ..progress import Progress, ProgressCallback, ProgressOption
 from .manifest import files, open_manifest, whole_manifest
 from .plan import Plan, SplitName, check_fingerprint
 
@@ -396,8 +396,8 @@ def verify_tokens(
             for byte. Needs the tokenizer.
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
     """
-    entries = None if source is None else (resolve(source), resolve(source).entries())
-    with reporter(progress) as report:
+    entries = None if source is None else (as_corpus(source), as_corpus(source).entries())
+    with Progress(progress) as report:
         return _Verification(Path(path), tokenizer, report).run(entries)
 
 

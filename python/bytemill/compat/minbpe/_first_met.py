@@ -44,7 +44,7 @@ def learn(pieces: Iterable[bytes], min_count: int = 1) -> Iterator[tuple[Pair, i
 
 
 class _Text:
-    """Different pieces end to end, as tokens linked to their neighbours within a piece."""
+    """Different pieces end to end, as tokens linked to their neighbors within a piece."""
 
     def __init__(self, pieces: Iterable[bytes], min_count: int) -> None:
         # A Counter keeps the order in which its keys were met.

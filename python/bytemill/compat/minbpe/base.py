@@ -26,7 +26,7 @@ MAX_IDS = 1 << 32
 
 
 def get_stats(ids: Sequence[int], counts: dict[Pair, int] | None = None) -> dict[Pair, int]:
-    """How often each pair of neighbours occurs, added to `counts`.
+    """How often each pair of neighbors occurs, added to `counts`.
 
     >>> get_stats([1, 2, 1, 2])
     {(1, 2): 2, (2, 1): 1}

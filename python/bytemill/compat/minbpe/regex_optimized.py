@@ -37,7 +37,7 @@ class OptimizedRegexTokenizer(RegexTokenizer):
             pattern: as for `RegexTokenizer`.
             max_workers: accepted, without effect: learning takes one thread and no processes.
             batch_size: accepted, without effect: there is nothing to batch.
-            min_freq_threshold: pieces that occur fewer times in the text are not learnt from.
+            min_freq_threshold: pieces that occur fewer times in the text are not learned from.
                 With 1, the merges are those of `RegexTokenizer`.
             use_batching: accepted, without effect.
         """

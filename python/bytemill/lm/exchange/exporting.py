@@ -12,7 +12,7 @@ import torch
 
 from ..._files import naming, replacing, writer_lock
 from ...errors import CheckpointError, ConfigError
-from ...progress import ProgressOption, reporter
+from ...progress import Progress, ProgressOption
 from ...tokenizer import Tokenizer
 from ...tokens.encode import end_of_text
 from ..config import ModelConfig
@@ -117,7 +117,7 @@ def export_run(
             config, found, name=name, pre=pre_tokenizer, end=end, dtype=TYPES[dtype]
         )
     path = checked_file(opened.step, WEIGHTS, opened.facts)
-    with open_tensors(path) as weights, reporter(progress) as report:
+    with open_tensors(path) as weights, Progress(progress) as report:
         renamed = (
             _for_transformers(config, weights, TYPES[dtype])
             if to == "huggingface"

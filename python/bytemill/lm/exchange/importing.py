@@ -15,7 +15,7 @@ from torch import Tensor
 from ... import __version__
 from ..._json import read_object
 from ...errors import CheckpointError
-from ...progress import ProgressOption, reporter
+from ...progress import Progress, ProgressOption
 from ...tokenizer import Tokenizer
 from ..config import ModelConfig
 from ..plan.costs import n_parameters
@@ -78,7 +78,7 @@ def import_run(
     fields = _read_json(source / "config.json")
     config = transformers.read_fields(fields, str(source / "config.json"))
     found = _read_tokenizer(source, config) if tokenizer else None
-    with _weights(source) as weights, reporter(progress) as report:
+    with _weights(source) as weights, Progress(progress) as report:
         total, done = 4 * n_parameters(config), 0
 
         def tell(n_bytes: int) -> None:

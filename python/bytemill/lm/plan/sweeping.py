@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ... import encodings
 from ..._files import remove_if_empty, write_atomically
 from ..._json import read_object
-from ...engines import Engine, EngineLike, Local, chosen
+from ...engines import Engine, EngineLike, Local, as_engine
 from ...errors import (
     BytemillError,
     CheckpointError,
@@ -29,7 +29,7 @@ from ...errors import (
     MissingPackageError,
     TrainingError,
 )
-from ...progress import ProgressOption, StepReport, reporter
+from ...progress import Progress, ProgressOption, StepReport
 from .. import presets
 from ..config import MAX_COUNT, ModelConfig, TrainConfig
 from ..config_checks import check_seed
@@ -40,7 +40,7 @@ from ..run.metrics import METRICS, read_metrics
 from ..run.placing import contents, tidy, writing
 from ..training import Divergence, train
 from .plot import plot_curves, plot_settings
-from .results import KIND, SUMMARY, Status, Sweep, Trial, is_name, is_trial
+from .results import KIND, SUMMARY, Status, Sweep, Trial, is_run_name, is_trial
 from .space import Range, name_of, trials_of
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def sweep(
         "val": None if val is None else os.path.abspath(val),
         "token_dtype": token_dtype,
         "preset": preset,
-        "config": presets.read_config(config),
+        "config": presets.config_keys(config),
     }
     orders: list[dict[str, Any]] = []
     for each in found:
@@ -114,7 +114,7 @@ def sweep(
                        "patience": patience, "force": force})  # fmt: skip
     if not Path(tokens).exists():
         raise FileNotFoundError(2, "No such file or directory", str(tokens))
-    worker = chosen(engine)
+    worker = as_engine(engine)
     tidy(place)
     names = _planned(place, resume, overwrite)
     with writing(place):
@@ -160,7 +160,7 @@ def _sweep(
         trials.append(trial)
         _write_summary(place, facts, trials)
 
-    with reporter(progress) as report:
+    with Progress(progress) as report:
         if isinstance(worker, Local):
             _one_after_another(orders, over, report)
         else:
@@ -206,7 +206,7 @@ def _planned(place: Path, resume: bool, overwrite: bool) -> list[str]:
         )
     found = read_object(path, CheckpointError)
     names = found.get("runs")
-    if found.get("kind") != KIND or not isinstance(names, list) or not all(map(is_name, names)):
+    if found.get("kind") != KIND or not isinstance(names, list) or not all(map(is_run_name, names)):
         raise CheckpointError(f"{path}: not the table of a bytemill sweep")
     if not (resume or overwrite):
         raise ConfigError(

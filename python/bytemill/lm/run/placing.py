@@ -15,9 +15,9 @@ from pathlib import Path
 from ..._files import (
     COMMIT,
     is_temporary,
+    remove_leftovers_in,
     replacing_directory,
     settle,
-    sweep_directory,
     writer_lock,
 )
 from ...errors import CheckpointError, ConfigError
@@ -87,7 +87,7 @@ def writing(directory: Path) -> Iterator[None]:
         with writer_lock(directory / LOCK, directory, CheckpointError):
             # In this order: a commit names temporaries that it still needs.
             settle(directory)
-            sweep_directory(directory)
+            remove_leftovers_in(directory)
             yield
     finally:
         if is_new:
