@@ -1,4 +1,4 @@
-"""`bytemill account`: what a model costs, before it is made; and measured, beside the estimate."""
+"""`bytemill account`: the estimated cost of a model, compared with measurements on request."""
 
 from __future__ import annotations
 

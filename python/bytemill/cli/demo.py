@@ -40,7 +40,12 @@ examples:
     help="Output directory; an existing demo is replaced.",
 )
 @click.option(
-    "--vocab-size", type=options.WholeNumber(257), metavar="N", default=4096, show_default=True
+    "--vocab-size",
+    type=options.WholeNumber(257),
+    metavar="N",
+    default=4096,
+    show_default=True,
+    help="Vocabulary size of the tokenizer.",
 )
 @click.option(
     "--seconds",

@@ -102,6 +102,6 @@ def _option(name: str, hint: Any, text: str, default: Any) -> Callable[[Function
     if get_origin(hint) is Literal:
         return click.option(*flags, name, type=click.Choice(get_args(hint)), help=text)
     kind = kinds[0]
-    metavar = {int: "N", float: "X", str: "TEXT"}[kind]
+    metavar = {int: "N", float: "X", str: "NAME" if name == "device" else "TEXT"}[kind]
     taken = WholeNumber() if kind is int else kind
     return click.option(*flags, name, type=taken, metavar=metavar, help=text)

@@ -1,4 +1,4 @@
-"""`bytemill sweep`: many runs that differ in some settings, and which was best."""
+"""`bytemill sweep`: runs that differ in some settings, and the best of them."""
 
 from __future__ import annotations
 

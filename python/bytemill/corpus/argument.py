@@ -61,7 +61,7 @@ class Corpus:
         on_error: an unreadable record raises an error (`"stop"`), or is skipped and counted
             (`"skip"`).
         null: a record whose text is null is an empty document (`"keep"`), is skipped and counted
-            (`"skip"`), or cannot be read (`"error"`), so that `on_error` decides.
+            (`"skip"`), or counts as unreadable (`"error"`), so that `on_error` applies.
         separator: a string that separates the documents of text files, such as `"\\n\\n"`, and is
             no part of them; nothing between two separators is not a document.
         max_document: maximum size of a record, in bytes or as in `"128MB"`.
@@ -130,7 +130,7 @@ class Corpus:
 
     @property
     def texts(self) -> Iterable[str | bytes] | None:
-        """The texts, if the corpus is an iterator of them."""
+        """The texts, if the corpus is an iterator of texts."""
         from .iterables import is_dataset
 
         places = self.places

@@ -1,4 +1,4 @@
-"""How well a model predicts tokens that it was not trained on.
+"""Evaluation: how well a model predicts tokens that it was not trained on.
 
 During training, on fixed windows (`Evaluator`); afterwards, each token once, with as much context
 as requested (`evaluate`):

@@ -187,7 +187,7 @@ class _Job:
             {"shards": [], "appended": array("Q")} for _ in plan.splits
         ]
         self._skipped: Counter[str] = Counter()
-        # Encoded units, their bytes of text and of files; bytes of all files.
+        # Number of encoded units, their bytes of text and of files; bytes of all files.
         self._done = self._text = self._read = 0
         self._total = sum(unit.size for unit in work) if known else 0
 

@@ -185,7 +185,7 @@ class Tokens:
         return self._map(shard["file"], self.dtype, shard["tokens"])
 
     def _ends(self, number: int) -> npt.NDArray[np.uint64]:
-        """Where documents end in a shard."""
+        """The document ends of a shard."""
         import numpy as np
 
         shard = self._shards[number]
@@ -313,7 +313,7 @@ class Documents(Sequence["Ids"]):
         return self._tokens[self._end(number) : self._end(number + 1)]
 
     def _end(self, n: int) -> int:
-        """Where the first `n` documents end."""
+        """The end of the first `n` documents."""
         if n == 0:
             return 0
         tokens = self._tokens

@@ -1,4 +1,4 @@
-"""The results of a sweep, and reading them while it goes on. No torch."""
+"""The results of a sweep, also of one that is still running. No torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many runs that differ in some settings, and the best of them.
+"""Sweeps: runs that differ in some settings, and the best of them.
 
     sweep/
       lr=0.001,batch_size=16/   a run, with outcome.json when it has ended

@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 
 # Maximum points of a curve; more would not be visible.
 POINTS = 400
-# Evaluations and samples outside of a list that must be opened; the others are inside.
+# Evaluations and samples shown outside the lists that the reader opens.
 MAX_ROWS = 12
 # Characters of a sample.
 SAMPLE_WIDTH = 2000

@@ -1,8 +1,8 @@
 """Writing into directories: one process at a time, and only over files that bytemill wrote.
 
 Runs and sweeps are written file by file, by the process that holds their `.lock`. Exports and
-imports are written beside their target and then exchanged with it as a whole, so the target must
-not have files of others.
+imports are written beside their target and then replace it as a whole, so the target must contain
+no other files.
 """
 
 from __future__ import annotations
