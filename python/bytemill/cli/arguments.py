@@ -127,8 +127,10 @@ def corpus_of(
 
 
 def found(corpus: Corpus) -> tuple[Corpus, Listing]:
-    """The corpus with its files listed, so that they are listed only once, and the listing; skipped
-    files are noted."""
+    """Lists the files of a corpus once; returns the corpus of these files, and the listing.
+
+    Prints a note about skipped files.
+    """
     listing = corpus.listing()
     warn_of_skipped_files(listing.skipped)
     return replace(corpus, places=tuple(listing.entries)), listing

@@ -1,4 +1,4 @@
-"""Options made from the fields of the model's and the run's config."""
+"""Options derived from the fields of `ModelConfig` and `TrainConfig`."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ MODEL_HELP = {
 
 
 def config_options(function: Function) -> Function:
-    """Adds an option for each field of the configs; what is not given stays None."""
+    """Adds an option for each field of the configs; omitted options are None."""
     every = [_option(*field) for field in _model_fields() + _train_fields()]
     return all_of(*every)(function)
 
 
 def model_options(**texts: str) -> Callable[[Function], Function]:
-    """Adds an option for each field of the model's config, with another help where it is given."""
+    """Adds an option for each field of the model's config; `help` replaces help texts."""
 
     return all_of(
         *(

@@ -1,4 +1,4 @@
-"""Directories of tokens: what `bytemill encode -o` makes, and `bytemill verify`."""
+"""`bytemill encode -o` and `bytemill verify`: directories of tokens."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Place(NamedTuple):
 
 
 class FoundRanks(NamedTuple):
-    """A rank file: its contents, its path, and the name of its place."""
+    """A rank file that was found: its contents, its path, and the name of its place."""
 
     data: bytes
     path: Path

@@ -105,8 +105,8 @@ def lines(
     Args:
         series: at least one point in all.
         title: the title for screen readers.
-        x_label: what is from left to right.
-        y_label: what is upwards.
+        x_label: label of the x axis.
+        y_label: label of the y axis.
         x_scale: logarithmic ones are for x above 0.
         y_scale: the same for y.
     """

@@ -99,7 +99,7 @@ def sweep(
     found = trials_of(space, random, check_seed(same.get("seed", 0)))
     common: dict[str, Any] = {
         "tokens": os.path.abspath(tokens),
-        "tokenizer": _whole_path(tokenizer),
+        "tokenizer": tokenizer_for_workers(tokenizer),
         "val": None if val is None else os.path.abspath(val),
         "token_dtype": token_dtype,
         "preset": preset,
@@ -133,7 +133,9 @@ def sweep(
         return _sweep(place, orders, facts, list(space), worker, progress)
 
 
-def _whole_path(tokenizer: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
+def tokenizer_for_workers(
+    tokenizer: str | os.PathLike[str] | None,
+) -> str | os.PathLike[str] | None:
     """The tokenizer for processes in other directories; the name of an encoding stays as it is."""
     if tokenizer is None or encodings.is_name(tokenizer):
         return tokenizer

@@ -115,7 +115,7 @@ def find_start(
 def stored_config(run: Path, resume: bool, overwrite: bool) -> dict[str, Any] | None:
     """The config of a run to be resumed; None for a new run; raises if neither is possible.
 
-    Leftovers of a process that was killed before it wrote a config count as nothing.
+    Leftovers of a process that was killed before it wrote a config are ignored.
     """
     there = contents(run)
     if not there:
