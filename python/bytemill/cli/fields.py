@@ -43,7 +43,7 @@ def config_options(function: Function) -> Function:
 
 
 def model_options(**texts: str) -> Callable[[Function], Function]:
-    """Adds an option for each field of the model's config; `help` replaces help texts."""
+    """Adds an option for each field of the model's config; `texts` replace help texts."""
 
     return all_of(
         *(
