@@ -560,17 +560,17 @@ def test_event_files_and_their_absence(
 
 def test_pictures(ids: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from bytemill.lm.plan.plot import plot_runs
-
     lm.train(ids, tmp_path / "run", **SMALL)
     shutil.copytree(tmp_path / "run", tmp_path / "other")
     for name, head in (("a.png", b"\x89PNG"), ("a.svg", b"<?xml")):
-        plot_runs([tmp_path / "run", tmp_path / "other"], tmp_path / name, x="seconds", title="t")
+        lm.plot_runs(
+            [tmp_path / "run", tmp_path / "other"], tmp_path / name, x="seconds", title="t"
+        )
         assert (tmp_path / name).read_bytes().startswith(head)
     with pytest.raises(bytemill.ConfigError, match="must end in"):
-        plot_runs([tmp_path / "run"], tmp_path / "a.txt")
+        lm.plot_runs([tmp_path / "run"], tmp_path / "a.txt")
     with pytest.raises(bytemill.CheckpointError, match=r"has no metrics.jsonl"):
-        plot_runs([tmp_path], tmp_path / "a.png")
+        lm.plot_runs([tmp_path], tmp_path / "a.png")
 
 
 def test_a_run_killed_before_it_noted_its_best_finds_it_again(ids: Path, tmp_path: Path) -> None:
