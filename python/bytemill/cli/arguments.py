@@ -18,7 +18,7 @@ from .. import _native, encodings
 from ..corpus.argument import Corpus, skips
 from ..corpus.choosing import warn_of_skipped_files
 from ..corpus.places import FROM_THE_END, Listing, expand
-from ..corpus.stdin import HEAD, STDIN, packing
+from ..corpus.stdin import HEAD, STDIN, compression_suffix
 from ..counts import Counts
 from ..errors import ConfigError
 from ..tokenizer import Tokenizer
@@ -119,7 +119,7 @@ def corpus_of(
     with tempfile.TemporaryDirectory(prefix="bytemill-") as directory:
         source = sys.stdin.buffer
         head = source.read(HEAD)
-        copy = os.path.join(directory, "stdin" + packing(head))
+        copy = os.path.join(directory, "stdin" + compression_suffix(head))
         with open(copy, "wb") as target:
             target.write(head)
             shutil.copyfileobj(source, target, streams.BLOCK_SIZE)

@@ -32,7 +32,7 @@ from .optim import learning_rate
 from .parallel import World, joined, ranks_of_environment
 from .plan import costs
 from .run.checkpoint import step_directories
-from .run.placing import tidy
+from .run.output_directory import tidy
 from .run.resuming import Start, find_start
 from .run.sources import Sources
 from .run.writer import RunWriter

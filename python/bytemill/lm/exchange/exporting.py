@@ -19,7 +19,7 @@ from ..config import ModelConfig
 from ..keywords import StepName
 from ..run.checkpoint import checked_config, checked_file
 from ..run.directory import open_run
-from ..run.placing import LOCK, check_place, contents, replacing_place
+from ..run.output_directory import LOCK, check_target, contents, replacing_target
 from ..run.steps import WEIGHTS
 from ..run.tensors import Deferred, converted, is_written_by_us, open_tensors, write_safetensors
 from . import gguf, transformers
@@ -137,7 +137,7 @@ def export_run(
                 with replacing(target) as file:
                     gguf.write_gguf(file, pairs, renamed, tell)
         else:
-            with replacing_place(target, overwrite, foreign_in_export, KIND) as directory:
+            with replacing_target(target, overwrite, foreign_in_export, KIND) as directory:
                 with naming(target / WEIGHTS), open(directory / WEIGHTS, "wb") as file:
                     write_safetensors(file, renamed, tell)
                 _write_json_files(directory, config, found, end, dtype)
@@ -154,7 +154,7 @@ def export_run(
 
 def _check_target(target: Path, to: Target, overwrite: bool) -> None:
     if to == "huggingface":
-        check_place(target, overwrite, foreign_in_export, KIND)
+        check_target(target, overwrite, foreign_in_export, KIND)
         return
     if target.suffix != ".gguf":
         raise ConfigError(

@@ -22,7 +22,7 @@ from ..plan.costs import n_parameters
 from ..run.checkpoint import write_step
 from ..run.config_file import write_config
 from ..run.directory import foreign_in_run
-from ..run.placing import check_place, replacing_place
+from ..run.output_directory import check_target, replacing_target
 from ..run.tensors import Deferred, converted, open_tensors
 from ..run.weights import weight_shapes
 from . import transformers
@@ -74,7 +74,7 @@ def import_run(
     source, target = Path(directory), Path(out)
     if not source.is_dir():
         raise FileNotFoundError(2, "No such file or directory", str(source))
-    check_place(target, overwrite, foreign_in_run, "a run")
+    check_target(target, overwrite, foreign_in_run, "a run")
     fields = _read_json(source / "config.json")
     config = transformers.read_fields(fields, str(source / "config.json"))
     found = _read_tokenizer(source, config) if tokenizer else None
@@ -87,7 +87,7 @@ def import_run(
             report("import", done, total)
 
         ours = _ours(config, weights, str(source))
-        with replacing_place(target, overwrite, foreign_in_run, "a run") as run:
+        with replacing_target(target, overwrite, foreign_in_run, "a run") as run:
             kind = transformers.architecture(config)
             write_config(
                 run,

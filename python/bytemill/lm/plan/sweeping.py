@@ -37,7 +37,7 @@ from ..keywords import ConfigOptions, PresetName, TokenDtype, with_fields
 from ..run.config_file import CONFIG, read_config
 from ..run.directory import OUTCOME, clear_run, foreign_in_run
 from ..run.metrics import METRICS, read_metrics
-from ..run.placing import contents, tidy, writing
+from ..run.output_directory import contents, tidy, writing
 from ..training import Divergence, train
 from .plot import plot_curves, plot_settings
 from .results import KIND, SUMMARY, Status, Sweep, Trial, is_run_name, is_trial

@@ -15,7 +15,7 @@ from ..config import ModelConfig, TrainConfig
 from .checkpoint import checked_config, read_step, step_directories
 from .config_file import CONFIG, TOKENIZER, model_config, read_config
 from .directory import check_same_model, open_run
-from .placing import contents, writing
+from .output_directory import contents, writing
 from .sources import Sources
 
 __all__ = ["Start", "find_start"]

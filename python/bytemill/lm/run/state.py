@@ -16,7 +16,7 @@ from ..config import TrainConfig
 from ..plan.costs import n_parameters
 from .config_file import CONFIG, model_config, read_config, tokenizer_fingerprint
 from .metrics import last_step
-from .placing import LOCK
+from .output_directory import LOCK
 from .steps import best_step, step_directories, step_number
 
 __all__ = ["RunState", "RunStatus", "run_state", "run_status"]
