@@ -292,7 +292,7 @@ def main() -> None:
         top = Path(__file__).parents[1]
         whole = f"{table(known)}\n\n{note(known)}"
         put_between(top / "docs" / "benchmarks.md", "figures", whole)
-        about = "Above 1, bytemill is faster: the time of the other over ours. "
+        about = "The ratio is the other's time divided by bytemill's: above 1, bytemill is faster. "
         put_between(
             top / "README.md", "short figures", f"{short_table(known)}\n\n{about}{note(known)}"
         )

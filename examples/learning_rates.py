@@ -2,10 +2,10 @@
 
     python examples/learning_rates.py [PICTURE]
 
-Ten steps with each of three rates. 1e1 falls slowly, 1e2 fast, 1e3 diverges. The gradient of the
-mean square of a 10 × 10 matrix W is W/50, so a step multiplies W by 1 - lr/(50√(t+1)): by 0.8 and
-then nearer and nearer to 1 with the first rate; by -1, -0.41, -0.15 and then 0 with the second,
-which is there after four steps; by -19 and so on with the third.
+Ten steps with each of three rates. With 1e1 the loss falls slowly, with 1e2 fast; with 1e3 it
+diverges. The gradient of the mean square of a 10 × 10 matrix W is W/50, so a step multiplies W by
+1 - lr/(50√(t+1)). These factors are 0.8, 0.86, … towards 1 with the first rate; -1, -0.41, -0.15
+and then 0 with the second, which reaches the minimum in four steps; -19, … with the third.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import sys
 import torch
 
 from bytemill.lm import SGD
-from bytemill.lm.plan.plot import figure, picture_path, save
 
 RATES = (1e1, 1e2, 1e3)
 STEPS = 10
@@ -42,8 +41,10 @@ def main() -> None:
     for step in range(STEPS):
         print(f"{step:4}" + "".join(f"{found[lr][step]:12.4g}" for lr in RATES))
     if len(sys.argv) > 1:
-        drawn = figure()
-        axes = drawn.add_subplot()
+        from matplotlib.figure import Figure
+
+        picture = Figure(layout="constrained")
+        axes = picture.add_subplot()
         for lr in RATES:
             axes.plot(range(STEPS), found[lr], marker="o", label=f"lr = {lr:g}")
         axes.set_yscale("symlog", linthresh=1e-6)
@@ -51,7 +52,7 @@ def main() -> None:
         axes.set_ylabel("mean square (log scale above 1e-6)")
         axes.grid(alpha=0.3)
         axes.legend()
-        save(drawn, picture_path(sys.argv[1]))
+        picture.savefig(sys.argv[1])
 
 
 if __name__ == "__main__":

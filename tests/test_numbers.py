@@ -54,13 +54,16 @@ def test_durations_are_written(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "number"),
     [("32000", 32000), ("10k", 10_000), ("32K", 32_000), ("1m", 10**6), ("1.5M", 1_500_000),
-     ("2_000", 2000), ("2B", 2 * 10**9), ("-1", -1), (" 7 ", 7)],
+     ("2_000", 2000), ("2B", 2 * 10**9), ("-1", -1), (" 7 ", 7), ("32,000", 32_000),
+     ("1e3", 1000), ("2.5E3", 2500), ("100e9", 10**11)],
 )  # fmt: skip
 def test_counts_in_thousands(text: str, number: int) -> None:
     assert _numbers.parse_count(text) == number
 
 
-@pytest.mark.parametrize("text", ["", "k", "1.5", "10kB", "1e3", "ten", "1.0005k"])
+@pytest.mark.parametrize(
+    "text", ["", "k", "1.5", "10kB", "1e-3", "1e999", "1.5e0", "3,20", "ten", "1.0005k"]
+)
 def test_what_is_no_count(text: str) -> None:
     with pytest.raises(bytemill.ConfigError, match="not a whole number"):
         _numbers.parse_count(text)

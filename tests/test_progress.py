@@ -15,13 +15,13 @@ import bytemill
 from bytemill import progress
 from bytemill.cli import streams
 from bytemill.progress import (
+    Progress,
     ProgressEvent,
     ProgressOption,
     StepOption,
     StepReport,
     displays,
     events,
-    reporter,
 )
 
 
@@ -78,7 +78,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 def work(option: ProgressOption, clock: Clock, seconds: float = 4.0) -> None:
     """Counts 4 MB and merges 400 pairs, each in `seconds`, with ten reports a second."""
     steps = max(round(seconds * 10), 1)
-    with reporter(option) as report:
+    with Progress(option) as report:
         for phase, total in (("count", 4_000_000), ("merge", 400)):
             for step in range(1, steps + 1):
                 clock.now += seconds / steps
@@ -106,7 +106,7 @@ def test_a_function_gets_every_event(clock: Clock) -> None:
 
 def test_the_rate_is_of_the_last_seconds(clock: Clock) -> None:
     events: list[ProgressEvent] = []
-    with reporter(events.append) as report:
+    with Progress(events.append) as report:
         for step in range(600):
             clock.now += 0.1
             # Slow for half a minute, then ten times as fast.
@@ -117,7 +117,7 @@ def test_the_rate_is_of_the_last_seconds(clock: Clock) -> None:
 
 def test_an_unknown_total(clock: Clock) -> None:
     events: list[ProgressEvent] = []
-    with reporter(events.append) as report:
+    with Progress(events.append) as report:
         clock.now += 1
         report("count", 10, None)
         report("count", 10, None)
@@ -149,7 +149,7 @@ def test_training_reports_its_phases(corpus: Path) -> None:
 
 @pytest.mark.parametrize("option", ["loud", 7, 1.5])
 def test_a_wrong_option(option: Any) -> None:
-    with pytest.raises(TypeError, match="progress"), reporter(option):
+    with pytest.raises(TypeError, match="progress"), Progress(option):
         pass
 
 
@@ -212,7 +212,7 @@ def test_a_terminal_that_knows_only_ascii(clock: Clock, terminal: Terminal) -> N
 
 def test_an_interrupted_line_is_cleared(clock: Clock, terminal: Terminal) -> None:
     def interrupted() -> None:
-        with reporter(True) as report:
+        with Progress(True) as report:
             clock.now += 1
             report("count", 10, 20)
             raise KeyboardInterrupt
@@ -304,8 +304,8 @@ def test_a_notebook_has_one_output_a_phase(
 NOTEBOOK = """
 import time
 import bytemill
-from bytemill.progress import reporter
-with reporter(None) as report:
+from bytemill.progress import Progress
+with Progress(None) as report:
     report("count", 10**6, 4 * 10**6)
     time.sleep(0.6)
     report("count", 2 * 10**6, 4 * 10**6)
@@ -341,7 +341,7 @@ def test_a_broken_stream_does_not_end_the_work(
 ) -> None:
     closed = io.StringIO()
     replace_stderr(monkeypatch, closed)
-    with reporter("json") as report:
+    with Progress("json") as report:
         closed.close()
         report("count", 1, 2)
     replace_stderr(monkeypatch, None)
@@ -353,7 +353,7 @@ def test_a_note_is_printed_above_the_progress_line(
 ) -> None:
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("NO_COLOR", "1")
-    with reporter("terminal") as report:
+    with Progress("terminal") as report:
         clock.now += 1
         report("count", 10, 100)
         streams.note(None, "one file is empty")
@@ -367,7 +367,7 @@ def test_a_note_is_printed_above_the_progress_line(
 
 
 def test_steps_that_take_seconds_have_a_rate_above_0(clock: Clock, stderr: io.StringIO) -> None:
-    with progress.reporter("plain") as report:
+    with progress.Progress("plain") as report:
         for step in range(1, 5):
             clock.now += 8.0
             report("sweep", step, 4)
@@ -380,7 +380,7 @@ def test_steps_that_take_seconds_have_a_rate_above_0(clock: Clock, stderr: io.St
 
 def train(option: StepOption, clock: Clock, first: int = 0) -> None:
     """Ten steps of a second each; a note after every fifth."""
-    with reporter(option) as report:
+    with Progress(option) as report:
         report.say("model   1,000 parameters")
         clock.now += 100  # what is prepared is no step
         report.begin("train", first)

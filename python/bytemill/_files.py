@@ -36,12 +36,12 @@ __all__ = [
     "regular",
     "remove",
     "remove_if_empty",
+    "remove_leftovers",
+    "remove_leftovers_in",
     "remove_tree",
     "replacing",
     "replacing_directory",
     "settle",
-    "sweep",
-    "sweep_directory",
     "sync",
     "sync_all",
     "write_atomically",
@@ -209,7 +209,7 @@ def write_atomically(target: Path, data: bytes, *, flush: bool = True) -> None:
 @contextlib.contextmanager
 def replacing(target: Path, *, flush: bool = True) -> Iterator[BinaryIO]:
     """A new file that replaces `target` on success and is removed on failure."""
-    sweep(target)
+    remove_leftovers(target)
     with naming(target), _temporary(target) as (temporary, file):
         yield file
         file.flush()
@@ -259,12 +259,12 @@ def naming(name: str | Path) -> Iterator[None]:
         raise
 
 
-def sweep(target: Path) -> None:
+def remove_leftovers(target: Path) -> None:
     """Removes the temporaries of `target` whose writers are dead."""
     _sweep(target.absolute().parent, target.name)
 
 
-def sweep_directory(directory: Path) -> None:
+def remove_leftovers_in(directory: Path) -> None:
     """Removes all temporaries in `directory` whose writers are dead."""
     _sweep(directory, None)
 
@@ -308,7 +308,7 @@ def remove_if_empty(directory: Path) -> None:
     try:
         directory.rmdir()
     except OSError as error:
-        # Any other failure must not pass for that: what is left may not be recognised later.
+        # Any other failure must not pass for that: what is left may not be recognized later.
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
 
@@ -322,7 +322,7 @@ def write_together(directory: Path, contents: Mapping[str, bytes]) -> None:
     with naming(directory), contextlib.ExitStack() as temporaries:
         renames: dict[str, str] = {}
         for name, data in contents.items():
-            sweep(directory / name)
+            remove_leftovers(directory / name)
             with naming(directory / name):
                 temporary, file = temporaries.enter_context(_temporary(directory / name))
                 file.write(data)
@@ -377,7 +377,7 @@ def replacing_directory(target: Path) -> Iterator[Path]:
     """
     parent = target.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
-    sweep(target)
+    remove_leftovers(target)
     temporary = _temporary_path(target)
     temporary.mkdir()
     with _held(temporary):

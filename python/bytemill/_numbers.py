@@ -90,19 +90,22 @@ def parse_size(text: str) -> int:
 
 
 def parse_count(text: str) -> int:
-    """Parses a count such as `32000`, `32_000`, `10k` or `1.5M`; suffixes are powers of 1000.
+    """Parses a count such as `32000`, `10k`, `1.5M` or `1e9`; suffixes are powers of 1000.
 
-    >>> parse_count("10k"), parse_count("1.5M"), parse_count("32_000")
-    (10000, 1500000, 32000)
+    >>> parse_count("10k"), parse_count("1.5M"), parse_count("32,000"), parse_count("2e3")
+    (10000, 1500000, 32000, 2000)
     """
     from decimal import Decimal
 
-    found = re.fullmatch(r"\s*(-?\d+(?:_\d+)*)(\.\d+)?\s*([kmgbt]?)\s*", text, re.IGNORECASE)
+    whole = r"-?(?:\d{1,3}(?:,\d{3})+|\d+(?:_\d+)*)"
+    # Few digits in the exponent: the number is written out below.
+    found = re.fullmatch(rf"\s*({whole})(\.\d+)?(e\d\d?|[kmgbt])?\s*", text, re.IGNORECASE)
     if found is not None:
-        whole, part, letter = found.groups()
+        digits, part, suffix = found[1], found[2] or "", (found[3] or "").lower()
         # 10⁹ is B (billion) when counting tokens, and G (giga) elsewhere.
-        power = {"": 0, "k": 1, "m": 2, "g": 3, "b": 3, "t": 4}[letter.lower()]
-        number = Decimal(whole.replace("_", "") + (part or "")) * 1000**power
+        powers = {"": 0, "k": 3, "m": 6, "g": 9, "b": 9, "t": 12}
+        power = powers[suffix] if suffix in powers else int(suffix[1:])
+        number = Decimal(re.sub("[,_]", "", digits) + part) * 10**power
         if number == int(number):
             return int(number)
     raise ConfigError(f"{text!r} is not a whole number", "write 32000, 32k or 1.5M")

@@ -1,11 +1,13 @@
-"""Plain-text tables for the terminal, and the width of text in columns."""
+"""Text on a terminal: tables, width in columns, whether to use color."""
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import TextIO
 
-__all__ = ["columns", "shorten", "table"]
+__all__ = ["columns", "shorten", "table", "use_color"]
 
 
 def table(align: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -40,3 +42,9 @@ def shorten(text: str, width: int) -> str:
         if used > width - 1:
             return text[:number] + "…"
     return text
+
+
+def use_color(stream: TextIO) -> bool:
+    """Whether to use color: on a terminal, without NO_COLOR (https://no-color.org)."""
+    declined = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return not declined and stream.isatty()

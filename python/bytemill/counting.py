@@ -257,7 +257,7 @@ def count_units(
         known: whether the sizes of all sources are.
     """
     tree = Tree(_names(job, work), max(len(work), 2) if engine.is_local else FAN_IN)
-    # The files of nodes that are finished and not yet in a sum.
+    # The files of finished nodes that are not yet part of a sum.
     files: dict[Node, str | Stored] = {}
 
     def target(node: Node) -> str | None:

@@ -13,13 +13,13 @@ from . import _files, _native, formats
 from ._numbers import parse_size
 from ._records import read_record, write_record
 from ._system import memory_limit as resolve_limit
-from .corpus.argument import CorpusLike, batches, has_stdin, refuse_no_text, resolve
+from .corpus.argument import CorpusLike, as_corpus, batches, has_stdin, refuse_no_text
 from .counting import CountJob, count_units, take_array
-from .engines import Engine, EngineLike, chosen
+from .engines import Engine, EngineLike, as_engine
 from .engines.units import units
 from .errors import ConfigError, CorpusError
 from .formats import PatternLike
-from .progress import ProgressCallback, ProgressOption, reporter
+from .progress import Progress, ProgressCallback, ProgressOption
 
 if TYPE_CHECKING:
     from .corpus.places import Entry
@@ -86,7 +86,7 @@ class Counts:
             spill_dir: as in [`count_corpus`][bytemill.count_corpus].
             progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
         """
-        with reporter(progress) as report:
+        with Progress(progress) as report:
             native = _native.Counts.open(path, None, report)
         set_limit(native, memory_limit, spill_dir)
         return cls._of(native)
@@ -104,8 +104,8 @@ class Counts:
         """
         if not overwrite and os.path.exists(path):
             raise FileExistsError(f"{os.fspath(path)} exists already (overwrite=True replaces it)")
-        _files.sweep(Path(path))
-        with reporter(progress) as report:
+        _files.remove_leftovers(Path(path))
+        with Progress(progress) as report:
             self._inner.save(path, report)
 
     def merge(self, other: Counts) -> None:
@@ -192,7 +192,7 @@ def count_corpus(
     """
     native = _native.Counts(formats.stages(pattern), checked_specials(special_tokens), threads)
     set_limit(native, memory_limit, spill_dir)
-    with reporter(progress) as report:
+    with Progress(progress) as report:
         count_into(native, corpus, report, engine, memory_limit, spill_dir)
     return Counts._of(native)
 
@@ -207,7 +207,7 @@ def count_into(
 ) -> None:
     """Counts a corpus into native counts; on failure, removes their files."""
     try:
-        resolved, executor = resolve(corpus), chosen(engine)
+        resolved, executor = as_corpus(corpus), as_engine(engine)
         if not executor.is_local:
             work = units(resolved, resolved.entries(), executor.unit_size)
             job = _job(executor, native, 1, memory_limit, spill_dir)
@@ -316,7 +316,7 @@ def count_to_file(
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
     """
     output = Path(output)
-    resolved = resolve(corpus)
+    resolved = as_corpus(corpus)
     if resolved.texts is not None:
         raise TypeError("count_to_file reads files only; for texts, use count_corpus")
     stages, specials = formats.stages(pattern), checked_specials(special_tokens)
@@ -327,14 +327,14 @@ def count_to_file(
     sources = resolved.entries()
     known = all(source.size or source.reader is None for source in sources)
     refuse_no_text(sum(source.size for source in sources) if known else 1, corpus)
-    executor = chosen(engine)
+    executor = as_engine(engine)
     work = units(resolved, sources, executor.unit_size, here=executor.is_local)
     directory = partial_directory(output)
     paths = [source.path for source in sources if source.path is not None]
     _files.refuse_input(output, paths)
     _files.refuse_inside(directory, "the directory of unfinished counts", paths)
     with _files.writer_lock(output.with_name(f".{output.name}.lock"), output, ConfigError):
-        _files.sweep(directory)
+        _files.remove_leftovers(directory)
         if directory.exists():
             _check_parts(directory, resume or overwrite)
             if not resume:
@@ -351,7 +351,7 @@ def count_to_file(
         spill_dir = directory if local else None
         job = _job(executor, empty, threads if local else 1, memory_limit, spill_dir)
         try:
-            with reporter(progress) as report:
+            with Progress(progress) as report:
                 total = count_units(executor, job, work, directory.absolute(), report, known=known)
             # Before an existing file is replaced.
             counted = _native.Counts.open(str(total))

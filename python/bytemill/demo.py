@@ -86,7 +86,7 @@ def run(
     tokenizer = train_tokenizer(
         [str(path) for path in files], vocab_size=vocab_size, progress=progress
     )
-    learnt = time.perf_counter()
+    learned = time.perf_counter()
     texts = [path.read_bytes() for path in files]
     read = time.perf_counter()
     batch = tokenizer.encode_batch(texts)
@@ -102,7 +102,7 @@ def run(
         "tokens": len(batch.ids),
         "vocab_size": len(tokenizer),
         "fingerprint": tokenizer.fingerprint,
-        "learn_seconds": round(learnt - began, 3),
+        "learn_seconds": round(learned - began, 3),
         "encode_seconds": round(encoded - read, 3),
     }
     # The mark first, so that an interrupted demo can be run again.
@@ -113,7 +113,7 @@ def run(
         n_files=len(files),
         n_bytes=sum(map(len, texts)),
         n_tokens=len(batch.ids),
-        learn_seconds=learnt - began,
+        learn_seconds=learned - began,
         encode_seconds=encoded - read,
         longest=_longest(tokenizer, 6),
         sample=tokenized(tokenizer, shown).spans,
@@ -174,7 +174,7 @@ def _write(
     return {
         directory / "tokenizer.json": "the tokenizer; the tokenizers library loads it too",
         tokens: "the library as tokens, to train on",
-        page: f"{SAMPLE} in colour, for the browser",
+        page: f"{SAMPLE} in color, for the browser",
     }
 
 

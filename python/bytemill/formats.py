@@ -1,6 +1,6 @@
 """Tokenizer files: detecting the format, finding the files, writing them atomically.
 
-Rust parses and serialises the formats; this module finds the files, names them in errors and
+Rust parses and serializes the formats; this module finds the files, names them in errors and
 writes them.
 """
 

@@ -23,7 +23,7 @@ from .counts import (
 from .engines import EngineLike
 from .errors import ConfigError
 from .formats import PatternLike
-from .progress import ProgressOption, reporter
+from .progress import Progress, ProgressOption
 from .tokenizer import Tokenizer
 
 __all__ = ["TieBreak", "train_bpe", "train_tokenizer"]
@@ -99,7 +99,7 @@ def train_tokenizer(
 
 
 @dataclass(frozen=True)
-class Learnt:
+class Learned:
     """A trained tokenizer with facts about its corpus.
 
     Attributes:
@@ -130,7 +130,7 @@ def learn(
     spill_dir: str | os.PathLike[str] | None,
     engine: EngineLike,
     progress: ProgressOption,
-) -> Learnt:
+) -> Learned:
     """Trains a tokenizer, with the arguments of [`train_tokenizer`][bytemill.train_tokenizer]."""
     if (corpus is None) == (counts is None):
         raise TypeError("give either a corpus or counts")
@@ -162,7 +162,7 @@ def learn(
         _check_counts(counts, pattern, specials)
         native = counts._inner
     set_limit(native, memory_limit, spill_dir)
-    with reporter(progress) as report:
+    with Progress(progress) as report:
         try:
             if corpus is not None:
                 count_into(native, corpus, report, engine, memory_limit, spill_dir)
@@ -184,7 +184,7 @@ def learn(
             if counts is None:
                 native.clear()
     _warn_if_short(len(core), vocab_size)
-    return Learnt(Tokenizer._of(core), text_bytes, skipped)
+    return Learned(Tokenizer._of(core), text_bytes, skipped)
 
 
 def train_bpe(

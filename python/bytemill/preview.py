@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from .tokenizer import Tokenizer
 
-__all__ = ["Comparing", "Counting", "Encoding", "Preview", "preview"]
+__all__ = ["ComparingWork", "CountingWork", "EncodingWork", "Preview", "preview"]
 
 # Bytes of text sampled from each of a few files of every format; of remote files, from one only.
 FILE_SAMPLE = 4_000_000
@@ -59,7 +59,7 @@ class Preview:
 
 
 @dataclass
-class Sample:
+class CorpusSample:
     """A sample of a corpus.
 
     Attributes:
@@ -105,9 +105,9 @@ def preview(corpus: Corpus, work: Work, limit: int | None = None) -> Preview:
     return Preview(listing, text_bytes, sample.size, max(seconds, reading), memory)
 
 
-def _sample(corpus: Corpus, entries: Sequence[Entry]) -> Sample:
+def _sample(corpus: Corpus, entries: Sequence[Entry]) -> CorpusSample:
     """The beginning of a few sources of every format."""
-    sample = Sample()
+    sample = CorpusSample()
     by_format: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         by_format[entry.format].append(entry)
@@ -122,7 +122,7 @@ def _sample(corpus: Corpus, entries: Sequence[Entry]) -> Sample:
     return sample
 
 
-def _read(corpus: Corpus, entry: Entry, sample: Sample) -> tuple[int, int]:
+def _read(corpus: Corpus, entry: Entry, sample: CorpusSample) -> tuple[int, int]:
     """Reads the beginning of a source; returns bytes of text and bytes of the file."""
     text = read = 0
     # Text of a compressed file lags what was read of it, until more has to be read.
@@ -140,7 +140,7 @@ def _read(corpus: Corpus, entry: Entry, sample: Sample) -> tuple[int, int]:
     return (text, read) if whole or not settled[0] else settled
 
 
-class Counting:
+class CountingWork:
     """Counts pieces and, if `vocab_size` is given, trains a tokenizer on them."""
 
     def __init__(
@@ -196,7 +196,7 @@ def _growth(grown: list[tuple[int, int]]) -> float:
     return min(max(found, 0.0), 1.0)
 
 
-class Encoding:
+class EncodingWork:
     """Encodes into a directory of tokens."""
 
     # Sources are read one after the other.
@@ -213,7 +213,7 @@ class Encoding:
         return seconds, resident_memory() + (2 * self._threads + 2) * CHUNK_BYTES
 
 
-class Comparing:
+class ComparingWork:
     """Compares tokenizers."""
 
     readers = 1

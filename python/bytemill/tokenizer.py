@@ -182,7 +182,7 @@ class Tokenizer:
 
     @property
     def merges(self) -> list[tuple[bytes, bytes]]:
-        """The merges in the order they were learnt; empty for a tokenizer that merges by rank."""
+        """The merges in the order they were learned; empty for a tokenizer that merges by rank."""
         return self._core.merges
 
     @property
@@ -249,7 +249,7 @@ class Tokenizer:
 
         Args:
             text: any text or bytes; bytes need not be UTF-8.
-            special: which special tokens are recognised in the text: `"all"`, `"none"` (they are
+            special: which special tokens are recognized in the text: `"all"`, `"none"` (they are
                 encoded as plain text: for untrusted input), `"error"` (they raise an error), or a
                 set of them.
 
@@ -339,7 +339,7 @@ class Tokenizer:
         )
 
     def visualize(self, text: str | bytes, *, special: Special = "all") -> TokenizedText:
-        """The tokens of `text` in colour: in a terminal when printed, as HTML in a notebook.
+        """The tokens of `text` in color: in a terminal when printed, as HTML in a notebook.
 
         >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"hi"}
         >>> tokenizer = Tokenizer(vocab, [(b"h", b"i")])

@@ -27,7 +27,7 @@ from bytemill.compat.minbpe import (
     GPT4Tokenizer,
     OptimizedRegexTokenizer,
     RegexTokenizer,
-    _first_met,
+    _learner,
 )
 from bytemill.compat.minbpe.base import get_stats, merge
 from bytemill.compat.minbpe.regex import GPT2_SPLIT_PATTERN, GPT4_SPLIT_PATTERN
@@ -76,9 +76,9 @@ def merges_of(tokenizer: minbpe.Tokenizer) -> list[Pair]:
 @example([b"aaaaa", b"aaaa", b"aaa"])
 @example([b"", b"ab", b"", b"ba", b"ab"])
 def test_merges_are_those_of_the_rule(chunks: list[bytes]) -> None:
-    assert list(_first_met.learn(chunks)) == by_the_rule(chunks, 10_000)
+    assert list(_learner.learn(chunks)) == by_the_rule(chunks, 10_000)
     common = [chunk for chunk in chunks if chunks.count(chunk) >= 2]
-    assert list(_first_met.learn(chunks, 2)) == by_the_rule(common, 10_000)
+    assert list(_learner.learn(chunks, 2)) == by_the_rule(common, 10_000)
 
 
 @given(generated.texts, st.sampled_from([None, GPT2_SPLIT_PATTERN]))

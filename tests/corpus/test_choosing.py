@@ -281,7 +281,7 @@ def test_the_text_of_compressed_files_is_estimated_from_a_sample(
     path.write_bytes(gzip.compress(text, 1))
     # Less than there is, but more than is read of the file at a time.
     monkeypatch.setattr(preview, "FILE_SAMPLE", 1_800_000)
-    work = preview.Counting(["gpt2"], [], 1, None)
+    work = preview.CountingWork(["gpt2"], [], 1, None)
     found = preview.preview(Corpus(path), work)
     assert 1_500_000 < found.sample_bytes < 2_400_000
     assert found.text_bytes == pytest.approx(len(text), rel=0.3)

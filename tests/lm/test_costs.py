@@ -192,7 +192,7 @@ def test_recomputed_blocks_keep_their_input() -> None:
 def test_the_peak_is_that_of_the_allocator(changes: dict[str, Any]) -> None:
     # (In float32: processors that have bfloat16 would take that.)
     keys = {"context_length": 64, "batch_size": 8, "compile": "off", "dtype": "float32"} | changes
-    config, train = presets.resolve({"vocab_size": 2000} | presets.merged("tiny", None, keys), 1)
+    config, train = presets.to_configs({"vocab_size": 2000} | presets.merged("tiny", None, keys), 1)
     plan = devices.choose(config, train)
     if train.dtype == "bfloat16" and not devices.has_bfloat16(torch.device("cpu"))[0]:
         pytest.skip("the processor has no bfloat16: other code computes it")
@@ -320,7 +320,7 @@ def test_the_chart(tmp_path: Path) -> None:
 def test_a_real_step() -> None:
     given = {"vocab_size": 2000, "batch_size": 8, "threads": 1, "dtype": "float32"}
     keys = presets.merged("tiny", None, given)
-    found = lm.measured_step(*presets.resolve(keys, 1))
+    found = lm.measured_step(*presets.to_configs(keys, 1))
     assert found.flops == found.predicted_flops
     assert found.allocated == pytest.approx(found.predicted_memory, rel=0.02)
     # The allocator has spare room, and used some before: of a size that varies.

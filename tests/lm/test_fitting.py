@@ -34,7 +34,7 @@ def plan(device: str = "cpu", **changes: Any) -> devices.ComputePlan:
 
 
 def resolved(preset: str, **changes: Any) -> tuple[lm.ModelConfig, lm.TrainConfig]:
-    return presets.resolve(presets.merged(preset, None, changes), 50257)
+    return presets.to_configs(presets.merged(preset, None, changes), 50257)
 
 
 def test_gpt2_xl_with_a_batch_of_100000_is_refused_before_it_is_allocated(

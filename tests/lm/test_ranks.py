@@ -20,7 +20,7 @@ import bytemill
 import small_lm
 from bytemill import lm
 from bytemill.lm import parallel, trainer
-from bytemill.lm.run import metrics, placing
+from bytemill.lm.run import metrics, output_directory
 
 pytestmark = [
     pytest.mark.timeout(240),
@@ -172,7 +172,7 @@ def test_a_dead_rank_ends_the_others(dies: int, ids: Path, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_ranks_on_a_run_that_is_written_all_end_at_once(ids: Path, tmp_path: Path) -> None:
-    with placing.writing(tmp_path / "run"):
+    with output_directory.writing(tmp_path / "run"):
         processes = ranks(ids, tmp_path / "run", ["lives", "lives"], [8, 8])
         said = [processes[0].communicate(timeout=80)[1]]
         began = time.monotonic()

@@ -335,7 +335,7 @@ def test_the_command_gives_the_same_config(shape: dict[str, Any], settings: dict
     model, train = ModelConfig(vocab_size=300, **shape), TrainConfig(**settings)
     preset, options = preset_and_options(model, train)
     keys = presets.merged(preset, None, options)
-    assert presets.resolve(keys, 300) == (model, train)
+    assert presets.to_configs(keys, 300) == (model, train)
 
 
 @pytest.mark.parametrize("prompt", ["", "-x", "a 'b'\n", "--lr"])
@@ -348,7 +348,7 @@ def test_the_command_is_that_of_the_run(tmp_path: Path, prompt: str) -> None:
     keys = presets.merged(given.pop("preset"), None, {
         name: value for name, value in given.items() if name != "token_dtype"
     } | {"tensorboard": False})  # fmt: skip
-    assert presets.resolve(keys, 300) == (MODEL, train)
+    assert presets.to_configs(keys, 300) == (MODEL, train)
     ranks = report_run(make(tmp_path / "two", ranks=2)).commands[0].line
     assert ranks.startswith("torchrun --nproc-per-node 2 -m bytemill train /data/tokens")
 

@@ -254,11 +254,11 @@ def test_the_file_goes_over_the_preset_and_options_over_the_file(tmp_path: Path)
     file = tmp_path / "train.toml"
     file.write_text('preset = "tiny"\nlr = 0.5\n[model]\nd_model = 96\n[train]\nsteps = 7\n')
     keys = presets.merged(None, presets.read_toml(file), {"steps": 9})
-    model, train = presets.resolve(keys, 300)
+    model, train = presets.to_configs(keys, 300)
     assert (model.d_model, model.num_layers, model.vocab_size) == (96, 2, 300)
     assert (train.lr, train.steps, train.batch_size) == (0.5, 9, 16)
     keys = presets.merged("laptop", presets.read_toml(file), {})
-    assert presets.resolve(keys, 300)[0].num_layers == 4
+    assert presets.to_configs(keys, 300)[0].num_layers == 4
 
 
 @pytest.mark.parametrize(
@@ -291,13 +291,13 @@ def test_configs_that_are_refused(text: str, message: str, tmp_path: Path) -> No
     file = tmp_path / "train.toml"
     file.write_text(text)
     with pytest.raises(bytemill.ConfigError) as caught:
-        presets.resolve(presets.merged(None, presets.read_toml(file), {}), 300)
+        presets.to_configs(presets.merged(None, presets.read_toml(file), {}), 300)
     assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("name", presets.PRESETS)
 def test_every_preset_makes_sense(name: str) -> None:
-    model, train = presets.resolve(presets.merged(name, None, {}), 50257)
+    model, train = presets.to_configs(presets.merged(name, None, {}), 50257)
     assert train.warmup_steps < train.steps
     assert train.last_lr < train.lr
     with torch.device("meta"):
@@ -560,17 +560,17 @@ def test_event_files_and_their_absence(
 
 def test_pictures(ids: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from bytemill.lm.plan.plot import plot_runs
-
     lm.train(ids, tmp_path / "run", **SMALL)
     shutil.copytree(tmp_path / "run", tmp_path / "other")
     for name, head in (("a.png", b"\x89PNG"), ("a.svg", b"<?xml")):
-        plot_runs([tmp_path / "run", tmp_path / "other"], tmp_path / name, x="seconds", title="t")
+        lm.plot_runs(
+            [tmp_path / "run", tmp_path / "other"], tmp_path / name, x="seconds", title="t"
+        )
         assert (tmp_path / name).read_bytes().startswith(head)
     with pytest.raises(bytemill.ConfigError, match="must end in"):
-        plot_runs([tmp_path / "run"], tmp_path / "a.txt")
+        lm.plot_runs([tmp_path / "run"], tmp_path / "a.txt")
     with pytest.raises(bytemill.CheckpointError, match=r"has no metrics.jsonl"):
-        plot_runs([tmp_path], tmp_path / "a.png")
+        lm.plot_runs([tmp_path], tmp_path / "a.png")
 
 
 def test_a_run_killed_before_it_noted_its_best_finds_it_again(ids: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ torch = pytest.importorskip("torch")
 import bytemill
 import small_lm
 from bytemill import _files, lm
-from bytemill.lm.run import checkpoint, placing
+from bytemill.lm.run import checkpoint, output_directory
 from bytemill.lm.run import directory as runs
 from bytemill.lm.run.config_file import write_config
 
@@ -107,7 +107,7 @@ def test_import_does_not_replace_a_run_that_is_written(ids: Path, tmp_path: Path
     lm.train(ids, run, **SMALL)
     before = names(run)
     with (
-        placing.writing(run),
+        output_directory.writing(run),
         pytest.raises(bytemill.CheckpointError, match=f"process {os.getpid()} is writing there"),
     ):
         lm.import_run(tmp_path / "model", run, tokenizer=False, overwrite=True)
@@ -136,7 +136,7 @@ def test_one_writer_of_exports_imports_and_sweeps(
     lock = (
         _files.writer_lock(tmp_path / ".out.gguf.lock", out, bytemill.CheckpointError)
         if kind == "gguf"
-        else placing.writing(out)
+        else output_directory.writing(out)
     )
     with lock, pytest.raises(bytemill.CheckpointError, match="is writing there"):
         write()
@@ -154,7 +154,7 @@ def test_the_lock_of_another_is_not_removed_by_who_exchanged_the_directory(tmp_p
     def none(_: Path) -> None:
         return None
 
-    with placing.replacing_place(target, True, none, "a thing") as directory:
+    with output_directory.replacing_target(target, True, none, "a thing") as directory:
         (directory / "file").write_text("new")
         (directory / ".lock").write_text("1")  # as if another had come at once
     assert names(target) == [".lock", "file"]
@@ -231,7 +231,7 @@ def test_overwriting_a_run_removes_all_of_ours(ids: Path, tmp_path: Path) -> Non
     run = tmp_path / "run"
     lm.train(ids, run, **SMALL | {"tensorboard": True})
     assert "events" in names(run)
-    with placing.writing(run):
+    with output_directory.writing(run):
         runs.clear_run(run)
     assert names(run) == []
 

@@ -112,7 +112,7 @@ def test_uses(tokenizer: bytemill.Tokenizer, spread: int) -> None:
     assert [id for id, _ in about.unused] == [id for id in learnt if id not in ids[0] | ids[1]]
     assert about.unused_share == len(about.unused) / 3743
     assert all(other.token_bytes(id) == token for id, token in about.unused)
-    assert (about.n_tokens, about.n_learnt) == (3999, 3743)
+    assert (about.n_tokens, about.n_learned) == (3999, 3743)
 
 
 # --- the report ---------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 import small_lm
 from bytemill import Tokenizer, encodings, lm, train_tokenizer
 from bytemill.lm.run.config_file import read_config, write_config
-from bytemill.lm.run.placing import writing
+from bytemill.lm.run.output_directory import writing
 from bytemill.serve import Settings, make_app
 
 pytestmark = pytest.mark.slow

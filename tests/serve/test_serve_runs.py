@@ -311,7 +311,7 @@ def test_a_killed_run_is_interrupted(tmp_path: Path, place: Path) -> None:
 
 
 def test_run_state_while_a_process_writes(tmp_path: Path, place: Path) -> None:
-    from bytemill.lm.run.placing import writing
+    from bytemill.lm.run.output_directory import writing
 
     shutil.copytree(place / "a", tmp_path / "a")
     assert lm.run_state(tmp_path / "a").status == "finished"

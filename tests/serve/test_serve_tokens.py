@@ -13,7 +13,7 @@ import pytest
 
 import bytemill
 import serving
-from bytemill.serve.vocabulary import Vocabulary
+from bytemill.serve.vocabulary import VocabularyIndex
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,7 @@ def test_tokens_that_are_not_there(client: Any, id: str, number: str) -> None:
 def test_ids_with_gaps_and_tokens_without_a_merge() -> None:
     vocab = {i: bytes([i]) for i in range(256)}
     vocab |= {1000: b"he", 1001: b"ll", 1002: b"llo", 1003: b"hello", 70_000: b"unreachable"}
-    vocabulary = Vocabulary(bytemill.Tokenizer(vocab, None, {"<|end|>": 100_000}))
+    vocabulary = VocabularyIndex(bytemill.Tokenizer(vocab, None, {"<|end|>": 100_000}))
     tree = vocabulary.tree(1003)
     assert [part["text"] for part in tree["parts"]] == ["he", "llo"]
     assert [part["text"] for part in tree["parts"][1]["parts"]] == ["ll", "o"]
@@ -174,7 +174,7 @@ def test_ids_with_gaps_and_tokens_without_a_merge() -> None:
 def test_a_tree_is_bounded() -> None:
     vocab = {i: bytes([i]) for i in range(256)} | {256 + i: b"a" * (i + 2) for i in range(2000)}
     merges = [(b"a" * (i + 1), b"a") for i in range(2000)]
-    vocabulary = Vocabulary(bytemill.Tokenizer(vocab, merges))
+    vocabulary = VocabularyIndex(bytemill.Tokenizer(vocab, merges))
     json.dumps(vocabulary.tree(2255))
 
 

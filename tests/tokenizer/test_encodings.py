@@ -439,7 +439,7 @@ def test_the_table_of_encodings(own: Path, small: named.Small) -> None:
 
 def test_models_take_names(own: Path, small: named.Small, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    from bytemill.lm.plan.sweeping import _whole_path
+    from bytemill.lm.plan.sweeping import tokenizer_for_workers
     from bytemill.lm.run.sources import open_sources
 
     (own / "r50k_base.tiktoken").write_bytes(small.file)
@@ -448,6 +448,6 @@ def test_models_take_names(own: Path, small: named.Small, monkeypatch: pytest.Mo
     sources = open_sources("train.bin", tokenizer="gpt2")
     assert sources.tokenizer is bytemill.get_encoding("gpt2")
     # A sweep runs in other directories.
-    assert _whole_path("gpt2") == "gpt2"
-    assert _whole_path("tokenizer.json") == str(own.parent / "tokenizer.json")
-    assert _whole_path(None) is None
+    assert tokenizer_for_workers("gpt2") == "gpt2"
+    assert tokenizer_for_workers("tokenizer.json") == str(own.parent / "tokenizer.json")
+    assert tokenizer_for_workers(None) is None

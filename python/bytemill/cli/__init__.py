@@ -136,7 +136,7 @@ def app(ctx: click.Context) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line on `argv` (None for `sys.argv`) and returns the exit code."""
-    streams.prepare()
+    streams.set_up()
 
     def run() -> Any:
         try:

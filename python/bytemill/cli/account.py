@@ -1,4 +1,4 @@
-"""`bytemill account`: what a model costs, before it is made; and measured, beside the estimate."""
+"""`bytemill account`: the estimated cost of a model, compared with measurements on request."""
 
 from __future__ import annotations
 
@@ -42,21 +42,6 @@ examples:
 """
 
 
-class _Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A whole number, also as 1e9."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        try:
-            number = float(str(value).replace("_", "").replace(",", ""))
-            if number != number or number < 1 or number == float("inf"):
-                raise ValueError
-        except ValueError:
-            self.fail(f"must be a number ≥ 1 such as 100e9, got {value!r}", param, ctx)
-        return int(number)
-
-
 @click.command(epilog=EXAMPLES)
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option("--preset", multiple=True, metavar="NAME",
@@ -68,7 +53,7 @@ class _Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
               help="Hardware to train on: a100, h100, or this (measured).")  # fmt: skip
 @click.option("--memory", metavar="SIZE", help="Available memory, such as 80GB.  "
               "[default: the hardware's]")  # fmt: skip
-@click.option("--tokens", type=_Number(), metavar="N",
+@click.option("--tokens", type=options.WholeNumber(1), metavar="N",
               help="Tokens to train on.  [default: the compute-optimal number]")  # fmt: skip
 @click.option("--mfu", type=click.FloatRange(0, 1, min_open=True), default=0.4, show_default=True,
               metavar="X", help="FLOPs utilization: share of the hardware's peak.")  # fmt: skip

@@ -18,7 +18,7 @@ from .. import _native, encodings
 from ..corpus.argument import Corpus, skips
 from ..corpus.choosing import warn_of_skipped_files
 from ..corpus.places import FROM_THE_END, Listing, expand
-from ..corpus.stdin import HEAD, STDIN, packing
+from ..corpus.stdin import HEAD, STDIN, compression_suffix
 from ..counts import Counts
 from ..errors import ConfigError
 from ..tokenizer import Tokenizer
@@ -59,7 +59,9 @@ def special_tokens(texts: Sequence[str]) -> list[str] | dict[str, int] | None:
     return {text: int(id) for text, _, id in parted}
 
 
-def load(path: str, pattern: Sequence[str] = (), special_token: Sequence[str] = ()) -> Tokenizer:
+def load_tokenizer(
+    path: str, pattern: Sequence[str] = (), special_token: Sequence[str] = ()
+) -> Tokenizer:
     """Loads a tokenizer file with the options, or the encoding of that name."""
     return encodings.load(
         path, pattern=stages(pattern), special_tokens=special_tokens(special_token)
@@ -69,10 +71,10 @@ def load(path: str, pattern: Sequence[str] = (), special_token: Sequence[str] = 
 def load_mixed(path: str, pattern: Sequence[str], special_token: Sequence[str]) -> Tokenizer:
     """Loads one of several tokenizers; the options apply only to those that need them."""
     try:
-        return load(path, pattern, special_token)
+        return load_tokenizer(path, pattern, special_token)
     except ConfigError as error:
         try:
-            return load(path)
+            return load_tokenizer(path)
         except ConfigError:
             raise error from None
 
@@ -117,7 +119,7 @@ def corpus_of(
     with tempfile.TemporaryDirectory(prefix="bytemill-") as directory:
         source = sys.stdin.buffer
         head = source.read(HEAD)
-        copy = os.path.join(directory, "stdin" + packing(head))
+        copy = os.path.join(directory, "stdin" + compression_suffix(head))
         with open(copy, "wb") as target:
             target.write(head)
             shutil.copyfileobj(source, target, streams.BLOCK_SIZE)
@@ -125,8 +127,10 @@ def corpus_of(
 
 
 def found(corpus: Corpus) -> tuple[Corpus, Listing]:
-    """The corpus with its files listed, so that they are listed only once, and the listing; skipped
-    files are noted."""
+    """Lists the files of a corpus once; returns the corpus of these files, and the listing.
+
+    Prints a note about skipped files.
+    """
     listing = corpus.listing()
     warn_of_skipped_files(listing.skipped)
     return replace(corpus, places=tuple(listing.entries)), listing

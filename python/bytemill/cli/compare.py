@@ -171,12 +171,12 @@ def _dry_run(
     reading: dict[str, Any],
     limit: int | None,
 ) -> None:
-    from ..preview import Comparing, preview
+    from ..preview import ComparingWork, preview
     from . import dry_run
 
     previews = []
     for places in corpora.values():
         arguments.refuse_stdin("--dry-run", places)
         with arguments.corpus_of(places, reading) as corpus:
-            previews.append(preview(corpus, Comparing(tokenizers), limit))
-    dry_run.put(previews)
+            previews.append(preview(corpus, ComparingWork(tokenizers), limit))
+    dry_run.print_previews(previews)

@@ -43,7 +43,7 @@ def convert(
     # What the new format does not store would be lost with the old file.
     if len(CARRIES[format]) < 2:
         outputs.check_not_read(target_paths(output, format), [tokenizer])
-    loaded = arguments.load(tokenizer, pattern, special_token)
+    loaded = arguments.load_tokenizer(tokenizer, pattern, special_token)
     done = convert_tokenizer(loaded, output, format=format, overwrite=overwrite)
     summary = f"saved   {output} ({format}); {done.n_ids:,} ids compared, all equal"
     if done.to_give:

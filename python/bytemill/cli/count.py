@@ -11,7 +11,7 @@ import click
 from .. import _numbers
 from ..counts import DEFAULT_PATTERN, DEFAULT_SPECIALS, count_to_file
 from ..formats import stages
-from ..preview import Counting
+from ..preview import CountingWork
 from . import arguments, options, outputs, streams
 from . import dry_run as dry
 
@@ -79,7 +79,7 @@ def count(
         arguments.refuse_stdin("--dry-run", corpus)
     with arguments.corpus_of(corpus, reading) as named:
         if dry_run:
-            work = Counting(
+            work = CountingWork(
                 stages(how["pattern"]), list(how["special_tokens"]), threads, memory_limit
             )
             dry.show(named, work)

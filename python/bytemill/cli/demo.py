@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .. import _numbers, _tables
+from .._tables import use_color
 from ..errors import install_command
 from . import options, streams
 
@@ -38,7 +39,14 @@ examples:
     show_default=True,
     help="Output directory; an existing demo is replaced.",
 )
-@click.option("--vocab-size", type=options.Count(257), metavar="N", default=4096, show_default=True)
+@click.option(
+    "--vocab-size",
+    type=options.WholeNumber(257),
+    metavar="N",
+    default=4096,
+    show_default=True,
+    help="Vocabulary size of the tokenizer.",
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),
@@ -59,13 +67,13 @@ def demo(out: Path, vocab_size: int, seconds: float) -> None:
     from ..look.tokenized import to_terminal
 
     result = show.run(out, vocab_size=vocab_size, progress=options.progress())
-    color = streams.use_color(sys.stdout)
+    color = use_color(sys.stdout)
     click.echo(
         f"{result.n_files:,} files of Python's standard library, "
         f"{_numbers.size(result.n_bytes)} of text"
     )
     click.echo(
-        f"learnt    {len(result.tokenizer):,} ids in {_numbers.duration(result.learn_seconds)} "
+        f"learned    {len(result.tokenizer):,} ids in {_numbers.duration(result.learn_seconds)} "
         f"({_numbers.size(result.n_bytes / result.learn_seconds)}/s)"
     )
     click.echo(

@@ -13,10 +13,10 @@ from . import arguments, streams
 
 def show(corpus: Corpus, work: Work) -> None:
     """Prints the preview of work on a corpus."""
-    put([preview(corpus, work)])
+    print_previews([preview(corpus, work)])
 
 
-def put(previews: Sequence[Preview]) -> None:
+def print_previews(previews: Sequence[Preview]) -> None:
     """Prints previews."""
     facts = [_facts(one) for one in previews]
     streams.emit(

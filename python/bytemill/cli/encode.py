@@ -80,7 +80,7 @@ def encode(
     For -o, CORPUS is files, directories, globs, URLs, or - for stdin: text, JSONL, CSV, Parquet,
     Arrow, also compressed, and archives.
     """
-    loaded = arguments.load(tokenizer, pattern, special_token)
+    loaded = arguments.load_tokenizer(tokenizer, pattern, special_token)
     to_stdout = format in STREAMS if format else output is None
     if to_stdout != (output is None):
         raise click.UsageError(
@@ -175,7 +175,9 @@ def decode(
     """Decode the ids in FILE (default: stdin), or in the directory TOKENS; write their exact bytes
     to stdout or to a file."""
     is_directory = os.path.isdir(file)
-    loaded = None if tokenizer is None else arguments.load(tokenizer, pattern, special_token)
+    loaded = (
+        None if tokenizer is None else arguments.load_tokenizer(tokenizer, pattern, special_token)
+    )
     if output is not None:
         outputs.check_file(output, overwrite)
         refuse_input(output, Path(file).iterdir() if is_directory else [file])

@@ -1,4 +1,4 @@
-"""`bytemill export` and `bytemill import`: runs to other programs and from them."""
+"""`bytemill export` and `bytemill import`: a run ↔ the formats of other programs."""
 
 from __future__ import annotations
 

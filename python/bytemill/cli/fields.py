@@ -1,4 +1,4 @@
-"""Options made from the fields of the model's and the run's config."""
+"""Options derived from the fields of `ModelConfig` and `TrainConfig`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from ..lm.config import ModelConfig, TrainConfig
 from ..lm.presets import DEFAULT_PRESET, PRESETS
-from .options import Count, all_of
+from .options import WholeNumber, all_of
 
 __all__ = ["config_options", "listed_options", "model_options"]
 
@@ -37,13 +37,13 @@ MODEL_HELP = {
 
 
 def config_options(function: Function) -> Function:
-    """Adds an option for each field of the configs; what is not given stays None."""
+    """Adds an option for each field of the configs; omitted options are None."""
     every = [_option(*field) for field in _model_fields() + _train_fields()]
     return all_of(*every)(function)
 
 
 def model_options(**texts: str) -> Callable[[Function], Function]:
-    """Adds an option for each field of the model's config, with another help where it is given."""
+    """Adds an option for each field of the model's config; `texts` replace help texts."""
 
     return all_of(
         *(
@@ -102,6 +102,6 @@ def _option(name: str, hint: Any, text: str, default: Any) -> Callable[[Function
     if get_origin(hint) is Literal:
         return click.option(*flags, name, type=click.Choice(get_args(hint)), help=text)
     kind = kinds[0]
-    metavar = {int: "N", float: "X", str: "TEXT"}[kind]
-    taken = Count() if kind is int else kind
+    metavar = {int: "N", float: "X", str: "NAME" if name == "device" else "TEXT"}[kind]
+    taken = WholeNumber() if kind is int else kind
     return click.option(*flags, name, type=taken, metavar=metavar, help=text)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .._tables import use_color
 from . import arguments, options, outputs, streams
 
 if TYPE_CHECKING:
@@ -81,8 +82,8 @@ def inspect(
         outputs.check_not_read([page], [tokenizer, *([] if file is None else [str(file)])])
     from ..look import statistics, tokenized
 
-    loaded = arguments.load(tokenizer, pattern, special_token)
-    shown = color == "always" or (color == "auto" and streams.use_color(sys.stdout))
+    loaded = arguments.load_tokenizer(tokenizer, pattern, special_token)
+    shown = color == "always" or (color == "auto" and use_color(sys.stdout))
     if text is None and file is None:
         found: Result = statistics(loaded, n_longest=longest)
         to_text, to_html = found.to_text, partial(found.to_html, title=tokenizer)

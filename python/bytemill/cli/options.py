@@ -21,8 +21,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 FORMATS = click.Choice(KINDS)
 
 
-class Count(click.types.IntParamType):
-    """A whole number, also as `10k` or `1.5M`."""
+class WholeNumber(click.types.IntParamType):
+    """A whole number, also as `10k`, `1.5M` or `1e9`."""
 
     def __init__(self, least: int | None = None) -> None:
         self._least = least
@@ -109,7 +109,7 @@ resume_option = click.option(
     "--resume",
     is_flag=True,
     callback=_not_both,
-    help="Resume interrupted work: what is finished is kept.",
+    help="Resume interrupted work; finished work is kept.",
 )
 step_option = click.option(
     "--step",
@@ -306,8 +306,8 @@ corpus_options = all_of(
         type=click.Choice(["keep", "skip", "error"]),
         default="error",
         show_default=True,
-        help="A record whose text is null: an empty document, skipped and counted, or a record "
-        "that cannot be read.",
+        help="Treat a record whose text is null as an empty document, skip and count it, or treat "
+        "it as unreadable.",
     ),
     click.option(
         "--separator",

@@ -1,4 +1,4 @@
-"""Checks of output paths before the work starts, so that no work is lost at its end."""
+"""Checks of output paths before the work starts, so that an invalid one costs no work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..formats import target_paths
 
 
 def check_output(path: Path, format: Format, overwrite: bool) -> None:
-    """Raises the errors that writing the tokenizer would raise at the end."""
+    """Raises now the errors that writing the tokenizer would raise later."""
     if format != "gpt2":
         check_file(path, overwrite)
         return
@@ -29,7 +29,7 @@ def check_output(path: Path, format: Format, overwrite: bool) -> None:
 
 
 def check_file(path: Path, overwrite: bool) -> None:
-    """Raises the errors that writing this file would raise."""
+    """Raises now the errors that writing this file would raise later."""
     if path.is_dir():
         raise _os_error(errno.EISDIR, path)
     if path.exists() and not overwrite:

@@ -13,13 +13,14 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 import click
 
 from .. import _numbers, progress
 from .._files import naming
 from .._system import address_space
+from .._tables import use_color
 from ..corpus.names import redacted
 from ..errors import BytemillError
 from . import hints
@@ -34,7 +35,7 @@ HINTS = {
 BLOCK_SIZE = 1 << 20
 
 
-def prepare() -> None:
+def set_up() -> None:
     """Makes the standard streams accept any text, and replaces closed ones.
 
     A stream in a narrow encoding (a redirected one on Windows, or LC_ALL=C) would raise on the
@@ -105,7 +106,7 @@ def note(ctx: click.Context | None, message: str) -> None:
 
 def fail(ctx: click.Context | None, error: BaseException) -> None:
     """Prints an error and, if there is one, its hint."""
-    message, hint = explain(error)
+    message, hint = message_of(error)
     hint = None if hint is None else hints.in_hint(hint, ctx)
     _event(_is_json(ctx), "error", hints.in_message(message, ctx), hint, "red")
     try:
@@ -156,7 +157,7 @@ def _event(as_json: bool, kind: str, message: str, hint: str | None, color: str)
         say(f"{'hint' if plain else click.style('hint', fg='cyan', bold=True)}: {hint}")
 
 
-def explain(error: BaseException) -> tuple[str, str | None]:
+def message_of(error: BaseException) -> tuple[str, str | None]:
     """Message and hint of an expected failure."""
     if isinstance(error, BytemillError):
         return error.message, error.hint
@@ -221,7 +222,7 @@ def emit(
     Args:
         facts: printed to stdout as JSON with `--json`, instead of the following.
         text: printed to stdout otherwise.
-        color: whether `text` keeps its colours; None: on a terminal.
+        color: whether `text` keeps its colors; None: on a terminal.
         summary: a line for stderr, unless `--quiet`.
         next: arguments of the command that usually follows; shown after the summary.
     """
@@ -233,13 +234,6 @@ def emit(
         inform(summary)
     if next:
         inform(f"next    {shlex.join(['bytemill', *map(str, next)])}")
-
-
-def use_color(stream: TextIO) -> bool:
-    """Whether to use colour: a terminal, without NO_COLOR (https://no-color.org)."""
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return False
-    return stream.isatty()
 
 
 def forget_stdout() -> None:

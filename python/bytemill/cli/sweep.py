@@ -1,4 +1,4 @@
-"""`bytemill sweep`: many runs that differ in some settings, and which was best."""
+"""`bytemill sweep`: runs that differ in some settings, and the best of them."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _rates(
     assert not isinstance(steps, Range)
     fixed = {name: value[0] for name, value in values.items() if not isinstance(value, Range)}
     from ..lm.plan.plot import plot_rates
-    from ..lm.run.placing import writing
+    from ..lm.run.output_directory import writing
 
     with writing(output):
         for name in ("lr.json", "lr.png"):

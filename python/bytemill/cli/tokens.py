@@ -1,4 +1,4 @@
-"""Directories of tokens: what `bytemill encode -o` makes, and `bytemill verify`."""
+"""`bytemill encode -o` and `bytemill verify`: directories of tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from .. import _numbers
 from ..corpus.argument import Corpus
 from ..errors import BytemillError
-from ..preview import Encoding
+from ..preview import EncodingWork
 from ..tokenizer import Tokenizer
 from ..tokens.encode import SHARD_TOKENS
 from ..tokens.plan import DTYPES
@@ -37,7 +37,7 @@ encode_options = options.all_of(
     ),
     click.option(
         "--shard-tokens",
-        type=options.Count(1),
+        type=options.WholeNumber(1),
         default=SHARD_TOKENS,
         show_default=True,
         metavar="N",
@@ -116,7 +116,7 @@ def encode_to_directory(
     if dry_run:
         arguments.refuse_stdin("--dry-run", corpus)
         with arguments.corpus_of(corpus, reading) as named:
-            dry.show(named, Encoding(tokenizer, plan["threads"]))
+            dry.show(named, EncodingWork(tokenizer, plan["threads"]))
         return
     opened = arguments.corpus_of(corpus, reading)
     with opened as named, _noting_resume(ctx, output, corpus):
@@ -224,7 +224,7 @@ def verify(
 
     Problems are printed to stdout, one per line, and the exit code is 1.
     """
-    loaded = arguments.load(tokenizer, pattern, special_token) if tokenizer else None
+    loaded = arguments.load_tokenizer(tokenizer, pattern, special_token) if tokenizer else None
     problems = verify_tokens(
         directory,
         loaded,

@@ -13,7 +13,7 @@ from ..convert import CARRIES, Format
 from ..counts import DEFAULT_PATTERN, DEFAULT_SPECIALS
 from ..formats import stages, target_paths
 from ..learn import TieBreak, learn
-from ..preview import Counting
+from ..preview import CountingWork
 from ..tokenizer import Tokenizer
 from . import arguments, options, outputs, streams
 from . import dry_run as dry
@@ -39,7 +39,7 @@ examples:
 @options.output_option("File for the tokenizer; a directory for --format gpt2.")
 @click.option(
     "--vocab-size",
-    type=options.Count(1),
+    type=options.WholeNumber(1),
     metavar="N",
     default=32_000,
     show_default=True,
@@ -58,7 +58,7 @@ examples:
 )
 @click.option(
     "--min-frequency",
-    type=options.Count(1),
+    type=options.WholeNumber(1),
     metavar="N",
     default=1,
     show_default=True,
@@ -66,7 +66,7 @@ examples:
 )
 @click.option(
     "--min-piece-count",
-    type=options.Count(1),
+    type=options.WholeNumber(1),
     metavar="N",
     default=1,
     show_default=True,
@@ -74,7 +74,7 @@ examples:
 )
 @click.option(
     "--max-token-length",
-    type=options.Count(1),
+    type=options.WholeNumber(1),
     metavar="N",
     help="Maximum length of a token in bytes.",
 )
@@ -136,7 +136,7 @@ def train_tokenizer(
     limits["engine"] = options.engine_of(limits)
     outputs.check_output(output, format, overwrite)
     outputs.check_not_read(target_paths(output, format), corpus or counts)
-    base = None if extend_from is None else arguments.load(extend_from)
+    base = None if extend_from is None else arguments.load_tokenizer(extend_from)
     limits |= {
         "vocab_size": vocab_size,
         "special_tokens": specials,
@@ -157,19 +157,19 @@ def train_tokenizer(
     file_bytes = 0
     if counts:
         sum = arguments.load_counts(counts, memory_limit, limits["spill_dir"])
-        learnt = learn(None, counts=sum, **limits)
+        learned = learn(None, counts=sum, **limits)
     else:
         with arguments.corpus_of(corpus, reading) as named:
             source, listing = arguments.found(named)
-            learnt = learn(source, counts=None, **limits)
+            learned = learn(source, counts=None, **limits)
         file_bytes = listing.file_bytes
         files = {"file_bytes": file_bytes, "skipped_files": arguments.skipped_files(listing)}
-    tokenizer = learnt.tokenizer
+    tokenizer = learned.tokenizer
     tokenizer.save(output, format=format, overwrite=overwrite)
     seconds = time.perf_counter() - began
-    text = _numbers.text_size(learnt.text_bytes, file_bytes)
+    text = _numbers.text_size(learned.text_bytes, file_bytes)
     # The progress line has the size of the text; print it only if the size of the files differs.
-    origin = f"from {text} " if file_bytes not in (0, learnt.text_bytes) else ""
+    origin = f"from {text} " if file_bytes not in (0, learned.text_bytes) else ""
     n_special = len(tokenizer.special_tokens)
     streams.emit(
         {
@@ -179,8 +179,8 @@ def train_tokenizer(
             "merges": len(tokenizer.merges),
             "special_tokens": tokenizer.special_tokens,
             "fingerprint": tokenizer.fingerprint,
-            "bytes": learnt.text_bytes,
-            "skipped": learnt.skipped,
+            "bytes": learned.text_bytes,
+            "skipped": learned.skipped,
             **files,
             "seconds": round(seconds, 3),
         },
@@ -197,7 +197,7 @@ def _dry_run(corpus: tuple[str, ...], reading: dict[str, Any], limits: dict[str,
         raise click.UsageError("--dry-run needs a CORPUS")
     arguments.refuse_stdin("--dry-run", corpus)
     base, special_tokens = limits["extend_from"], limits["special_tokens"]
-    work = Counting(
+    work = CountingWork(
         stages(DEFAULT_PATTERN if base is None else base.pattern)
         if limits["pattern"] is None
         else stages(limits["pattern"]),

@@ -198,19 +198,19 @@ def trimmed(tokens: Iterable[str], offsets: Iterable[Offsets], prefix_space: boo
     return out
 
 
-class Row(NamedTuple):
+class EncodingRow(NamedTuple):
     """The segments of an encoding, and the rows of its overflowing encodings."""
 
     segments: list[Segment]
-    overflowing: list[Row]
+    overflowing: list[EncodingRow]
 
-    def __add__(self, other: Row) -> Row:  # type: ignore[override]
+    def __add__(self, other: EncodingRow) -> EncodingRow:  # type: ignore[override]
         """Concatenates two rows; overflowing rows combine as in `tokenizers`, in its order."""
         overflowing = []
         for mine in self.overflowing:
             overflowing += [mine + other, *(mine + theirs for theirs in other.overflowing)]
         overflowing += [self + theirs for theirs in other.overflowing]
-        return Row(self.segments + other.segments, overflowing)
+        return EncodingRow(self.segments + other.segments, overflowing)
 
 
 class Padding(NamedTuple):
@@ -239,7 +239,9 @@ class Encoding:
 
     __slots__ = ("_foreign", "_n", "_overflow", "_padding", "_segments")
 
-    def __init__(self, segments: list[Segment], overflow: Callable[[], list[Row]] | None = None):
+    def __init__(
+        self, segments: list[Segment], overflow: Callable[[], list[EncodingRow]] | None = None
+    ):
         self._segments = segments
         self._n = sum(map(len, segments))
         self._overflow = overflow
@@ -296,7 +298,7 @@ class Encoding:
     def _overflowing(self) -> list[Encoding]:
         return [self._overflown(row) for row in self._overflow()] if self._overflow else []
 
-    def _overflown(self, row: Row) -> Encoding:
+    def _overflown(self, row: EncodingRow) -> Encoding:
         encoding = Encoding(row.segments, (lambda: row.overflowing) if row.overflowing else None)
         if self._padding is not None:
             encoding.pad_to(self._padding)

@@ -21,8 +21,8 @@ from .._native import Core
 from ..errors import BytemillError, TokenizerError
 from ._encoding import (
     Encoding,
+    EncodingRow,
     FixedSegment,
-    Row,
     Rules,
     Segment,
     Spelling,
@@ -344,7 +344,7 @@ class Pipeline:
             return None
         spans = [(n - count, n) if left else (0, count) for n, count in zip(lengths, counts)]
 
-        def overflow() -> list[Row]:
+        def overflow() -> list[EncodingRow]:
             cuts = [windows(n, count, stride, left) for n, count in zip(lengths, counts)]
             return self._overflowing(template, texts, cuts, adds)
 
@@ -356,18 +356,18 @@ class Pipeline:
         texts: Sequence[Text],
         cuts: Sequence[Sequence[tuple[int, int]]],
         adds: bool,
-    ) -> list[Row]:
-        row = Row([], [])
+    ) -> list[EncodingRow]:
+        row = EncodingRow([], [])
         for element in template:
             if type(element) is FixedSegment:
-                row = row + Row([element], []) if adds else row
+                row = row + EncodingRow([element], []) if adds else row
                 continue
             assert isinstance(element, tuple)
             number, type_id, sequence = element
             text = texts[number]
             # Overflowing tokens keep the type id from before the template.
             others = [
-                Row(
+                EncodingRow(
                     [
                         TextSegment(
                             text,
@@ -382,7 +382,7 @@ class Pipeline:
                 for start, stop in cuts[number][1:]
             ]
             start, stop = cuts[number][0]
-            row = row + Row([TextSegment(text, start, stop, type_id, sequence)], others)
+            row = row + EncodingRow([TextSegment(text, start, stop, type_id, sequence)], others)
         return row.overflowing
 
 

@@ -116,7 +116,7 @@ def _merges(counts: Counts, trainer: Any, taken: int) -> list[tuple[bytes, bytes
     with warnings.catch_warnings():
         # The warning that the vocabulary is smaller than requested.
         warnings.simplefilter("ignore", UserWarning)
-        learnt = train_tokenizer(
+        learned = train_tokenizer(
             counts=counts,
             vocab_size=256 + room,
             special_tokens=[],
@@ -126,7 +126,7 @@ def _merges(counts: Counts, trainer: Any, taken: int) -> list[tuple[bytes, bytes
             max_token_length=None if longest is None else max(MIN_TOKEN_LENGTH, longest - 1),
             progress=None if trainer.show_progress else False,
         )
-    return learnt.merges
+    return learned.merges
 
 
 # --- texts ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Corpora: what can be given as one, finding its sources, and reading their records.
+"""Corpora: the argument that names one, its sources, and reading their records.
 
 argument    the corpus argument of public functions, checked
 places      places → sources: files, directories, globs, URLs, datasets

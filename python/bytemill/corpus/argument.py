@@ -22,13 +22,13 @@ from .stdin import STDIN, Piped
 if TYPE_CHECKING:
     from .places import Entry, Listing
 
-__all__ = ["Corpus", "CorpusLike", "batches", "has_stdin", "refuse_no_text", "resolve", "skips"]
+__all__ = ["Corpus", "CorpusLike", "as_corpus", "batches", "has_stdin", "refuse_no_text", "skips"]
 
 Path: TypeAlias = "str | os.PathLike[str]"
 
 
 class DatasetLike(Protocol):
-    """A `datasets.Dataset` or `IterableDataset`, recognised by its attributes."""
+    """A `datasets.Dataset` or `IterableDataset`, recognized by its attributes."""
 
     @property
     def column_names(self) -> list[str] | None: ...
@@ -61,7 +61,7 @@ class Corpus:
         on_error: an unreadable record raises an error (`"stop"`), or is skipped and counted
             (`"skip"`).
         null: a record whose text is null is an empty document (`"keep"`), is skipped and counted
-            (`"skip"`), or cannot be read (`"error"`), so that `on_error` decides.
+            (`"skip"`), or counts as unreadable (`"error"`), so that `on_error` applies.
         separator: a string that separates the documents of text files, such as `"\\n\\n"`, and is
             no part of them; nothing between two separators is not a document.
         max_document: maximum size of a record, in bytes or as in `"128MB"`.
@@ -130,7 +130,7 @@ class Corpus:
 
     @property
     def texts(self) -> Iterable[str | bytes] | None:
-        """The texts, if the corpus is an iterator of them."""
+        """The texts, if the corpus is an iterator of texts."""
         from .iterables import is_dataset
 
         places = self.places
@@ -206,7 +206,7 @@ def has_stdin(corpus: Corpus) -> bool:
     )
 
 
-def resolve(corpus: CorpusLike) -> Corpus:
+def as_corpus(corpus: CorpusLike) -> Corpus:
     """The corpus argument as a `Corpus`."""
     return corpus if isinstance(corpus, Corpus) else Corpus(corpus)
 
@@ -236,7 +236,7 @@ def refuse_no_text(
 ) -> None:
     """Raises if the corpus was empty."""
     if n_bytes == 0:
-        places = resolve(corpus).places
+        places = as_corpus(corpus).places
         shown = repr(places) if isinstance(places, str) else "the corpus"
         if isinstance(places, (list, tuple)):
             names = [getattr(place, "name", place) for place in places[:3]]

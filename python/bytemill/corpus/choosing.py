@@ -64,7 +64,7 @@ def chosen(
     include: Sequence[str],
     exclude: Sequence[str],
     *,
-    told: bool = False,
+    format_is_set: bool = False,
     by_globs_alone: bool = False,
 ) -> list[str | None]:
     """For each file the reason for skipping it; None if it is read.
@@ -73,7 +73,7 @@ def chosen(
         files: all files of the directory.
         include: globs of files to read.
         exclude: globs of files to skip.
-        told: whether the caller set the format of the files.
+        format_is_set: whether the caller set the format of the files.
         by_globs_alone: apply only the globs, because the files were named explicitly.
     """
     globs = list(include), list(exclude)
@@ -88,7 +88,7 @@ def chosen(
     left = [number for number, reason in enumerate(reasons) if reason is None]
     about = {number for number in left if _native.is_about(files[number].path)}
     data = {number for number in left if not (number in about or _is_marked(files[number].path))}
-    has_records = told or any(named[number] not in (None, "text") for number in data)
+    has_records = format_is_set or any(named[number] not in (None, "text") for number in data)
     has_texts = any(named[number] == "text" for number in data)
     for number in left:
         file = files[number]
@@ -96,7 +96,7 @@ def chosen(
             reasons[number] = "about the corpus"
         elif has_records and _is_marked(file.path):
             reasons[number] = "in a folder whose name begins with _"
-        elif told or named[number] is not None:
+        elif format_is_set or named[number] is not None:
             continue
         elif has_records:
             reasons[number] = "unknown format"
@@ -123,10 +123,10 @@ def describe(skipped: Sequence[SkippedFile]) -> str:
 
 def warn_of_skipped_files(skipped: Sequence[SkippedFile]) -> None:
     """Warns about skipped files, except those skipped by the caller's globs."""
-    told = [file for file in skipped if file.reason not in (EXCLUDED, NOT_INCLUDED)]
-    if told:
+    unexpected = [file for file in skipped if file.reason not in (EXCLUDED, NOT_INCLUDED)]
+    if unexpected:
         warnings.warn(
-            f"{describe(told)}; include= and exclude= select by name",
+            f"{describe(unexpected)}; include= and exclude= select by name",
             UserWarning,
             stacklevel=4,
         )

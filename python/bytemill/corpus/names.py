@@ -30,7 +30,7 @@ CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")
 def redacted(text: str) -> str:
     """A URL, or any text with URLs in it, without user names, passwords, signatures and tokens.
 
-    URLs that differ only in credentials become equal, so an object is recognised when its URL was
+    URLs that differ only in credentials become equal, so an object is recognized when its URL was
     signed again.
 
     >>> redacted("https://me:secret@host/a.jsonl?X-Amz-Signature=1f2e&part=7")

@@ -17,7 +17,7 @@ from .choosing import Candidate, SkippedFile, chosen, describe, warn_of_skipped_
 from .columns import Columns
 from .iterables import Dataset, Items, is_dataset
 from .names import local_path, redacted, shown
-from .stdin import HEAD, STDIN, packing, stdin
+from .stdin import HEAD, STDIN, compression_suffix, stdin
 
 if TYPE_CHECKING:
     from .argument import Corpus
@@ -221,9 +221,9 @@ def of_files(paths: Iterable[str], corpus: Corpus) -> list[Entry]:
 
 def _of_stdin(corpus: Corpus) -> Entry:
     reader = stdin()
-    format = _native.input_format("stdin" + packing(reader.head), corpus.input_format)
+    format = _native.input_format("stdin" + compression_suffix(reader.head), corpus.input_format)
     if "." not in format and format not in FROM_THE_END:
-        format += packing(reader.head)
+        format += compression_suffix(reader.head)
     if format in FROM_THE_END:
         raise CorpusError(
             f"stdin: {format} must be read from its end, which a pipe does not allow",
@@ -235,14 +235,14 @@ def _of_stdin(corpus: Corpus) -> Entry:
 def _format(name: str, corpus: Corpus, reader: Reader | None) -> str:
     """The format of a source, by its name or set by the corpus."""
     telling = shown(name) if reader is None else _telling_part(name)
-    told, named = corpus.input_format, _native.input_format(telling)
-    format = _native.input_format(telling, told)
+    given, named = corpus.input_format, _native.input_format(telling)
+    format = _native.input_format(telling, given)
     ending = os.path.splitext(named)[1]
-    if told is None or not ending or "." in format or format in FROM_THE_END:
+    if given is None or not ending or "." in format or format in FROM_THE_END:
         return format
     # The format was set without a compression, but the name has one.
     fetch = (lambda n: _head(name, n)) if reader is None else reader.fetch_head  # type: ignore[attr-defined]
-    return format + packing(fetch(HEAD))
+    return format + compression_suffix(fetch(HEAD))
 
 
 def _telling_part(url: str) -> str:
@@ -324,7 +324,7 @@ def _chosen(
         files,
         corpus.include,
         corpus.exclude,
-        told=corpus.input_format is not None,
+        format_is_set=corpus.input_format is not None,
         by_globs_alone=by_globs_alone,
     )
     here = [SkippedFile(name, reason) for name, reason in zip(names, reasons) if reason is not None]

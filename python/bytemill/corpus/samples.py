@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from .. import _native
-from .argument import CorpusLike, resolve
+from .argument import CorpusLike, as_corpus
 
 __all__ = ["TextChunk", "parts"]
 
@@ -33,7 +33,7 @@ def parts(
     file goes to those after it. Records are not split. Text is cut only where that changes no
     token, and never inside one of `special_tokens`.
     """
-    resolved = resolve(corpus)
+    resolved = as_corpus(corpus)
     if resolved.texts is not None:
         return None, _of_texts(resolved.texts, limit), dict
     entries = resolved.entries()

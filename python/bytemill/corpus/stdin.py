@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from ..errors import ConfigError, CorpusError
 
-__all__ = ["HEAD", "STDIN", "Piped", "packing", "stdin"]
+__all__ = ["HEAD", "STDIN", "Piped", "compression_suffix", "stdin"]
 
 # The place that means stdin.
 STDIN = "-"
@@ -93,6 +93,6 @@ def stdin() -> Piped:
     return found
 
 
-def packing(head: bytes) -> str:
+def compression_suffix(head: bytes) -> str:
     """The file extension for compressed data with these first bytes; empty for text."""
     return next((ending for magic, ending in MAGIC.items() if head.startswith(magic)), "")

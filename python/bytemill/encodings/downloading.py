@@ -9,7 +9,7 @@ from pathlib import Path
 from .._files import write_atomically
 from ..corpus.names import redacted
 from ..errors import ConfigError, TokenizerError
-from ..progress import ProgressOption, reporter
+from ..progress import Progress, ProgressOption
 from .published import RANKS, Ranks, definition
 from .sources import DIRECTORY, cache_directory, find
 
@@ -53,7 +53,7 @@ def download(name: str, *, mirror: str | None = None, progress: ProgressOption =
 def _fetched(url: str, ranks: Ranks, progress: ProgressOption) -> bytes:
     """The contents of the file, checked: it is small enough for memory."""
     data = bytearray()
-    with reporter(progress) as report, contextlib.closing(_blocks(url, ranks)) as blocks:
+    with Progress(progress) as report, contextlib.closing(_blocks(url, ranks)) as blocks:
         for block in blocks:
             data += block
             report("download", len(data), ranks.size)

@@ -20,7 +20,7 @@ __all__ = [
     "MODELS",
     "PREFIXES",
     "RANKS",
-    "Encoding",
+    "Definition",
     "Ranks",
     "definition",
 ]
@@ -63,7 +63,7 @@ class Ranks:
 
 
 @dataclass(frozen=True)
-class Encoding:
+class Definition:
     """The definition of an encoding.
 
     Attributes:
@@ -141,16 +141,16 @@ def _harmony() -> dict[str, int]:
 ENCODINGS = {
     encoding.name: encoding
     for encoding in (
-        Encoding("gpt2", "r50k_base", "gpt2", {END: 50_256}),
-        Encoding("r50k_base", "r50k_base", "gpt2", {END: 50_256}),
-        Encoding("p50k_base", "p50k_base", "gpt2", {END: 50_256}),
-        Encoding(
+        Definition("gpt2", "r50k_base", "gpt2", {END: 50_256}),
+        Definition("r50k_base", "r50k_base", "gpt2", {END: 50_256}),
+        Definition("p50k_base", "p50k_base", "gpt2", {END: 50_256}),
+        Definition(
             "p50k_edit",
             "p50k_base",
             "gpt2",
             {END: 50_256, PREFIX: 50_281, MIDDLE: 50_282, SUFFIX: 50_283},
         ),
-        Encoding(
+        Definition(
             "cl100k_base",
             "cl100k_base",
             "cl100k",
@@ -162,8 +162,8 @@ ENCODINGS = {
                 PROMPT_END: 100_276,
             },
         ),
-        Encoding("o200k_base", "o200k_base", "o200k", O200K),
-        Encoding(
+        Definition("o200k_base", "o200k_base", "o200k", O200K),
+        Definition(
             "o200k_harmony",
             "o200k_base",
             "o200k",
@@ -174,7 +174,7 @@ ENCODINGS = {
 }
 
 
-def definition(name: str) -> Encoding:
+def definition(name: str) -> Definition:
     """The definition of the encoding of this name."""
     if name in ENCODINGS:
         return ENCODINGS[name]

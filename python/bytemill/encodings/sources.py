@@ -23,7 +23,7 @@ from .._alphabet import BYTES
 from ..errors import TokenizerError
 from .published import GPT2_MERGES_URL, RANKS, Ranks
 
-__all__ = ["DIRECTORY", "Found", "Place", "cache_directory", "find", "places"]
+__all__ = ["DIRECTORY", "FoundRanks", "Place", "cache_directory", "find", "places"]
 
 # The environment variable with the user's directory.
 DIRECTORY = "BYTEMILL_ENCODINGS"
@@ -48,15 +48,15 @@ class Place(NamedTuple):
     path: Path
 
 
-class Found(NamedTuple):
-    """A rank file: its contents, its path, and the name of its place."""
+class FoundRanks(NamedTuple):
+    """A rank file that was found: its contents, its path, and the name of its place."""
 
     data: bytes
     path: Path
     place: str
 
 
-def find(ranks: Ranks) -> tuple[Found | None, list[Path]]:
+def find(ranks: Ranks) -> tuple[FoundRanks | None, list[Path]]:
     """The first match, and the files before it with the right name but other contents."""
     rejected: list[Path] = []
     for place in places():
@@ -64,14 +64,14 @@ def find(ranks: Ranks) -> tuple[Found | None, list[Path]]:
             path = place.path / name
             data = _read(path, read)
             if data is not None and ranks.matches(data):
-                return Found(data, path, place.name), rejected
+                return FoundRanks(data, path, place.name), rejected
             if os.path.isfile(path):
                 rejected.append(path)
     if ranks.name == "p50k_base":
         below, _ = find(RANKS["r50k_base"])
         data = None if below is None else _with_spaces(below.data)
         if below is not None and data is not None and ranks.matches(data):
-            return Found(data, below.path, below.place), rejected
+            return FoundRanks(data, below.path, below.place), rejected
     return None, rejected
 
 

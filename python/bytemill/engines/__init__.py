@@ -20,7 +20,7 @@ from ..errors import ConfigError
 if TYPE_CHECKING:
     from .on_ray import Ray
 
-__all__ = ["Engine", "EngineLike", "Local", "Ray", "Stored", "chosen"]
+__all__ = ["Engine", "EngineLike", "Local", "Ray", "Stored", "as_engine"]
 
 # Bytes of the corpus per unit of work. Large units cost less per byte; small ones lose less work
 # when a process is killed, and spread more evenly over a cluster.
@@ -139,7 +139,7 @@ def check_unit_size(unit_size: int) -> None:
         raise ConfigError(f"unit_size must be ≥ 1, got {unit_size}")
 
 
-def chosen(engine: EngineLike) -> Engine:
+def as_engine(engine: EngineLike) -> Engine:
     """The engine for an `engine=` argument."""
     if not isinstance(engine, str):
         return engine

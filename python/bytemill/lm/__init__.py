@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     )
     from .plan.accounting import Account, Hardware, account
     from .plan.measuring import Measured, measured_step, this_machine
+    from .plan.plot import plot_runs
     from .plan.rate_test import RateTest, find_lr
     from .plan.results import Sweep, Trial, read_sweep
     from .plan.space import Range
@@ -96,6 +97,7 @@ __all__ = [  # noqa: RUF022
     "Scores",
     "report_run",
     "RunReport",
+    "plot_runs",
     "export_run",
     "Export",
     "import_run",
@@ -196,6 +198,7 @@ _HOMES = {
     "optim": ("Muon", "clip_gradients", "constant_schedule", "cosine_schedule", "wsd_schedule"),
     "plan.accounting": ("Account", "Hardware", "account"),
     "plan.measuring": ("Measured", "measured_step", "this_machine"),
+    "plan.plot": ("plot_runs",),
     "plan.rate_test": ("RateTest", "find_lr"),
     "plan.results": ("Sweep", "Trial", "read_sweep"),
     "plan.space": ("Range",),

@@ -1,9 +1,9 @@
 """Tokens → batches, in an order that depends only on the seed and the step.
 
-The tokens are cut into windows of one context and a token. An epoch visits all windows in the order
-of a keyed permutation, which is computed, not stored: any position of it takes constant time. So a
-run can resume at any step, on any number of ranks, and memory does not grow with the corpus. Each
-epoch has its own order and its own window boundaries.
+The tokens are cut into windows of `context_length` + 1 tokens. An epoch visits all windows in the
+order of a keyed permutation, which is computed, not stored: any position of it takes constant time.
+So a run can resume at any step, on any number of ranks, and memory does not grow with the corpus.
+Each epoch has its own order and its own window boundaries.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How well a model predicts tokens that it was not trained on.
+"""Evaluation: how well a model predicts tokens that it was not trained on.
 
 During training, on fixed windows (`Evaluator`); afterwards, each token once, with as much context
 as requested (`evaluate`):
@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..errors import ConfigError, TokensError
-from ..progress import ProgressCallback, ProgressOption, reporter
+from ..progress import Progress, ProgressCallback, ProgressOption
 from ..tokenizer import Tokenizer
 from ..tokens.encode import end_of_text
 from ..tokens.plan import SplitName
@@ -216,14 +216,14 @@ def evaluate(
         )
     facts = read_config(Path(run))
     ids, name = _chosen(facts, Path(tokens), split, token_dtype)
-    evaluation_checks.check_tokenizer(facts, tokenizer, ids, str(tokens))
+    evaluation_checks.check_same_tokenizer(facts, tokenizer, ids, str(tokens))
     # The prediction is for training; evaluation stores neither gradients nor activations.
     plan = prepare(config, train, force=True, warm=False).plan
     plan.attach(model)
     lengths = None if tokenizer is None else token_lengths(tokenizer, config.vocab_size)
     end = _end_id(tokenizer)
     scorer = _Scorer(model, plan, lengths, stride, batch_size)
-    with reporter(progress) as report:
+    with Progress(progress) as report:
         if per_document:
             ends = evaluation_checks.document_ends(ids, end)
             parts = scorer.documents(ids, ends, end, report)

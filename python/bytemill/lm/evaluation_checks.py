@@ -19,7 +19,7 @@ from ..tokens.view import Tokens
 from .data import TokenArray
 from .run.sources import TokenSlice, open_tokens, splits_of
 
-__all__ = ["check_tokenizer", "document_ends", "of_loss", "overlap"]
+__all__ = ["check_same_tokenizer", "document_ends", "of_loss", "overlap"]
 
 # Shorter documents may be equal by chance.
 MIN_DOCUMENT_TOKENS = 16
@@ -29,7 +29,7 @@ MAX_SURROUNDING = 4
 MIN_PLAUSIBLE_LOSS = 0.1
 
 
-def check_tokenizer(
+def check_same_tokenizer(
     facts: dict[str, Any], tokenizer: Tokenizer | None, ids: TokenArray, name: str
 ) -> None:
     """Raises if the tokens were encoded with another tokenizer than the run's."""

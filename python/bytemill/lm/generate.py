@@ -432,7 +432,7 @@ def stream_text(
         max_tokens: maximum number of new tokens.
         n_samples: number of samples, generated as a batch.
         stop: a sample ends before any of these strings.
-        special: special tokens to recognise in the prompt, as in `Tokenizer.encode`.
+        special: special tokens to recognize in the prompt, as in `Tokenizer.encode`.
         use_cache: as in `generate_ids`.
         sampling: the fields of [`Sampling`][bytemill.lm.Sampling].
     """

@@ -42,7 +42,7 @@ PresetName = Literal[
 TokenDtype = Literal["uint8", "uint16", "uint32", "uint64", "int16", "int32", "int64"]
 # A checkpoint of a run; a number is that of its step.
 StepName = Literal["best", "last"] | int
-# Special tokens to recognise in a prompt, as in `Tokenizer.encode`.
+# Special tokens to recognize in a prompt, as in `Tokenizer.encode`.
 Special = Literal["all", "none", "error"] | Collection[str]
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -69,7 +69,7 @@ class Linear(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialises the weight: variance 2 / (in + out)."""
+        """Initializes the weight: variance 2 / (in + out)."""
         truncated_normal_(self.weight, math.sqrt(2 / (self.in_features + self.out_features)))
 
     def forward(self, x: Tensor) -> Tensor:

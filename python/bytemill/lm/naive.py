@@ -121,7 +121,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def perplexity(loss: Tensor | float) -> float:
-    """exp of a mean cross-entropy: the number of equally likely ids that is as hard to guess."""
+    """exp of a mean cross-entropy: as hard to guess as this number of equally likely ids."""
     value = float(loss.detach() if isinstance(loss, Tensor) else loss)
     return math.exp(value) if value < 700 else math.inf
 

@@ -134,7 +134,7 @@ class World:
         return model
 
     def put_back(self, model: nn.Module) -> None:
-        """Shards the weights again that a forward pass without backward left gathered."""
+        """Reshards the weights that a forward pass without backward left gathered."""
         for module in model.modules():
             reshard: Any = getattr(module, "reshard", None)
             if reshard is not None:

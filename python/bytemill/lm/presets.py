@@ -18,12 +18,12 @@ __all__ = [
     "MODEL_KEYS",
     "PRESETS",
     "TRAIN_KEYS",
+    "config_keys",
     "given",
     "merged",
     "preset_model",
-    "read_config",
     "read_toml",
-    "resolve",
+    "to_configs",
     "train_config",
 ]
 
@@ -147,7 +147,7 @@ def merged(
     return PRESETS[name] | file | dict(options)
 
 
-def read_config(
+def config_keys(
     config: str | os.PathLike[str] | Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """The keys of a `config=` argument: those of a TOML file, or the keys themselves."""
@@ -174,7 +174,7 @@ def preset_model(
     return ModelConfig(**{key: value for key, value in keys.items() if key in MODEL_KEYS})
 
 
-def resolve(keys: Mapping[str, Any], vocab_size: int) -> tuple[ModelConfig, TrainConfig]:
+def to_configs(keys: Mapping[str, Any], vocab_size: int) -> tuple[ModelConfig, TrainConfig]:
     """The two configs from merged keys; `vocab_size` is that of the tokens."""
     fields = {key: value for key, value in keys.items() if key in MODEL_KEYS}
     if fields.get("vocab_size") is None:

@@ -54,7 +54,7 @@ def open_data(
         vocab_size=keys.get("vocab_size"),
         token_dtype=token_dtype,
     )
-    return sources, *presets.resolve(keys, sources.vocab_size)
+    return sources, *presets.to_configs(keys, sources.vocab_size)
 
 
 @dataclass(frozen=True)

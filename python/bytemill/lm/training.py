@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._numbers import duration, size
 from ..errors import BytemillError, CheckpointError, ConfigError, TrainingError
-from ..progress import Progress, StepOption, reporter
+from ..progress import Progress, StepOption
 from . import devices, presets
 from .config import ModelConfig, TrainConfig
 from .data import check_length
@@ -32,7 +32,7 @@ from .optim import learning_rate
 from .parallel import World, joined, ranks_of_environment
 from .plan import costs
 from .run.checkpoint import step_directories
-from .run.placing import tidy
+from .run.output_directory import tidy
 from .run.resuming import Start, find_start
 from .run.sources import Sources
 from .run.writer import RunWriter
@@ -114,7 +114,7 @@ def train(
         raise ConfigError("resume=True contradicts overwrite=True", "give one of them")
     run, preset = Path(out), model if isinstance(model, str) else None
     rank, n_ranks = ranks_of_environment()
-    report = reporter(progress if rank == 0 else False)
+    report = Progress(progress if rank == 0 else False)
     if rank == 0:
         # With several ranks, none may fail before all are connected: the others would wait for it.
         with nullcontext() if n_ranks == 1 else suppress(CheckpointError):
@@ -122,7 +122,7 @@ def train(
     start = find_start(
         run,
         preset,
-        presets.read_config(config),
+        presets.config_keys(config),
         presets.given(model, train) | options,
         start_from=start_from,
         resume=resume,

@@ -1,10 +1,10 @@
-"""Charts as inline SVG: nothing but text, coloured by the style sheet of the page around them.
+"""Charts as inline SVG: nothing but text, colored by the style sheet of the page around them.
 
 Pages must open without a network, so a charting library that loads scripts cannot be used, and one
 that draws SVG would be a dependency of the base package for bars and curves alone. Charts in files
 (`bytemill plot`) are drawn by matplotlib, an extra.
 
-The nth series has the class `s<n>`, so that light and dark pages can give it different colours;
+The nth series has the class `s<n>`, so that light and dark pages can give it different colors;
 from the ninth on they repeat, with dashed lines.
 """
 
@@ -69,7 +69,7 @@ class Series(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """Where values are between the ends of an axis, and which of them are labelled."""
+    """Where values are between the ends of an axis, and which of them are labeled."""
 
     low: float
     high: float
@@ -105,8 +105,8 @@ def lines(
     Args:
         series: at least one point in all.
         title: the title for screen readers.
-        x_label: what is from left to right.
-        y_label: what is upwards.
+        x_label: label of the x axis.
+        y_label: label of the y axis.
         x_scale: logarithmic ones are for x above 0.
         y_scale: the same for y.
     """
@@ -121,7 +121,7 @@ def lines(
         yield from _frame(up, x_label, y_label)
         for tick in across.ticks:
             x = LEFT + across.share(tick) * (WIDTH - LEFT - RIGHT)
-            # The last label would leave the picture if it were centred.
+            # The last label would leave the picture if it were centered.
             anchor = "middle" if x < WIDTH - 3 * RIGHT else "end"
             yield _text(x if anchor == "middle" else WIDTH - 2, HEIGHT - BOTTOM + 16,
                         _number(tick), anchor)  # fmt: skip

@@ -18,7 +18,7 @@ import numpy as np
 from ..corpus import samples
 from ..corpus.argument import CorpusLike, refuse_no_text
 from ..errors import ConfigError
-from ..progress import ProgressOption, reporter
+from ..progress import Progress, ProgressOption
 from .measures import Difference, Differences, Measure, Passage, Pieces, Row, passages, worst_of
 from .result import Result
 from .vocabulary import Statistics, statistics
@@ -102,7 +102,7 @@ def compare(
     n_bytes = n_common = n_all = n_examined = 0
     specials = {text for one in tokenizers.values() for text in one.special_tokens}
     total, parts, skipped = samples.parts(corpus, limit, sorted(specials))
-    with Pieces(tokenizers.values(), special) as pieces, reporter(progress) as report:
+    with Pieces(tokenizers.values(), special) as pieces, Progress(progress) as report:
         for source, offset, data in parts:
             cuts = [measure.encode(data, special) for measure in measures]
             pieces.add(data)
@@ -144,20 +144,20 @@ class Vocabulary:
     Attributes:
         statistics: lengths, the longest tokens and more.
         n_tokens: number of tokens without special tokens.
-        n_learnt: number of these that are longer than a byte.
+        n_learned: number of these that are longer than a byte.
         unused: (id, token) of tokens longer than a byte that occur in no corpus, in the order of
             ids.
     """
 
     statistics: Statistics
     n_tokens: int
-    n_learnt: int
+    n_learned: int
     unused: list[tuple[int, bytes]]
 
     @property
     def unused_share(self) -> float:
         """Share of the tokens longer than a byte that occur in no corpus."""
-        return len(self.unused) / max(self.n_learnt, 1)
+        return len(self.unused) / max(self.n_learned, 1)
 
 
 @dataclass(frozen=True)

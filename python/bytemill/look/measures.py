@@ -132,7 +132,7 @@ class Measure:
         """The sums, with the pieces of the same text."""
         by_size = _native.tokens_by_size(self.tokenizer._core, pieces).astype(np.int64)
         specials = np.array(list(self.tokenizer.special_tokens.values()), dtype=np.int64)
-        learnt = (self._lengths > 1) & ~np.isin(self._ids, specials)
+        learned = (self._lengths > 1) & ~np.isin(self._ids, specials)
         return Row(
             name=self.name,
             vocab_size=len(self.tokenizer),
@@ -141,7 +141,7 @@ class Measure:
             tokens=self.tokens,
             mb_per_second=n_bytes / 1e6 / max(self.seconds, 1e-9),
             shared=self.shared / self.tokens,
-            unused=int(np.count_nonzero((self._uses == 0) & learnt)),
+            unused=int(np.count_nonzero((self._uses == 0) & learned)),
             uses=self._uses,
             # Special tokens are not pieces; their number does not depend on the merges.
             tokens_by_size=by_size + (self.tokens - by_size[-1]),
@@ -164,10 +164,10 @@ class Pieces:
         special = self._special
         if isinstance(special, str):
             # With "error", the text has none.
-            recognised = frozenset(tokenizer.special_tokens if special == "all" else ())
+            recognized = frozenset(tokenizer.special_tokens if special == "all" else ())
         else:
-            recognised = frozenset(special)
-        return tuple(formats.stages(tokenizer.pattern)), recognised
+            recognized = frozenset(special)
+        return tuple(formats.stages(tokenizer.pattern)), recognized
 
     def add(self, data: bytes) -> None:
         """Counts more text, which must begin and end at piece boundaries."""

@@ -12,7 +12,7 @@ from ..corpus.argument import skips
 from . import charts
 from .comparison import Comparison, Report, sizes_to_show
 from .measures import Difference, Passage, Row
-from .result import page, table, visible
+from .result import html_table, page, visible
 
 __all__ = ["comparison_page", "report_page"]
 
@@ -57,7 +57,7 @@ def _compression(report: Report, names: Sequence[str]) -> Iterator[str]:
     ]
     best = [max(column) for column in zip(*values)]
     yield "<h2>Compression</h2>\n<p>Bytes per token: higher is better.</p>\n"
-    yield table(
+    yield html_table(
         "lr" + "r" * len(corpora),
         ("tokenizer", "vocabulary", *corpora),
         [
@@ -103,7 +103,7 @@ def _sizes(report: Report, names: Sequence[str]) -> Iterator[str]:
             found = [row.bytes_per_token_at(vocab_size) for row in comparison.rows]
             cells = ("" if value is None else f"{value:.3f}" for value in found)
             rows.append((f"{vocab_size:,}", *cells))
-        yield table("r" * (len(names) + 1), ("vocabulary", *names), rows) + "</div>\n"
+        yield html_table("r" * (len(names) + 1), ("vocabulary", *names), rows) + "</div>\n"
     yield "</div>\n"
 
 
@@ -134,7 +134,7 @@ def _speed(report: Report, names: Sequence[str]) -> Iterator[str]:
                 )
             )
     head = ("tokenizer", "corpus", "MB/s", f"time for {much}", "10⁹ tokens", "as ids")
-    yield table("llrrrr", head, rows)
+    yield html_table("llrrrr", head, rows)
 
 
 def _ids_size(row: Row, n_bytes: int) -> str:
@@ -159,7 +159,7 @@ def _vocabularies(report: Report, names: Sequence[str]) -> Iterator[str]:
         yield f"<div><h3>{escape(name)}</h3>\n"
         longest = one.statistics.longest
         cells = [(str(len(token)), str(id), _code([token])) for id, token in longest]
-        yield table("rrl", ("bytes", "id", "token"), cells) + "</div>\n"
+        yield html_table("rrl", ("bytes", "id", "token"), cells) + "</div>\n"
     yield (
         "</div>\n<h2>Unused tokens</h2>\n<p>Tokens that occur in none of the corpora, single bytes "
         "excluded; lowest ids first.</p>\n"
@@ -168,7 +168,7 @@ def _vocabularies(report: Report, names: Sequence[str]) -> Iterator[str]:
     for name, one in zip(names, found):
         shown = " ".join(_code([token]) for _, token in one.unused[:EXAMPLES])
         rows.append((escape(name), f"{len(one.unused):,}", f"{one.unused_share:.1%}", shown))
-    yield table("lrrl", ("tokenizer", "tokens", "share", "such as"), rows)
+    yield html_table("lrrl", ("tokenizer", "tokens", "share", "such as"), rows)
 
 
 def _shares(lengths: dict[int, int], n_tokens: int) -> list[float]:
@@ -192,7 +192,7 @@ def _corpus(heading: str, comparison: Comparison, names: Sequence[str]) -> Itera
         for row in comparison.rows
     ]
     head = ("tokenizer", "tokens", "bytes per token", "unused", "shared")
-    yield table("lrrrr", head, rows)
+    yield html_table("lrrrr", head, rows)
     if comparison.skipped:
         yield f"<p>While reading: {skips(comparison.skipped)}.</p>\n"
     if len(names) > 1:
@@ -203,7 +203,7 @@ def _corpus(heading: str, comparison: Comparison, names: Sequence[str]) -> Itera
         yield from _differences(comparison.differences, comparison.n_examined, names)
     for which, found in enumerate(comparison.worst):
         yield f"<h3>Least compressed by {escape(names[which])}</h3>\n"
-        yield table(
+        yield html_table(
             "rll",
             ("bytes/token", "place", "text"),
             [_passage(passage, which) for passage in found],
@@ -214,7 +214,7 @@ def _differences(found: Sequence[Difference], n_bytes: int, names: Sequence[str]
     yield f"<h3>Most frequent differences, in a sample of {size(n_bytes)}</h3>\n"
     rows = [(f"{one.count:,}", *map(_code, one.cuts)) for one in found]
     head = ("count", *names)
-    yield table("r" + "l" * len(names), head, rows) if rows else "<p>None.</p>\n"
+    yield html_table("r" + "l" * len(names), head, rows) if rows else "<p>None.</p>\n"
 
 
 def _passage(passage: Passage, which: int) -> tuple[str, ...]:

@@ -8,15 +8,13 @@ self-contained: no scripts, nothing loaded from elsewhere.
 from __future__ import annotations
 
 import html
-import os
-import sys
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 
 from . import charts
 
-__all__ = ["Result", "page", "readable", "table", "token_json", "visible"]
+__all__ = ["Result", "html_table", "page", "readable", "token_json", "visible"]
 
 
 class Result(ABC):
@@ -43,12 +41,6 @@ class Result(ABC):
             '<iframe style="width: 100%; height: 24rem; border: 0" '
             f'srcdoc="{html.escape(self.to_html())}"></iframe>'
         )
-
-
-def use_color() -> bool:
-    """Whether to use colour on stdout: a terminal, without NO_COLOR (https://no-color.org)."""
-    declined = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return not declined and sys.stdout.isatty()
 
 
 # --- pages ------------------------------------------------------------------------------------
@@ -119,7 +111,7 @@ def page(title: str, parts: Iterable[str]) -> str:
 _SIDES = {"l": ' class="left"', "c": ' class="code"', "r": ""}
 
 
-def table(align: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def html_table(align: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of HTML cells below a head of plain text, which may be empty.
 
     `align` has a letter per column: `l` left, `r` right, `c` code.

@@ -1,17 +1,19 @@
-"""The tokens of a text, in colour: `tokenized`.
+"""The tokens of a text, in color: `tokenized`.
 
-Backgrounds alternate by position, so that neighbours always differ and the same text looks the
-same every time. Without colour, a thin line separates tokens.
+Backgrounds alternate by position, so that neighbors always differ and the same text looks the
+same every time. Without color, a thin line separates tokens.
 """
 
 from __future__ import annotations
 
 import html
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from .result import Result, page, token_json, use_color, visible
+from .._tables import use_color
+from .result import Result, page, token_json, visible
 
 if TYPE_CHECKING:
     from .._native import Special
@@ -19,12 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Span", "TokenizedText", "to_terminal", "tokenized"]
 
-# Pale backgrounds of the 256-colour table with black letters: legible on light and dark terminals.
+# Pale backgrounds of the 256-color table with black letters: legible on light and dark terminals.
 BACKGROUNDS = (153, 157, 229, 217, 183)
 SPECIAL = "\x1b[1;97;41m"
 DIM = "\x1b[2m"
 RESET = "\x1b[0m"
-# Separates tokens without colour; rare in text.
+# Separates tokens without color; rare in text.
 BAR = "│"
 
 
@@ -42,7 +44,7 @@ class Span(NamedTuple):
 class TokenizedText(Result):
     """A text as tokens: the result of `Tokenizer.visualize`.
 
-    Its `repr` is the text in colour on a terminal, and with lines between tokens elsewhere.
+    Its `repr` is the text in color on a terminal, and with lines between tokens elsewhere.
 
     Attributes:
         spans: the tokens with their positions; their bytes, concatenated, are the text.
@@ -109,7 +111,7 @@ class TokenizedText(Result):
         yield "</div>\n"
 
     def __repr__(self) -> str:
-        return self.to_text(color=use_color()).removesuffix("\n")
+        return self.to_text(color=use_color(sys.stdout)).removesuffix("\n")
 
     def __str__(self) -> str:
         return repr(self)
@@ -154,7 +156,7 @@ def to_terminal(spans: Iterable[Span], *, color: bool = True, ids: bool = False)
             rows.pop()
         if color:
             style = SPECIAL if span.special else _style(number)
-            # The colour ends before each newline, or it would fill the rest of the row.
+            # The color ends before each newline, or it would fill the rest of the row.
             rows = [f"{style}{row}{RESET}" for row in rows]
         bar = "" if color or at_start else BAR
         id = ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .. import _tables
-from .result import Result, page, table, token_json, visible
+from .result import Result, html_table, page, token_json, visible
 
 if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
@@ -88,13 +88,13 @@ class Statistics(Result):
             yield longest_tokens(self.longest)
 
     def _html(self) -> Iterator[str]:
-        yield table("ll", (), (tuple(map(html.escape, row)) for row in self._facts()))
+        yield html_table("ll", (), (tuple(map(html.escape, row)) for row in self._facts()))
         yield "<h2>Lengths</h2>\n"
-        yield table("rrl", ("bytes", "tokens", ""), self._lengths())
+        yield html_table("rrl", ("bytes", "tokens", ""), self._lengths())
         if self.longest:
             yield "<h2>Longest tokens</h2>\n"
             rows = ((str(id), str(len(token)), _shown(token)) for id, token in self.longest)
-            yield table("rrc", ("id", "bytes", "token"), rows)
+            yield html_table("rrc", ("id", "bytes", "token"), rows)
         yield "<h2>All tokens</h2>\n"
         special, unreachable = set(self.special_tokens.values()), set(self.unreachable)
         tokens = list(self.tokens.items())
@@ -111,7 +111,7 @@ class Statistics(Result):
                 )
                 for id, token in part
             )
-            yield table("rrccl", ("id", "bytes", "token", "hex", ""), rows_of_part)
+            yield html_table("rrccl", ("id", "bytes", "token", "hex", ""), rows_of_part)
             yield "</details>\n"
 
     def _facts(self) -> Iterator[tuple[str, str]]:
@@ -189,7 +189,7 @@ def statistics(tokenizer: Tokenizer, *, n_longest: int = 20) -> Statistics:
         fingerprint=tokenizer.fingerprint,
         lengths=dict(sorted(lengths.items())),
         mean_length=sum(n * k for n, k in lengths.items()) / max(len(tokens), 1),
-        # Of equal length, the lowest id: the one learnt first.
+        # Of equal length, the lowest id: the one learned first.
         longest=heapq.nsmallest(n_longest, tokens, key=lambda item: (-len(item[1]), item[0])),
         unreachable=sorted(tokenizer.unreachable()),
         not_utf8=kinds["not utf-8"],
@@ -242,4 +242,6 @@ def glance(tokenizer: Tokenizer, *, n_tokens: int = 12) -> str:
         ("some tokens", ", ".join(f"{visible(token)} = {id}" for id, token in some) or "bytes"),
         ("fingerprint", tokenizer.fingerprint),
     ]
-    return "<b>Tokenizer</b>\n" + table("ll", (), [tuple(map(html.escape, row)) for row in facts])
+    return "<b>Tokenizer</b>\n" + html_table(
+        "ll", (), [tuple(map(html.escape, row)) for row in facts]
+    )

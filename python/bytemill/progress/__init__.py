@@ -28,7 +28,6 @@ __all__ = [
     "StepOption",
     "StepReport",
     "clear_line",
-    "reporter",
 ]
 
 ProgressCallback: TypeAlias = "Callable[[str, int, int | None], None]"
@@ -98,6 +97,3 @@ class Progress:
             self._display.end(self._last)
         self._last = event
         self._display.show(event)
-
-
-reporter = Progress

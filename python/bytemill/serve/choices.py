@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .engine import Order, Progress, Token, bytes_of
+from .worker import Order, SampleProgress, Token, token_bytes
 
 if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
@@ -59,7 +59,7 @@ class Form:
         """Chunks before the first token."""
         return []
 
-    def taken(self, progress: Progress) -> list[Token]:
+    def taken(self, progress: SampleProgress) -> list[Token]:
         """The tokens of this progress that are part of the answer."""
         return progress.tokens
 
@@ -73,7 +73,7 @@ class Form:
 
     # --- in any form ----------------------------------------------------------------------------
 
-    def take(self, progress: Progress) -> tuple[str, list[Token]]:
+    def take(self, progress: SampleProgress) -> tuple[str, list[Token]]:
         """Adds the new tokens of a sample; returns their text and the tokens."""
         choice, tokens = self.choices[progress.sample], self.taken(progress)
         text = "".join(token.text for token in tokens)
@@ -83,7 +83,7 @@ class Form:
         choice.done = None if progress.done is None else FINISH_REASONS[progress.done]
         return text, tokens
 
-    def chunks(self, progress: Progress) -> list[dict[str, Any]]:
+    def chunks(self, progress: SampleProgress) -> list[dict[str, Any]]:
         """The new tokens of a sample, as chunks."""
         index = progress.sample
         start = len(self.choices[index].text)
@@ -119,7 +119,7 @@ class Form:
 
     def named(self, id: int) -> str:
         """A token as text; `bytes:\\x…`, as in OpenAI's API, if it is not valid UTF-8."""
-        data = bytes_of(self.tokenizer, id)
+        data = token_bytes(self.tokenizer, id)
         try:
             return data.decode()
         except UnicodeDecodeError:
@@ -149,7 +149,7 @@ class Completion(Form):
             self.chunk(index, {"text": choice.text}) for index, choice in enumerate(self.choices)
         ]
 
-    def taken(self, progress: Progress) -> list[Token]:
+    def taken(self, progress: SampleProgress) -> list[Token]:
         return [*(progress.prompt or ()), *progress.tokens]
 
     def part(self, index: int, start: int, text: str, tokens: list[Token]) -> dict[str, Any]:
@@ -212,5 +212,5 @@ class Chat(Form):
         }
 
     def _entry(self, id: int, logprob: float | None) -> dict[str, Any]:
-        data = bytes_of(self.tokenizer, id)
+        data = token_bytes(self.tokenizer, id)
         return {"token": self.named(id), "logprob": logprob, "bytes": list(data)}

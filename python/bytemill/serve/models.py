@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import lm
-from .engine import Engine, busy
 from .replies import Refusal
+from .worker import ModelWorker, busy
 
 if TYPE_CHECKING:
     from .found import RunEntry
@@ -26,7 +26,7 @@ __all__ = ["Models", "checkpoint_of", "models_of"]
 
 @dataclass
 class _LoadedModel:
-    engine: Engine
+    worker: ModelWorker
     # Handlers that are about to submit a request.
     n_users: int = 0
 
@@ -41,8 +41,8 @@ class Models:
         state.at_exit.append(self.close)
 
     @contextlib.asynccontextmanager
-    async def use(self, run: RunEntry, step: str | int = "best") -> AsyncIterator[Engine]:
-        """The engine of a checkpoint, which stays loaded meanwhile."""
+    async def use(self, run: RunEntry, step: str | int = "best") -> AsyncIterator[ModelWorker]:
+        """The worker of a checkpoint, which stays loaded meanwhile."""
         number = checkpoint_of(run, step)
         # A run that was replaced has another config file.
         try:
@@ -52,17 +52,17 @@ class Models:
         key = (run.path, number, stamp.st_ino, stamp.st_mtime_ns)
         async with self._loading:
             loaded = self._loaded.get(key)
-            if loaded is not None and not loaded.engine.is_usable:
+            if loaded is not None and not loaded.worker.is_usable:
                 del self._loaded[key]
                 loaded = None
             if loaded is None:
                 await self._make_room()
-                engine = await asyncio.to_thread(self._load, run, number)
-                loaded = self._loaded[key] = _LoadedModel(engine)
+                worker = await asyncio.to_thread(self._load, run, number)
+                loaded = self._loaded[key] = _LoadedModel(worker)
             self._loaded.move_to_end(key)
             loaded.n_users += 1
         try:
-            yield loaded.engine
+            yield loaded.worker
         finally:
             loaded.n_users -= 1
 
@@ -71,15 +71,15 @@ class Models:
             idle = (
                 key
                 for key, loaded in self._loaded.items()
-                if loaded.engine.is_idle and not loaded.n_users
+                if loaded.worker.is_idle and not loaded.n_users
             )
             oldest = next(idle, None)
             if oldest is None:
                 raise busy("all models in memory are generating")
-            engine = self._loaded.pop(oldest).engine
-            await asyncio.to_thread(engine.close)
+            worker = self._loaded.pop(oldest).worker
+            await asyncio.to_thread(worker.close)
 
-    def _load(self, run: RunEntry, number: int) -> Engine:
+    def _load(self, run: RunEntry, number: int) -> ModelWorker:
         settings = self._settings
         try:
             model, tokenizer = lm.load(run.path, step=number, device=settings.device)
@@ -87,12 +87,14 @@ class Models:
             raise Refusal(404, f"{run.name}: {error.strerror or error}") from None
         if tokenizer is None:
             raise Refusal(400, f"{run.name} has no tokenizer, so it cannot write text")
-        return Engine(model, tokenizer, max_batch=settings.max_batch, max_queue=settings.max_queue)
+        return ModelWorker(
+            model, tokenizer, max_batch=settings.max_batch, max_queue=settings.max_queue
+        )
 
     def close(self) -> None:
-        """Ends all engines."""
+        """Ends all workers."""
         while self._loaded:
-            self._loaded.popitem()[1].engine.close()
+            self._loaded.popitem()[1].worker.close()
 
 
 def checkpoint_of(run: RunEntry, step: str | int) -> int:

@@ -19,7 +19,7 @@ from ..errors import BytemillError
 from ..tokens.view import Tokens
 from .found import Found
 from .recent import Stamp, stamp_of
-from .vocabulary import Vocabulary
+from .vocabulary import VocabularyIndex
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -60,7 +60,7 @@ class Occurrences:
         """Ends the thread after its current job."""
         self._worker.shutdown(wait=False, cancel_futures=True)
 
-    def of(self, vocabulary: Vocabulary, id: int, found: Found) -> Occurrence:
+    def of(self, vocabulary: VocabularyIndex, id: int, found: Found) -> Occurrence:
         """How often a token occurs in the counts and tokens of a scan."""
         sources = [
             *((path, name, False) for path, name in found.counts.items()),
@@ -92,7 +92,7 @@ def _stamp(path: Path, of_tokens: bool) -> Stamp | None:
 
 
 def _counted(
-    vocabulary: Vocabulary, sources: list[tuple[Path, str, bool]]
+    vocabulary: VocabularyIndex, sources: list[tuple[Path, str, bool]]
 ) -> tuple[npt.NDArray[np.int64], str] | None:
     """The occurrences of every token in the first source that fits the tokenizer."""
     for path, name, of_tokens in sources:
@@ -105,7 +105,7 @@ def _counted(
     return None
 
 
-def _in_counts(vocabulary: Vocabulary, path: Path) -> npt.NDArray[np.int64] | None:
+def _in_counts(vocabulary: VocabularyIndex, path: Path) -> npt.NDArray[np.int64] | None:
     tokenizer = vocabulary.tokenizer
     if os.stat(path).st_size > MAX_COUNTS_BYTES:
         return None
@@ -124,7 +124,7 @@ def _in_counts(vocabulary: Vocabulary, path: Path) -> npt.NDArray[np.int64] | No
     return totals
 
 
-def _in_tokens(vocabulary: Vocabulary, path: Path) -> npt.NDArray[np.int64] | None:
+def _in_tokens(vocabulary: VocabularyIndex, path: Path) -> npt.NDArray[np.int64] | None:
     totals = np.zeros(len(vocabulary.ids), np.int64)
     try:
         splits: list[Any] = [Tokens(path)]

@@ -17,11 +17,11 @@ from starlette.routing import Route
 from ..errors import BytemillError
 from .chat import find_template, rendered
 from .choices import Chat, Completion, Form
-from .engine import Engine, Generation, Order
 from .fields import MAX_SAMPLES, MAX_TOKENS, Fields, is_ids
 from .models import checkpoint_of, models_of
 from .replies import Refusal, json_body, refusal_fields, reply
 from .streams import EventStream, event, until_gone
+from .worker import Generation, ModelWorker, Order
 
 if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
@@ -125,26 +125,26 @@ class _Interface:
         if len(prompts) * n > MAX_SAMPLES:
             raise fields.refuse("n", f"such that prompts times n are ≤ {MAX_SAMPLES}")
         run, step = await self._model(fields)
-        async with models_of(self._state).use(run, step) as engine:
-            ids = [await _prompt_ids(engine.tokenizer, prompt) for prompt in prompts]
-            _check_lengths(engine, ids, "prompt")
+        async with models_of(self._state).use(run, step) as worker:
+            ids = [await _prompt_ids(worker.tokenizer, prompt) for prompt in prompts]
+            _check_lengths(worker, ids, "prompt")
             order = Order(
                 prompts=ids,
                 sampling=fields.sampling(),
                 max_tokens=fields.integer("max_tokens", 16, 0, MAX_TOKENS),
                 n=n,
                 stop=fields.stop(),
-                stop_ids=engine.end_ids,
+                stop_ids=worker.end_ids,
                 n_top=n_top,
                 score_prompts=echo and n_top is not None,
             )
             texts = None
             if echo:
-                decode = engine.tokenizer.decode
+                decode = worker.tokenizer.decode
                 texts = [each if isinstance(each, str) else decode(each) for each in prompts]
-            form = Completion(fields.text("model"), order, engine.tokenizer, texts)
+            form = Completion(fields.text("model"), order, worker.tokenizer, texts)
             options = _stream_options(fields)
-            generation = engine.submit(order)
+            generation = worker.submit(order)
         return await _answer(request, generation, form, options)
 
     async def chat(self, request: Request) -> Response:
@@ -166,13 +166,13 @@ class _Interface:
                 param="model",
                 code="no_chat_template",
             )
-        async with models_of(self._state).use(run, step) as engine:
-            tokenizer = engine.tokenizer
+        async with models_of(self._state).use(run, step) as worker:
+            tokenizer = worker.tokenizer
             _refuse_specials(messages, tokenizer)
             text = await asyncio.to_thread(rendered, template, messages, tokenizer)
             ids = await encoded(tokenizer, text, special="all")
-            _check_lengths(engine, [ids], "messages")
-            room = max(1, engine.model.config.context_length - len(ids))
+            _check_lengths(worker, [ids], "messages")
+            room = max(1, worker.model.config.context_length - len(ids))
             name = "max_tokens" if fields.get("max_completion_tokens") is None else (
                 "max_completion_tokens"
             )  # fmt: skip
@@ -188,7 +188,7 @@ class _Interface:
             )
             form = Chat(fields.text("model"), order, tokenizer)
             options = _stream_options(fields)
-            generation = engine.submit(order)
+            generation = worker.submit(order)
         return await _answer(request, generation, form, options)
 
     # --- tokens ---------------------------------------------------------------------------------
@@ -285,8 +285,8 @@ async def encoded(tokenizer: Tokenizer, text: str, special: Any = "none") -> lis
     return await asyncio.to_thread(prompt_ids, tokenizer, text, special)
 
 
-def _check_lengths(engine: Engine, prompts: list[list[int]], param: str) -> None:
-    context, longest = engine.model.config.context_length, max(map(len, prompts))
+def _check_lengths(worker: ModelWorker, prompts: list[list[int]], param: str) -> None:
+    context, longest = worker.model.config.context_length, max(map(len, prompts))
     if longest > context:
         raise Refusal(
             400,

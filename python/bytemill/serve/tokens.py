@@ -17,7 +17,7 @@ from .occurrences import Occurrences
 from .recent import RecentlyUsed
 from .replies import Refusal, json_body, number_in_query, reply
 from .state import State
-from .vocabulary import SearchBy, Vocabulary
+from .vocabulary import SearchBy, VocabularyIndex
 
 __all__ = ["routes"]
 
@@ -46,9 +46,9 @@ class _Tokens:
         self._occurrences = Occurrences()
         state.at_exit.append(self._occurrences.close)
 
-    def _vocabulary(self, id: str) -> Vocabulary:
+    def _vocabulary(self, id: str) -> VocabularyIndex:
         tokenizer = self._catalog.tokenizer(id)
-        return self._vocabularies.get(tokenizer.fingerprint, lambda: Vocabulary(tokenizer))
+        return self._vocabularies.get(tokenizer.fingerprint, lambda: VocabularyIndex(tokenizer))
 
     def catalog(self, _request: Request) -> Response:
         return reply(self._catalog.found().to_json())

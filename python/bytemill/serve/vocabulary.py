@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..tokenizer import Tokenizer
 
-__all__ = ["SearchBy", "Vocabulary"]
+__all__ = ["SearchBy", "VocabularyIndex"]
 
 SearchBy = Literal["text", "hex", "id"]
 # Of a tree; some tokens are hundreds of spaces.
@@ -31,7 +31,7 @@ N_WORDS = 8
 N_LONGEST = 400
 
 
-class Vocabulary:
+class VocabularyIndex:
     """The vocabulary of `tokenizer`."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:

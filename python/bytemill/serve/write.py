@@ -13,12 +13,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..errors import BytemillError
-from .engine import Generation, Order, bytes_of
 from .fields import MAX_TOKENS, Fields
 from .models import models_of
 from .openai import SAMPLING, encoded
 from .replies import json_body
 from .streams import EventStream, event
+from .worker import Generation, Order, token_bytes
 
 if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
@@ -43,24 +43,24 @@ def routes(state: State) -> list[Route]:
             raise fields.refuse("step", "best, last or a number")
         # A scan of the disk may be due.
         run = await asyncio.to_thread(state.catalog.run, fields.text("run"))
-        async with models_of(state).use(run, step) as engine:
+        async with models_of(state).use(run, step) as worker:
             if fields.get("ids") is not None:
                 if fields.get("prompt") is not None:
                     raise fields.refuse("ids", "absent if there is a prompt")
                 prompt = fields.ids("ids")
             else:
-                prompt = await encoded(engine.tokenizer, fields.text("prompt", ""))
+                prompt = await encoded(worker.tokenizer, fields.text("prompt", ""))
             order = Order(
                 prompts=[prompt],
                 sampling=fields.sampling(),
                 max_tokens=fields.integer("max_tokens", 256, 1, MAX_TOKENS),
                 n=fields.integer("n", 1, 1, MAX_SAMPLES),
                 stop=fields.stop(),
-                stop_ids=engine.end_ids,
+                stop_ids=worker.end_ids,
                 n_top=fields.integer("alternatives", 0, 0, MAX_ALTERNATIVES),
             )
-            generation = engine.submit(order)
-        return EventStream(_events(generation, engine.tokenizer), generation.cancel)
+            generation = worker.submit(order)
+        return EventStream(_events(generation, worker.tokenizer), generation.cancel)
 
     return [Route("/api/write", write, methods=["POST"])]
 
@@ -101,5 +101,5 @@ async def _events(generation: Generation, tokenizer: Tokenizer) -> AsyncIterator
 
 
 def _token(tokenizer: Tokenizer, id: int) -> dict[str, Any]:
-    data = bytes_of(tokenizer, id)
+    data = token_bytes(tokenizer, id)
     return {"id": id, "hex": data.hex(), "text": data.decode(errors="replace")}

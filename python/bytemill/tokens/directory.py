@@ -1,18 +1,18 @@
 """The directory that tokens are written into, and how unfinished work becomes tokens.
 
     tokens/.lock                   held while a process writes
-    tokens/.partial/               all that is unfinished
+    tokens/.partial/               unfinished work
     tokens/.partial/plan.json      what is being written
-    tokens/.partial/parts-…/       a record of every part that is done, see `encoding`
-    tokens/.partial/manifest.json  all files are complete: only the moving is left
+    tokens/.partial/parts-…/       a record of every finished part, see `parts`
+    tokens/.partial/manifest.json  all files are complete and are being moved
     tokens/.partial/replaced.json  the manifest of the tokens that are being replaced
     tokens/manifest.json           finished
 
-The old content of a directory that is overwritten is untouched until the new is complete. Then the
-old manifest is put aside, the new files are moved over the old, the other files that the old
-manifest names are deleted, and the new manifest comes last. Each step can be repeated, so a process
-that is killed on the way leaves a directory without a manifest, in which the next one continues. A
-file that no manifest of ours names is never replaced or deleted.
+When a directory is overwritten, its old content is untouched until the new one is complete. Then
+the old manifest is moved away, the new files replace the old ones, other files that the old
+manifest names are deleted, and the new manifest is written last. Each step can be repeated: a
+process that is killed meanwhile leaves a directory without a manifest, and the next process
+continues. A file that no manifest of bytemill names is never replaced or deleted.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class TokenDirectory:
         complete = (self.partial / manifests.NAME).exists()
         begun = None if complete else self._plan(existing)
         if not complete and begun is None:
-            # Left by a process that was killed before it began, or after it had finished.
+            # Left by a process that was killed before it started, or after it had finished.
             self.discard()
             return self._start_over(plan, existing)
         if existing == "refuse":
@@ -105,7 +105,7 @@ class TokenDirectory:
         return True
 
     def _plan(self, existing: Existing) -> Any:
-        """What was begun; None if nothing was."""
+        """The plan of unfinished work; None if there is none."""
         try:
             return read_record(self.partial / PLAN, TokensError)
         except TokensError:
@@ -125,7 +125,7 @@ class TokenDirectory:
                 raise FileExistsError(f"{self.path}: exists already (overwrite=True replaces it)")
             self._refuse_foreign(names, finished)
         self.partial.mkdir()
-        # Flushed by `save`, while the work has begun.
+        # Flushed by `save`, while the work is already under way.
         write_record(self.partial / PLAN, plan.fields(), flush=False)
         return True
 
@@ -138,12 +138,12 @@ class TokenDirectory:
                 raise _not_ours(self.path, manifests.NAME) from None
             ours.add(manifests.NAME)
         for name in names:
-            # Beside tokens, a file whose name they never have may stay.
+            # A file whose name tokens never have may stay beside them.
             if name not in ours and (not finished or manifests.is_possible(name)):
                 raise _not_ours(self.path, name)
 
     def _names(self) -> list[str]:
-        """The names in the directory but for those of unfinished work and temporary files."""
+        """The names in the directory, without unfinished work and temporary files."""
         hidden = (LOCK, manifests.PARTIAL)
         return [
             name
@@ -170,7 +170,7 @@ class TokenDirectory:
     # --- resuming -------------------------------------------------------------------------------
 
     def records(self, kind: str, plan: Plan) -> Path:
-        """The directory of the records of parts. Work of another kind is removed."""
+        """The directory of the records of parts; removes other unfinished work."""
         folder = self.partial / f"{kind}-{plan.id}"
         if not folder.is_dir():
             for path in self.partial.iterdir():
@@ -200,7 +200,7 @@ class TokenDirectory:
 
     def _publish(self) -> None:
         new = manifests.read_manifest(self.partial)
-        # With neither plan nor manifest, the rest of the work is known to be of no use.
+        # Without a plan and a manifest, the remaining files are known to be useless.
         (self.partial / PLAN).unlink(missing_ok=True)
         replaced = self.partial / REPLACED
         with contextlib.suppress(FileNotFoundError):
@@ -208,13 +208,13 @@ class TokenDirectory:
         old: set[str] = set()
         if replaced.exists():
             old = manifests.named_files(replaced)
-            # No file of the old tokens may change while their manifest could come back.
+            # No file of the old tokens may change while their manifest could still be restored.
             _files.sync_all([self.partial, self.path])
         for name, size in manifests.files(new):
             try:
                 os.replace(self.partial / name, self.path / name)
             except FileNotFoundError:
-                # Moved by a process that was killed after that?
+                # A process that was killed afterwards may have moved it already.
                 if not _has_size(self.path / name, size):
                     raise
             old.discard(name)
@@ -234,7 +234,7 @@ def _has_size(path: Path, size: int) -> bool:
 
 
 def _is_work(name: str) -> bool:
-    """Whether a name may be that of unfinished work."""
+    """Whether this may be the name of unfinished work."""
     return (
         name in (manifests.NAME, REPLACED, PLAN)
         or name.startswith(("parts-", "shards-"))

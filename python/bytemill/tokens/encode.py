@@ -30,11 +30,11 @@ from .. import _files, _native
 from .._numbers import check_integer, estimated_text
 from .._options import EncodeRange
 from .._records import read_record, write_record
-from ..corpus.argument import CorpusLike, has_stdin, refuse_no_text, resolve
-from ..engines import Engine, EngineLike, chosen
+from ..corpus.argument import CorpusLike, as_corpus, has_stdin, refuse_no_text
+from ..engines import Engine, EngineLike, as_engine
 from ..engines.units import Unit, units
 from ..errors import ConfigError, TokenizerError, TokensError
-from ..progress import ProgressCallback, ProgressOption, reporter
+from ..progress import Progress, ProgressCallback, ProgressOption
 from . import manifest as manifests
 from . import parts
 from .directory import Existing, TokenDirectory, writing
@@ -103,7 +103,7 @@ def encode_files(
     Returns:
         The tokens; with `val_fraction`, the training split.
     """
-    resolved = resolve(corpus)
+    resolved = as_corpus(corpus)
     if resume and overwrite:
         raise ConfigError("resume=True contradicts overwrite=True", "give one of them")
     if resume and resolved.texts is not None:
@@ -133,9 +133,9 @@ def encode_files(
         seed=_whole("seed", seed),
     )
     existing: Existing = "resume" if resume else "overwrite" if overwrite else "refuse"
-    executor = chosen(engine)
+    executor = as_engine(engine)
     work = units(resolved, entries, executor.unit_size, here=executor.is_local)
-    with writing(Path(out)), reporter(progress) as report:
+    with writing(Path(out)), Progress(progress) as report:
         directory = TokenDirectory(Path(out))
         if directory.begin(plan, existing):
             job = _Job(tokenizer, plan, directory, work, executor, threads, known, report)
@@ -192,7 +192,7 @@ class _Job:
             {"shards": [], "appended": array("Q")} for _ in plan.splits
         ]
         self._skipped: Counter[str] = Counter()
-        # Encoded units, their bytes of text and of files; bytes of all files.
+        # Number of encoded units, their bytes of text and of files; bytes of all files.
         self._done = self._text = self._read = 0
         self._total = sum(unit.size for unit in work) if known else 0
 

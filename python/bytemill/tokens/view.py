@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from .. import _files, _native
 from .._options import TokensOnDisk
-from ..corpus.argument import Corpus, CorpusLike, resolve
+from ..corpus.argument import Corpus, CorpusLike, as_corpus
 from ..errors import ConfigError, TokenizerError, TokensError
-from ..progress import ProgressCallback, ProgressOption, reporter
+from ..progress import Progress, ProgressCallback, ProgressOption
 from .manifest import files, open_manifest, whole_manifest
 from .plan import Plan, SplitName, check_fingerprint
 
@@ -185,7 +185,7 @@ class Tokens:
         return self._map(shard["file"], self.dtype, shard["tokens"])
 
     def _ends(self, number: int) -> npt.NDArray[np.uint64]:
-        """Where documents end in a shard."""
+        """The document ends of a shard."""
         import numpy as np
 
         shard = self._shards[number]
@@ -313,7 +313,7 @@ class Documents(Sequence["Ids"]):
         return self._tokens[self._end(number) : self._end(number + 1)]
 
     def _end(self, n: int) -> int:
-        """Where the first `n` documents end."""
+        """The end of the first `n` documents."""
         if n == 0:
             return 0
         tokens = self._tokens
@@ -396,8 +396,8 @@ def verify_tokens(
             for byte. Needs the tokenizer.
         progress: as in [`train_tokenizer`][bytemill.train_tokenizer].
     """
-    entries = None if source is None else (resolve(source), resolve(source).entries())
-    with reporter(progress) as report:
+    entries = None if source is None else (as_corpus(source), as_corpus(source).entries())
+    with Progress(progress) as report:
         return _Verification(Path(path), tokenizer, report).run(entries)
 
 

@@ -2,10 +2,10 @@
 
     from minbpe import RegexTokenizer    →    from bytemill.compat.minbpe import RegexTokenizer
 
-Merges are learnt by minbpe's own rule (`_first_met`). Encoding is the core's as long as it gives
-what minbpe's loops would give, and those loops otherwise: merges that are assigned or changed and
-methods that a subclass overrides count, as in minbpe. One difference: text that the pattern of a
-`RegexTokenizer` does not match is kept, where minbpe drops it; the usual patterns match all text.
+Merges are learned by minbpe's own rule (`_learner`). The core encodes where it gives the ids of
+minbpe's loops; elsewhere, those loops run. Assigning or changing merges and overriding methods has
+the same effect as in minbpe. One difference: text that the pattern of a `RegexTokenizer` does not
+match is kept, where minbpe drops it. The published patterns match all text.
 """
 
 from .base import Tokenizer

@@ -1,4 +1,4 @@
-"""minbpe's base class: merges, vocabulary, special tokens and pattern; their files.
+"""minbpe's base class: merges, vocabulary, special tokens and pattern, and their files.
 
 `merges`, `vocab`, `special_tokens` and `pattern` are plain attributes that may be assigned or
 changed in place. The core is built from `merges` when a text is encoded, and again after a change.
@@ -17,7 +17,7 @@ from typing import Any
 from ... import _files, _native
 from ... import tokenizer as core
 from ...errors import TokenizerError
-from ._first_met import Pair, learn
+from ._learner import Pair, learn
 
 __all__ = ["Tokenizer", "get_stats", "merge", "render_token", "replace_control_characters"]
 
@@ -26,7 +26,7 @@ MAX_IDS = 1 << 32
 
 
 def get_stats(ids: Sequence[int], counts: dict[Pair, int] | None = None) -> dict[Pair, int]:
-    """How often each pair of neighbours occurs, added to `counts`.
+    """Adds the number of occurrences of each adjacent pair to `counts`.
 
     >>> get_stats([1, 2, 1, 2])
     {(1, 2): 2, (2, 1): 1}
@@ -38,7 +38,7 @@ def get_stats(ids: Sequence[int], counts: dict[Pair, int] | None = None) -> dict
 
 
 def merge(ids: Sequence[int], pair: Pair, idx: int) -> list[int]:
-    """`ids` with every `pair`, from the left, replaced by `idx`.
+    """Replaces every `pair` in `ids`, from the left, by `idx`.
 
     >>> merge([1, 1, 1, 2], (1, 1), 9)
     [9, 1, 2]
@@ -53,7 +53,7 @@ def merge(ids: Sequence[int], pair: Pair, idx: int) -> list[int]:
 
 
 def replace_control_characters(s: str) -> str:
-    """A text whose control characters are spelled by number."""
+    """The text with its control characters as escapes."""
     return "".join(
         f"\\u{ord(char):04x}" if unicodedata.category(char).startswith("C") else char for char in s
     )
@@ -65,7 +65,7 @@ def render_token(t: bytes) -> str:
 
 
 class WatchedDict(dict[Pair, int]):
-    """A dictionary that counts its changes, so that those since the last look cost nothing."""
+    """A dictionary that counts its changes, so that a change is detected in constant time."""
 
     n_changes = 0
 
@@ -84,7 +84,7 @@ WatchedDict.update = _counted(dict.update)  # type: ignore[method-assign]
 
 
 class Tokenizer:
-    """The base of all tokenizers, which by itself cannot learn, encode or decode."""
+    """The base class: it cannot train, encode or decode by itself."""
 
     _state: Any = None
     _encoding: tuple[int, int] | None = None
@@ -115,12 +115,12 @@ class Tokenizer:
             vocab[new] = vocab[left] + vocab[right]
         return vocab | {id: text.encode() for text, id in self.special_tokens.items()}
 
-    # --- for the subclasses here --------------------------------------------------------------
+    # --- for subclasses in this package -------------------------------------------------------
 
     def _learn(
         self, pieces: Iterable[bytes], vocab_size: int, verbose: bool, min_count: int | None = None
     ) -> None:
-        """Learns `vocab_size - 256` merges; with `min_count` fewer, if there are no more."""
+        """Learns `vocab_size - 256` merges; with `min_count`, fewer if no pairs are left."""
         assert vocab_size >= 256, f"vocab_size must be ≥ 256, got {vocab_size}"
         n_merges = vocab_size - 256
         merges = WatchedDict()
@@ -137,7 +137,7 @@ class Tokenizer:
         if len(merges) < n_merges:
             short = (
                 f"no pairs left to merge: the text gives {256 + len(merges)} of the "
-                f"{vocab_size} ids asked for"
+                f"{vocab_size} ids requested"
             )
             if min_count is None:
                 raise ValueError(short)
@@ -145,13 +145,13 @@ class Tokenizer:
         self.merges, self.vocab = merges, vocab
 
     def _core(self, pattern: str) -> core.Tokenizer | None:
-        """The core with the present merges; None if it cannot have them."""
+        """The core with the current merges; None if it cannot represent them."""
         merges = self.merges
         if (id(merges), len(merges)) != self._encoding:
             if isinstance(merges, WatchedDict):
                 state: Any = merges, merges.n_changes
             else:
-                # Only a comparison shows whether it was changed in place.
+                # Changes in place can be detected only by comparison.
                 state = list(merges), list(merges.values())
             if state != self._state:
                 self._state, self._cores = state, {}
@@ -160,8 +160,8 @@ class Tokenizer:
         return self._cores[pattern]
 
     @contextlib.contextmanager
-    def _looked_at_once(self) -> Iterator[None]:
-        """Compares the merges now, and not again for every piece of a text."""
+    def _unchanged(self) -> Iterator[None]:
+        """Compares the merges once, not for every piece of a text."""
         self._core(WHOLE)
         self._encoding = id(self.merges), len(self.merges)
         try:
@@ -170,7 +170,7 @@ class Tokenizer:
             self._encoding = None
 
     def _merged(self, data: bytes) -> list[int]:
-        """The ids of bytes that are one piece."""
+        """The ids of one piece."""
         fast = self._core(WHOLE)
         if fast is not None:
             return fast.encode(data, special="none")
@@ -185,29 +185,29 @@ class Tokenizer:
     # --- files --------------------------------------------------------------------------------
 
     def save(self, file_prefix: str) -> None:
-        """Writes `file_prefix.model`, for `load`, and `file_prefix.vocab`, for the eye."""
+        """Writes `file_prefix.model`, for `load`, and `file_prefix.vocab`, for people to read."""
         model = f"{file_prefix}.model"
         for text in (self.pattern, *self.special_tokens):
             if "\n" in text or "\r" in text:
                 raise TokenizerError(
-                    f"{model}: {text!r} has a line break, and the format has lines"
+                    f"{model}: {text!r} has a line break, which the format cannot represent"
                 )
         if list(self.merges.values()) != list(range(256, 256 + len(self.merges))):
             raise TokenizerError(
-                f"{model}: the format has merges that make the ids 256, 257, … in order, and "
-                "these do not"
+                f"{model}: the format requires merges with the ids 256, 257, … in order, and "
+                "these have others"
             )
         lines = ["minbpe v1", self.pattern, str(len(self.special_tokens))]
         lines += [f"{text} {id}" for text, id in self.special_tokens.items()]
         lines += [f"{left} {right}" for left, right in self.merges]
-        _write(model, lines)
-        _write(f"{file_prefix}.vocab", vocab_lines(self.vocab, self.merges))
+        write_lines(model, lines)
+        write_lines(f"{file_prefix}.vocab", vocab_lines(self.vocab, self.merges))
 
     def load(self, model_file: str) -> None:
-        """Reads a `.model` file; what is wrong with it is a `TokenizerError` that says where."""
+        """Reads a `.model` file; raises a `TokenizerError` with the position of a problem."""
         assert model_file.endswith(".model"), f"{model_file} is not a .model file"
         data = _files.regular(Path(model_file), TokenizerError).read_bytes()
-        # The core checks all there is to check.
+        # The core checks the whole file.
         _native.Core.read("minbpe", [(model_file, data)], [], [])
         lines = [line.rstrip("\r") for line in data.decode().split("\n")]
         end = 3 + int(lines[2])
@@ -222,10 +222,10 @@ class Tokenizer:
 
 
 def _built(merges: Mapping[Pair, int], pattern: str) -> core.Tokenizer | None:
-    """The core with these merges; None where ids say more than the bytes of tokens do."""
+    """The core with these merges; None if it cannot represent them."""
     vocab = {byte: bytes([byte]) for byte in range(256)}
     halves: list[tuple[bytes, bytes]] = []
-    # The lowest id is merged first, wherever it stands in the dictionary.
+    # The lowest id is merged first, regardless of the order of the dictionary.
     for (left, right), new in sorted(merges.items(), key=lambda item: item[1]):
         if new in vocab or not 0 <= new < MAX_IDS or left not in vocab or right not in vocab:
             return None
@@ -234,11 +234,11 @@ def _built(merges: Mapping[Pair, int], pattern: str) -> core.Tokenizer | None:
     try:
         return core.Tokenizer(vocab, halves, pattern=pattern)
     except TokenizerError:
-        return None  # such as two ids of the same bytes
+        return None  # such as two ids with the same bytes
 
 
 def vocab_lines(vocab: Mapping[int, bytes], merges: Mapping[Pair, int]) -> list[str]:
-    """A vocabulary for the eye: a token of a line, with what it is made of."""
+    """A vocabulary to read: a token per line, with the two tokens it was merged from."""
     halves = {new: pair for pair, new in merges.items()}
     shown = {id: f"[{render_token(token)}]" for id, token in vocab.items()}
     return [
@@ -249,5 +249,5 @@ def vocab_lines(vocab: Mapping[int, bytes], merges: Mapping[Pair, int]) -> list[
     ]
 
 
-def _write(path: str, lines: list[str]) -> None:
+def write_lines(path: str, lines: list[str]) -> None:
     _files.write_atomically(Path(path), "".join(f"{line}\n" for line in lines).encode())

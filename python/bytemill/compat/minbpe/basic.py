@@ -21,9 +21,9 @@ class BasicTokenizer(Tokenizer):
     """
 
     def train(self, text: str, vocab_size: int, verbose: bool = False) -> None:
-        """Learns `vocab_size - 256` merges: the commonest pair, of equals the one met first.
+        """Learns `vocab_size - 256` merges; of equally frequent pairs, the first in the text.
 
-        A text that has no pair left before that is a `ValueError`, as in minbpe.
+        Raises a `ValueError` if no pairs are left before that, as in minbpe.
         """
         self._learn([text.encode()], vocab_size, verbose)
 
@@ -32,5 +32,5 @@ class BasicTokenizer(Tokenizer):
         return self._merged(text.encode())
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; a `KeyError` for one that is not in the vocabulary."""
+        """The text of ids; an unknown id is a `KeyError`."""
         return b"".join([self.vocab[id] for id in ids]).decode("utf-8", "replace")

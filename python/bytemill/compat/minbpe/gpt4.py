@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import NoReturn
 
-from ... import _files
 from ...encodings import get_encoding
-from ._first_met import Pair
-from .base import WatchedDict, vocab_lines
+from ._learner import Pair
+from .base import WatchedDict, vocab_lines, write_lines
 from .regex import GPT4_SPLIT_PATTERN, RegexTokenizer
 
 __all__ = ["GPT4_SPECIAL_TOKENS", "GPT4_SPLIT_PATTERN", "GPT4Tokenizer", "bpe", "recover_merges"]
@@ -26,7 +24,7 @@ GPT4_SPECIAL_TOKENS = {
 def bpe(
     mergeable_ranks: Mapping[bytes, int], token: bytes, max_rank: int | None = None
 ) -> list[bytes]:
-    """The parts into which tokens of a rank below `max_rank` merge the bytes of `token`."""
+    """The tokens that the bytes of `token` merge to, using only ranks below `max_rank`."""
     parts = [bytes([byte]) for byte in token]
     limit = float("inf") if max_rank is None else max_rank
     while len(parts) > 1:
@@ -40,7 +38,7 @@ def bpe(
 
 
 def recover_merges(mergeable_ranks: Mapping[bytes, int]) -> dict[Pair, int]:
-    """The pair of ids that makes each token, from ranks alone.
+    """The pair of ids that each token is merged from, derived from the ranks.
 
     >>> recover_merges({b"a": 1, b"b": 0, b"ab": 2, b"abb": 3})
     {(1, 0): 2, (2, 0): 3}
@@ -63,8 +61,8 @@ class GPT4Tokenizer(RegexTokenizer):
         ranks = {token: id for id, token in encoding.vocab.items() if id not in special}
         self.merges = WatchedDict(recover_merges(ranks))
         self.vocab = self._build_vocab()
-        # In this vocabulary the ids of bytes are not in their order: a byte is renamed to its id
-        # before merging, and tokens, which are made of such names, back after it.
+        # In this vocabulary the ids of bytes are not in byte order. Each byte is replaced by its id
+        # before merging; decoding reverses that.
         self.byte_shuffle = {byte: ranks[bytes([byte])] for byte in range(256)}
         self.inverse_byte_shuffle = {id: byte for byte, id in self.byte_shuffle.items()}
         self.register_special_tokens(GPT4_SPECIAL_TOKENS)
@@ -76,7 +74,7 @@ class GPT4Tokenizer(RegexTokenizer):
         return bytes(self.inverse_byte_shuffle[byte] for byte in token)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, special tokens among them; a `ValueError` for one that is not known."""
+        """The text of ids, special ones included; an unknown id is a `ValueError`."""
         parts = [
             self._bytes([id])
             if id in self.inverse_special_tokens
@@ -90,15 +88,14 @@ class GPT4Tokenizer(RegexTokenizer):
         raise NotImplementedError("a GPT4Tokenizer has its vocabulary already")
 
     def save(self, file_prefix: str) -> NoReturn:
-        """Refused: the format has no place for the order of bytes."""
+        """Refused: the format cannot store the order of the bytes."""
         raise NotImplementedError("GPT4Tokenizer cannot be saved.")
 
     def load(self, model_file: str) -> NoReturn:
-        """Refused, as saving is."""
+        """Refused, like `save`."""
         raise NotImplementedError("GPT4Tokenizer cannot be loaded.")
 
     def save_vocab(self, vocab_file: str) -> None:
-        """Writes the vocabulary for the eye."""
+        """Writes the vocabulary for people to read."""
         vocab = {id: self._unshuffled(token) for id, token in self.vocab.items()}
-        lines = vocab_lines(vocab, self.merges)
-        _files.write_atomically(Path(vocab_file), "".join(f"{line}\n" for line in lines).encode())
+        write_lines(vocab_file, vocab_lines(vocab, self.merges))

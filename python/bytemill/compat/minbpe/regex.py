@@ -13,7 +13,7 @@ from .base import WHOLE, Tokenizer, get_stats, merge
 
 __all__ = ["GPT2_SPLIT_PATTERN", "GPT4_SPLIT_PATTERN", "RegexTokenizer", "get_stats", "merge"]
 
-# The published patterns, spelled as minbpe's files have them.
+# The published patterns, as minbpe writes them to its files.
 GPT2_SPLIT_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 GPT4_SPLIT_PATTERN = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}"
@@ -36,14 +36,14 @@ class RegexTokenizer(Tokenizer):
     _compiled: Any = None
 
     def __init__(self, pattern: str | None = None) -> None:
-        """`pattern` is a regular expression; None for GPT-4's as minbpe has it."""
+        """`pattern` is a regular expression; None for minbpe's version of GPT-4's."""
         super().__init__()
         self.pattern = GPT4_SPLIT_PATTERN if pattern is None else pattern
         self.inverse_special_tokens: dict[int, str] = {}
 
     @property
     def compiled_pattern(self) -> Any:
-        """The pattern, compiled by the package `regex`. One that is assigned cuts the text."""
+        """The pattern, compiled by the package `regex`. An assigned one is used to cut texts."""
         if self._compiled is not None:
             return self._compiled
         return require("regex", "compiled_pattern").compile(self.pattern)
@@ -53,9 +53,9 @@ class RegexTokenizer(Tokenizer):
         self._compiled = compiled
 
     def train(self, text: str, vocab_size: int, verbose: bool = False) -> None:
-        """Learns `vocab_size - 256` merges: the commonest pair, of equals the one met first.
+        """Learns `vocab_size - 256` merges; of equally frequent pairs, the first in the text.
 
-        A text that has no pair left before that is a `ValueError`, as in minbpe.
+        Raises a `ValueError` if no pairs are left before that, as in minbpe.
         """
         self._learn(self._pieces(text), vocab_size, verbose)
 
@@ -73,18 +73,18 @@ class RegexTokenizer(Tokenizer):
         self.inverse_special_tokens = {id: text for text, id in special_tokens.items()}
 
     def _encode_chunk(self, text_bytes: bytes) -> list[int]:
-        """The ids of one piece. A subclass that overrides this is asked for every piece."""
+        """The ids of one piece. If a subclass overrides this, it is called for every piece."""
         return self._merged(bytes(text_bytes))
 
     def encode_ordinary(self, text: str) -> list[int]:
-        """The ids of a text, in which nothing is special."""
+        """The ids of a text; special tokens in it are plain text."""
         chunk = getattr(self._encode_chunk, "__func__", None)
         if chunk is RegexTokenizer._encode_chunk and self._compiled is None:
             fast = self._core(self._expression())
             if fast is not None:
-                # As bytes, since minbpe refuses a text with lone surrogates, and the core does not.
+                # As bytes: minbpe refuses texts with lone surrogates, the core does not.
                 return fast.encode(text.encode(), special="none")
-        with self._looked_at_once():
+        with self._unchanged():
             return [id for piece in self._pieces(text) for id in self._encode_chunk(piece)]
 
     def encode(
@@ -92,14 +92,14 @@ class RegexTokenizer(Tokenizer):
     ) -> list[int]:
         """The ids of a text.
 
-        `allowed_special` is `"all"`, `"none"`, a set of special tokens, or `"none_raise"`: an
-        `AssertionError` if there is one in the text. Where several match, the one registered first
-        is taken.
+        `allowed_special` is `"all"`, `"none"`, a set of special tokens, or `"none_raise"`, which
+        raises an `AssertionError` if the text contains one. If several match at a position, the
+        one registered first wins.
         """
         special = self._allowed(text, allowed_special)
         if not special:
             return self.encode_ordinary(text)
-        # The core takes the longest special token, and none whose id is also a token's.
+        # Not the core: there, the longest special token wins, and no other token may have its id.
         ids: list[int] = []
         for part in re.split(f"({'|'.join(map(re.escape, special))})", text):
             ids += [special[part]] if part in special else self.encode_ordinary(part)
@@ -113,7 +113,7 @@ class RegexTokenizer(Tokenizer):
             if found:
                 raise AssertionError(
                     f"the text contains the special token {found[0]!r}\n"
-                    'hint: allowed_special="all" encodes it as that, "none" as plain text'
+                    'hint: allowed_special="all" encodes it as its id, "none" as plain text'
                 )
             return {}
         if allowed_special == "none":
@@ -123,7 +123,7 @@ class RegexTokenizer(Tokenizer):
         raise ValueError(f"allowed_special={allowed_special} not understood")
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; a `ValueError` for one that is not known."""
+        """The text of ids; an unknown id is a `ValueError`."""
         return self._bytes(ids).decode("utf-8", "replace")
 
     def _bytes(self, ids: Iterable[int]) -> bytes:
@@ -138,7 +138,7 @@ class RegexTokenizer(Tokenizer):
         return b"".join(parts)
 
     def load(self, model_file: str) -> None:
-        """Reads a `.model` file; what is wrong with it is a `TokenizerError` that says where."""
+        """Reads a `.model` file; raises a `TokenizerError` with the position of a problem."""
         super().load(model_file)
         self.register_special_tokens(self.special_tokens)
         self._compiled = None

@@ -1,4 +1,4 @@
-"""`OptimizedRegexTokenizer`: the interface that a guide to a faster minbpe gave its trainer."""
+"""`OptimizedRegexTokenizer`: the interface of a published guide to a faster minbpe trainer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Self = TypeVar("Self", bound="OptimizedRegexTokenizer")
 
 
 class OptimizedRegexTokenizer(RegexTokenizer):
-    """A `RegexTokenizer` that can leave rare pieces out of learning.
+    """A `RegexTokenizer` that can ignore rare pieces in training.
 
     >>> tokenizer = OptimizedRegexTokenizer(max_workers=4, batch_size=1000, min_freq_threshold=2)
     >>> with tokenizer:
@@ -31,14 +31,14 @@ class OptimizedRegexTokenizer(RegexTokenizer):
         min_freq_threshold: int = 1,
         use_batching: bool = True,
     ) -> None:
-        """Options of the guide. The first three after `pattern` never change the merges.
+        """Takes the options of the guide; only `min_freq_threshold` has an effect.
 
         Args:
             pattern: as for `RegexTokenizer`.
-            max_workers: accepted, without effect: learning takes one thread and no processes.
-            batch_size: accepted, without effect: there is nothing to batch.
-            min_freq_threshold: pieces that occur fewer times in the text are not learnt from.
-                With 1, the merges are those of `RegexTokenizer`.
+            max_workers: accepted, without effect: training uses one thread.
+            batch_size: accepted, without effect.
+            min_freq_threshold: pieces that occur fewer times in the text are ignored. With 1,
+                the merges are those of `RegexTokenizer`.
             use_batching: accepted, without effect.
         """
         super().__init__(pattern)
@@ -55,7 +55,7 @@ class OptimizedRegexTokenizer(RegexTokenizer):
         self.use_batching = use_batching
 
     def train(self, text: str, vocab_size: int, verbose: bool = False) -> None:
-        """Learns `vocab_size - 256` merges, or with a `UserWarning` as many as there are."""
+        """Learns `vocab_size - 256` merges; with a `UserWarning`, fewer if no pairs are left."""
         self._learn(self._pieces(text), vocab_size, verbose, self.min_freq_threshold)
 
     def __enter__(self: Self) -> Self:
@@ -67,4 +67,4 @@ class OptimizedRegexTokenizer(RegexTokenizer):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Nothing is held that must be released: no pool of workers outlives a call."""
+        """Nothing to release: no worker outlives a call."""

@@ -1,1 +1,1 @@
-"""Runs to other programs and from them: transformers and llama.cpp."""
+"""Export and import: the formats of transformers and llama.cpp."""

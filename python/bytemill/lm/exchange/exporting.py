@@ -12,14 +12,14 @@ import torch
 
 from ..._files import naming, replacing, writer_lock
 from ...errors import CheckpointError, ConfigError
-from ...progress import ProgressOption, reporter
+from ...progress import Progress, ProgressOption
 from ...tokenizer import Tokenizer
 from ...tokens.encode import end_of_text
 from ..config import ModelConfig
 from ..keywords import StepName
 from ..run.checkpoint import checked_config, checked_file
 from ..run.directory import open_run
-from ..run.placing import LOCK, check_place, contents, replacing_place
+from ..run.output_directory import LOCK, check_target, contents, replacing_target
 from ..run.steps import WEIGHTS
 from ..run.tensors import Deferred, converted, is_written_by_us, open_tensors, write_safetensors
 from . import gguf, transformers
@@ -117,7 +117,7 @@ def export_run(
             config, found, name=name, pre=pre_tokenizer, end=end, dtype=TYPES[dtype]
         )
     path = checked_file(opened.step, WEIGHTS, opened.facts)
-    with open_tensors(path) as weights, reporter(progress) as report:
+    with open_tensors(path) as weights, Progress(progress) as report:
         renamed = (
             _for_transformers(config, weights, TYPES[dtype])
             if to == "huggingface"
@@ -137,7 +137,7 @@ def export_run(
                 with replacing(target) as file:
                     gguf.write_gguf(file, pairs, renamed, tell)
         else:
-            with replacing_place(target, overwrite, foreign_in_export, KIND) as directory:
+            with replacing_target(target, overwrite, foreign_in_export, KIND) as directory:
                 with naming(target / WEIGHTS), open(directory / WEIGHTS, "wb") as file:
                     write_safetensors(file, renamed, tell)
                 _write_json_files(directory, config, found, end, dtype)
@@ -154,7 +154,7 @@ def export_run(
 
 def _check_target(target: Path, to: Target, overwrite: bool) -> None:
     if to == "huggingface":
-        check_place(target, overwrite, foreign_in_export, KIND)
+        check_target(target, overwrite, foreign_in_export, KIND)
         return
     if target.suffix != ".gguf":
         raise ConfigError(

@@ -213,7 +213,7 @@ def write_gguf(
         pairs: the key-value pairs: bools, ints (as u32), floats (as f32), strings, and lists of
             strings or ints (as i32).
         tensors: by name.
-        tell: gets the size of each tensor that is written.
+        tell: called with the size of each tensor that is written.
     """
     head = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(pairs))]
     head += [_string(key) + _value(value) for key, value in pairs.items()]

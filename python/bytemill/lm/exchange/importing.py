@@ -15,14 +15,14 @@ from torch import Tensor
 from ... import __version__
 from ..._json import read_object
 from ...errors import CheckpointError
-from ...progress import ProgressOption, reporter
+from ...progress import Progress, ProgressOption
 from ...tokenizer import Tokenizer
 from ..config import ModelConfig
 from ..plan.costs import n_parameters
 from ..run.checkpoint import write_step
 from ..run.config_file import write_config
 from ..run.directory import foreign_in_run
-from ..run.placing import check_place, replacing_place
+from ..run.output_directory import check_target, replacing_target
 from ..run.tensors import Deferred, converted, open_tensors
 from ..run.weights import weight_shapes
 from . import transformers
@@ -74,11 +74,11 @@ def import_run(
     source, target = Path(directory), Path(out)
     if not source.is_dir():
         raise FileNotFoundError(2, "No such file or directory", str(source))
-    check_place(target, overwrite, foreign_in_run, "a run")
+    check_target(target, overwrite, foreign_in_run, "a run")
     fields = _read_json(source / "config.json")
     config = transformers.read_fields(fields, str(source / "config.json"))
     found = _read_tokenizer(source, config) if tokenizer else None
-    with _weights(source) as weights, reporter(progress) as report:
+    with _weights(source) as weights, Progress(progress) as report:
         total, done = 4 * n_parameters(config), 0
 
         def tell(n_bytes: int) -> None:
@@ -87,7 +87,7 @@ def import_run(
             report("import", done, total)
 
         ours = _ours(config, weights, str(source))
-        with replacing_place(target, overwrite, foreign_in_run, "a run") as run:
+        with replacing_target(target, overwrite, foreign_in_run, "a run") as run:
             kind = transformers.architecture(config)
             write_config(
                 run,

@@ -1,1 +1,1 @@
-"""What a model costs, and which settings are best: before, beside and around training."""
+"""Planning: the costs of a model, and the search for its best settings."""

@@ -1,4 +1,4 @@
-"""The account of a model: the cost of storing, training and serving it, before it is trained.
+"""Accounts: the estimated cost of storing, training and serving a model.
 
 The formulas are those of `costs`, combined here with hardware and a number of tokens.
 """
@@ -24,7 +24,7 @@ Dtype = Literal["float32", "bfloat16"]
 # Tokens per parameter that give about the lowest loss for a given compute budget: Hoffmann et al.,
 # "Training Compute-Optimal Large Language Models", 2022.
 TOKENS_PER_PARAMETER = 20
-# The share of the peak rate that good code reaches.
+# The share of the peak rate that efficient code reaches.
 MFU = 0.4
 # Ways to keep activations: kernels, and whether blocks are recomputed.
 WAYS: dict[str, tuple[str, bool]] = {
@@ -85,8 +85,8 @@ class Account:
         hardware: the hardware; None if not given.
         limit: available memory in bytes; None if not given.
         largest_batch: sequences that fit into it, by way; 0 if not even one fits.
-        optimal_tokens: about the number of tokens that gives the lowest loss for the compute.
-        tokens: tokens to train on: as given, or the optimal number.
+        optimal_tokens: the number of tokens that gives about the lowest loss for the compute.
+        tokens: tokens to train on; the optimal number unless given.
         total_flops: FLOPs of training on them.
         mfu: the assumed share of the hardware's peak rate.
         seconds: time to train on them; None without hardware.
@@ -246,8 +246,9 @@ def shares(config: ModelConfig, n_tokens: int, *, head: bool = True) -> dict[str
 
 
 def largest_batch(config: ModelConfig, limit: int, way: str, **given: Any) -> int:
-    """The largest batch whose training fits into `limit` bytes; `given` goes to
-    `training_memory`."""
+    """The largest batch whose training fits into `limit` bytes.
+
+    `given` is passed to `training_memory`."""
     kernels, recompute = WAYS[way]
 
     def fits(n: int) -> bool:

@@ -1,7 +1,7 @@
 """Real training steps on this machine, compared with the formulas: memory, time, FLOPs.
 
 Memory is measured in a separate process: in this one, earlier models and the allocator's overhead
-would count as well.
+would be included.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError, TrainingError
-from ...progress import ProgressOption, reporter
+from ...progress import Progress, ProgressOption
 from .. import presets
 from ..config import ModelConfig, TrainConfig
 from ..keywords import ConfigOptions, PresetName, TokenDtype, with_fields
@@ -98,7 +98,7 @@ def find_lr(
         raise ConfigError(f"steps must be ≥ 10, got {steps}")
     preset = model if isinstance(model, str) else None
     given = presets.given(model, train) | options | {"steps": steps, "compile": "off"}
-    keys = presets.merged(preset, presets.read_config(config), given)
+    keys = presets.merged(preset, presets.config_keys(config), given)
     sources, model_config, train_config = open_data(
         tokens, keys, tokenizer=tokenizer, val=val, token_dtype=token_dtype
     )
@@ -106,7 +106,7 @@ def find_lr(
     rates: list[float] = []
     losses: list[float] = []
     smoothed: list[float] = []
-    with reporter(progress) as report:
+    with Progress(progress) as report:
         for step in range(steps):
             rate = low * (high / low) ** (step / (steps - 1))
             loss = trainer.forward_backward(step)

@@ -1,4 +1,4 @@
-"""The results of a sweep, and reading them while it goes on. No torch."""
+"""The results of a sweep, also of one that is still running. No torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from ..._json import read_object
 from ...errors import CheckpointError
 
-__all__ = ["Sweep", "Trial", "is_name", "is_trial", "read_sweep"]
+__all__ = ["Sweep", "Trial", "is_run_name", "is_trial", "read_sweep"]
 
 SUMMARY = "sweep.json"
 KIND = "bytemill sweep"
@@ -98,7 +98,7 @@ def read_sweep(out: str | os.PathLike[str]) -> Sweep:
             isinstance(fields, dict)
             and is_trial(fields)
             and isinstance(fields["settings"], dict)
-            and is_name(fields["run"])
+            and is_run_name(fields["run"])
         ):
             raise CheckpointError(f"{path}: damaged: {str(fields)[:60]}")
         trials.append(Trial(**fields | {"run": place / fields["run"]}))
@@ -124,5 +124,5 @@ def is_trial(fields: Mapping[str, Any]) -> bool:
     )
 
 
-def is_name(name: object) -> bool:
+def is_run_name(name: object) -> bool:
     return isinstance(name, str) and name not in ("", ".", "..") and Path(name).name == name

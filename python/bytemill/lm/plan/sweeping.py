@@ -1,4 +1,4 @@
-"""Many runs that differ in some settings, and the best of them.
+"""Sweeps: runs that differ in some settings, and the best of them.
 
     sweep/
       lr=0.001,batch_size=16/   a run, with outcome.json when it has ended
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ... import encodings
 from ..._files import remove_if_empty, write_atomically
 from ..._json import read_object
-from ...engines import Engine, EngineLike, Local, chosen
+from ...engines import Engine, EngineLike, Local, as_engine
 from ...errors import (
     BytemillError,
     CheckpointError,
@@ -29,7 +29,7 @@ from ...errors import (
     MissingPackageError,
     TrainingError,
 )
-from ...progress import ProgressOption, StepReport, reporter
+from ...progress import Progress, ProgressOption, StepReport
 from .. import presets
 from ..config import MAX_COUNT, ModelConfig, TrainConfig
 from ..config_checks import check_seed
@@ -37,10 +37,10 @@ from ..keywords import ConfigOptions, PresetName, TokenDtype, with_fields
 from ..run.config_file import CONFIG, read_config
 from ..run.directory import OUTCOME, clear_run, foreign_in_run
 from ..run.metrics import METRICS, read_metrics
-from ..run.placing import contents, tidy, writing
+from ..run.output_directory import contents, tidy, writing
 from ..training import Divergence, train
 from .plot import plot_curves, plot_settings
-from .results import KIND, SUMMARY, Status, Sweep, Trial, is_name, is_trial
+from .results import KIND, SUMMARY, Status, Sweep, Trial, is_run_name, is_trial
 from .space import Range, name_of, trials_of
 
 if TYPE_CHECKING:
@@ -99,11 +99,11 @@ def sweep(
     found = trials_of(space, random, check_seed(same.get("seed", 0)))
     common: dict[str, Any] = {
         "tokens": os.path.abspath(tokens),
-        "tokenizer": _whole_path(tokenizer),
+        "tokenizer": tokenizer_for_workers(tokenizer),
         "val": None if val is None else os.path.abspath(val),
         "token_dtype": token_dtype,
         "preset": preset,
-        "config": presets.read_config(config),
+        "config": presets.config_keys(config),
     }
     orders: list[dict[str, Any]] = []
     for each in found:
@@ -114,7 +114,7 @@ def sweep(
                        "patience": patience, "force": force})  # fmt: skip
     if not Path(tokens).exists():
         raise FileNotFoundError(2, "No such file or directory", str(tokens))
-    worker = chosen(engine)
+    worker = as_engine(engine)
     tidy(place)
     names = _planned(place, resume, overwrite)
     with writing(place):
@@ -133,7 +133,9 @@ def sweep(
         return _sweep(place, orders, facts, list(space), worker, progress)
 
 
-def _whole_path(tokenizer: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
+def tokenizer_for_workers(
+    tokenizer: str | os.PathLike[str] | None,
+) -> str | os.PathLike[str] | None:
     """The tokenizer for processes in other directories; the name of an encoding stays as it is."""
     if tokenizer is None or encodings.is_name(tokenizer):
         return tokenizer
@@ -160,7 +162,7 @@ def _sweep(
         trials.append(trial)
         _write_summary(place, facts, trials)
 
-    with reporter(progress) as report:
+    with Progress(progress) as report:
         if isinstance(worker, Local):
             _one_after_another(orders, over, report)
         else:
@@ -206,7 +208,7 @@ def _planned(place: Path, resume: bool, overwrite: bool) -> list[str]:
         )
     found = read_object(path, CheckpointError)
     names = found.get("runs")
-    if found.get("kind") != KIND or not isinstance(names, list) or not all(map(is_name, names)):
+    if found.get("kind") != KIND or not isinstance(names, list) or not all(map(is_run_name, names)):
         raise CheckpointError(f"{path}: not the table of a bytemill sweep")
     if not (resume or overwrite):
         raise ConfigError(

@@ -116,7 +116,7 @@ class RunReport(Result):
 
 
 def report_run(run: str | os.PathLike[str]) -> RunReport:
-    """Describes a run: what the model is, how it was trained, and what came of it.
+    """Describes a run: the model, its training and the results.
 
     Works while the run is being trained, after an interruption, and without a tokenizer or
     evaluations. Reads the config, the metrics and the tokenizer; needs no torch.

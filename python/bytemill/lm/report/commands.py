@@ -195,7 +195,7 @@ def _differences(preset: str, model: ModelConfig, train: TrainConfig) -> dict[st
     options: dict[str, Any] = {}
     for derived in (False, True):
         try:
-            made = presets.resolve(presets.merged(preset, None, options), model.vocab_size)
+            made = presets.to_configs(presets.merged(preset, None, options), model.vocab_size)
         except ConfigError:
             return None
         given = made[0].to_json() | made[1].to_json()

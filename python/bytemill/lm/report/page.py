@@ -12,7 +12,7 @@ from ... import _numbers
 from ...corpus.names import redacted
 from ...look import charts
 from ...look.charts import Scale, Series
-from ...look.result import page, readable, table, visible
+from ...look.result import html_table, page, readable, visible
 from ..run.history import Column, EvaluatedStep, Sample, smoothed
 from .views import cost_rows, describe, longest_words, shown, state
 
@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 
 # Maximum points of a curve; more would not be visible.
 POINTS = 400
-# Evaluations and samples outside of a list that must be opened; the others are inside.
+# Evaluations and samples shown outside the lists that the reader opens.
 MAX_ROWS = 12
 # Characters of a sample.
 SAMPLE_WIDTH = 2000
@@ -165,7 +165,7 @@ def _evaluations(report: RunReport) -> Iterator[str]:
     def evaluation_rows(part: Sequence[EvaluatedStep]) -> str:
         cells = [_evaluated(one, one == best) for one in part]
         head = ("step", "seconds", "loss", "perplexity", "bits per byte")
-        return table("rrrrr", head, cells)
+        return html_table("rrrrr", head, cells)
 
     chosen = _some(rows, also=best)
     yield evaluation_rows(chosen)
@@ -221,7 +221,7 @@ def _costs(report: RunReport) -> Iterator[str]:
         return
     yield "<h2>Costs</h2>\n"
     head, *rows = cost_rows(report.costs)
-    yield table("lrrr", head, [[*map(escape, row)] for row in rows])
+    yield html_table("lrrr", head, [[*map(escape, row)] for row in rows])
     yield (
         "<p>lm.account: by formula, at 40% utilization of the machine’s matmul rate. Its tokens "
         "are the compute-optimal number, and its memory is that of training alone. "
@@ -254,7 +254,7 @@ def _tokenizer(report: RunReport) -> Iterator[str]:
         rows.insert(4, ("on its tokens", f"{report.bytes_per_token:.3f} bytes per token"))
     if found.unreachable:
         rows.append(("unreachable", f"{len(found.unreachable):,} tokens"))
-    yield table("ll", (), [tuple(map(_text, row)) for row in rows])
+    yield html_table("ll", (), [tuple(map(_text, row)) for row in rows])
     if found.lengths:
         shares = charts.bars(
             [str(length) for length in _lengths(found.lengths)],
@@ -310,7 +310,7 @@ def _config(report: RunReport) -> Iterator[str]:
 
 def _fields(heading: str, fields: dict[str, Any]) -> str:
     rows = [(_text(key), _text(_value(value))) for key, value in fields.items()]
-    return f"<h3>{heading}</h3>\n{table('ll', (), rows)}"
+    return f"<h3>{heading}</h3>\n{html_table('ll', (), rows)}"
 
 
 def _value(value: Any) -> str:

@@ -66,7 +66,7 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
 
 
 def state(report: RunReport) -> str:
-    """How far the run is."""
+    """The status of the run, with its step."""
     if report.train is None:
         return "imported"
     word = "in training" if report.status == "training" else report.status

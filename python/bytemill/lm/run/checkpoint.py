@@ -229,7 +229,7 @@ def write_step(
 ) -> Path:
     """Writes a step directory: under a temporary name, flushed, then renamed.
 
-    Deferred weights are loaded one by one; `tell` gets the size of each tensor that is written.
+    Deferred weights are loaded one by one; `tell` is called with the size of each written tensor.
     """
     final = run / f"step-{iteration:08}"
     foreign = foreign_in_step(final)

@@ -32,7 +32,7 @@ from .config_file import (
     tokenizer_fingerprint,
 )
 from .metrics import EVENTS, METRICS
-from .placing import contents
+from .output_directory import contents
 from .steps import BEST, STATE, STEP, find_step, foreign_in_step, remove_step
 
 if TYPE_CHECKING:

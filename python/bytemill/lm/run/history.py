@@ -40,7 +40,7 @@ class EvaluatedStep(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Text that the model wrote after a step."""
+    """Text that the model generated after a step."""
 
     step: int
     text: str

@@ -15,7 +15,7 @@ from ..config import ModelConfig, TrainConfig
 from .checkpoint import checked_config, read_step, step_directories
 from .config_file import CONFIG, TOKENIZER, model_config, read_config
 from .directory import check_same_model, open_run
-from .placing import contents, writing
+from .output_directory import contents, writing
 from .sources import Sources
 
 __all__ = ["Start", "find_start"]
@@ -115,7 +115,7 @@ def find_start(
 def stored_config(run: Path, resume: bool, overwrite: bool) -> dict[str, Any] | None:
     """The config of a run to be resumed; None for a new run; raises if neither is possible.
 
-    Leftovers of a process that was killed before it wrote a config count as nothing.
+    Leftovers of a process that was killed before it wrote a config are ignored.
     """
     there = contents(run)
     if not there:

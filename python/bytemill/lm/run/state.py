@@ -1,6 +1,6 @@
-"""How far a run is, from outside: whether it is being trained, its steps, its best loss.
+"""The state of a run, from its files: whether it is being trained, its steps, its best loss.
 
-Costs a few small files, whatever the length of the run; safe while the run is trained. No torch.
+Reads a few small files, regardless of the length of the run; safe during training. No torch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..config import TrainConfig
 from ..plan.costs import n_parameters
 from .config_file import CONFIG, model_config, read_config, tokenizer_fingerprint
 from .metrics import last_step
-from .placing import LOCK
+from .output_directory import LOCK
 from .steps import best_step, step_directories, step_number
 
 __all__ = ["RunState", "RunStatus", "run_state", "run_status"]
@@ -26,7 +26,7 @@ RunStatus = Literal["training", "finished", "interrupted"]
 
 @dataclass(frozen=True)
 class RunState:
-    """How far a run is.
+    """The state of a run.
 
     Attributes:
         run: its directory.
@@ -64,7 +64,7 @@ def run_status(run: Path, step: int, steps: int) -> RunStatus:
 
 
 def run_state(run: str | os.PathLike[str]) -> RunState:
-    """Finds out how far a run is."""
+    """Reads the state of a run."""
     place = Path(run)
     fields = read_config(place)
     model = model_config(fields, str(place / CONFIG))

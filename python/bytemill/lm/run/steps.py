@@ -10,7 +10,7 @@ from ..._files import remove, write_atomically
 from ..._json import read_object
 from ...errors import CheckpointError, ConfigError
 from ..keywords import StepName
-from .placing import contents
+from .output_directory import contents
 
 __all__ = [
     "best_step",

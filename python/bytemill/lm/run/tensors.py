@@ -93,7 +93,7 @@ def write_safetensors(
     Args:
         file: the output.
         tensors: by name.
-        tell: gets the size of each tensor that is written.
+        tell: called with the size of each tensor that is written.
     """
     deferred = {
         name: t if isinstance(t, Deferred) else Deferred(tuple(t.shape), t.dtype, partial(_same, t))

@@ -27,7 +27,7 @@ class Described(Protocol):
 
 
 def weight_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Name and shape of every weight. (A model on torch's meta device takes seconds to import.)"""
+    """Name and shape of every weight. (Importing torch's meta device takes seconds.)"""
     d, keys = config.d_model, config.n_kv * config.d_head
     yield "embedding.weight", (config.vocab_size, d)
     block: dict[str, tuple[int, ...]] = {

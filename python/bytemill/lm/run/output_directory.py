@@ -1,8 +1,8 @@
-"""Writing into directories: one process at a time, and only over files that bytemill wrote.
+"""Output directories: written by one process at a time, and only over files that bytemill wrote.
 
 Runs and sweeps are written file by file, by the process that holds their `.lock`. Exports and
-imports are written beside their target and then exchanged with it as a whole, so the target must
-not have files of others.
+imports are written beside their target and then replace it as a whole, so the target must contain
+no other files.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from pathlib import Path
 from ..._files import (
     COMMIT,
     is_temporary,
+    remove_leftovers_in,
     replacing_directory,
     settle,
-    sweep_directory,
     writer_lock,
 )
 from ...errors import CheckpointError, ConfigError
 
 __all__ = [
-    "check_place",
+    "check_target",
     "contents",
     "is_leftover",
-    "replacing_place",
+    "replacing_target",
     "tidy",
     "writing",
 ]
@@ -87,7 +87,7 @@ def writing(directory: Path) -> Iterator[None]:
         with writer_lock(directory / LOCK, directory, CheckpointError):
             # In this order: a commit names temporaries that it still needs.
             settle(directory)
-            sweep_directory(directory)
+            remove_leftovers_in(directory)
             yield
     finally:
         if is_new:
@@ -114,7 +114,7 @@ def _check_lock(directory: Path) -> None:
 # --- directories that are exchanged as a whole ---------------------------------------------------
 
 
-def check_place(
+def check_target(
     target: Path, overwrite: bool, foreign: Callable[[Path], Path | None], what: str
 ) -> None:
     """Raises if `target` exists and may not be replaced.
@@ -138,15 +138,15 @@ def check_place(
 
 
 @contextlib.contextmanager
-def replacing_place(
+def replacing_target(
     target: Path, overwrite: bool, foreign: Callable[[Path], Path | None], what: str
 ) -> Iterator[Path]:
     """A new directory that replaces `target` on success; other writers are locked out meanwhile.
 
-    Takes the arguments of `check_place`.
+    Takes the arguments of `check_target`.
     """
     place = Path(os.path.realpath(target))
-    check_place(place, overwrite, foreign, what)
+    check_target(place, overwrite, foreign, what)
     with contextlib.ExitStack() as locks:
         if os.name == "nt":
             # A directory with an open file in it cannot be renamed: the lock is beside it.
@@ -156,6 +156,6 @@ def replacing_place(
             locks.enter_context(writer_lock(lock, place, CheckpointError))
         else:
             locks.enter_context(writing(place))
-        check_place(place, overwrite, foreign, what)
+        check_target(place, overwrite, foreign, what)
         with replacing_directory(place) as directory:
             yield directory

@@ -1,13 +1,14 @@
-"""Learning merges by minbpe's rule: of equally common pairs, the one met first in the text.
+"""Learning merges by minbpe's rule: of equally frequent pairs, the first in the text.
 
-The order of pieces decides, so counts of pieces are not enough, and this is a learner of its own.
-Only the first of equal pieces can hold the first of equal pairs: the others are weight. The pieces
-that are left lie end to end, and a place among them is a number that no merge changes.
+The order of the pieces breaks ties, so counts of pieces are not enough, and this learner is
+separate. Equal pieces are stored once, at the place of the first one, which is where a pair can
+occur first; their number is the weight. The distinct pieces are stored end to end: the position of
+a token is a number that no merge changes.
 
-A pair appears where its younger half is made, all over the text at once, and from then on its
-places can only go. So its count never grows and its first place never moves to the left: what a
-heap remembers of a pair is a bound, corrected when it comes to the top. All in all this takes
-O(n log n) steps for n bytes of different pieces, in plain Python: some seconds a megabyte.
+New occurrences of a pair appear only during the merge that creates the newer of its two tokens.
+After that, they only disappear: its count never grows, and its first position never moves to the
+left. So an entry of the heap is a bound, which is corrected when it reaches the top. Learning takes
+O(n log n) steps for n bytes of distinct pieces, in plain Python: some seconds per megabyte.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ NONE = -1
 
 
 def learn(pieces: Iterable[bytes], min_count: int = 1) -> Iterator[tuple[Pair, int]]:
-    """The pairs to merge, best first, each with its count; the first makes token 256.
+    """Yields the pairs to merge, in order, with their counts; the first becomes token 256.
 
-    Pieces that occur fewer than `min_count` times are as if they were not there.
+    Pieces that occur fewer than `min_count` times are ignored.
     """
     text = _Text(pieces, min_count)
     heap = [(-text.counts[pair], text.first(pair), pair) for pair in text.counts]
@@ -44,10 +45,10 @@ def learn(pieces: Iterable[bytes], min_count: int = 1) -> Iterator[tuple[Pair, i
 
 
 class _Text:
-    """Different pieces end to end, as tokens linked to their neighbours within a piece."""
+    """The distinct pieces end to end, as tokens linked to their neighbors within a piece."""
 
     def __init__(self, pieces: Iterable[bytes], min_count: int) -> None:
-        # A Counter keeps the order in which its keys were met.
+        # A Counter keeps its keys in the order of their first occurrence.
         weights = {piece: n for piece, n in Counter(pieces).items() if n >= min_count}
         self.tokens: list[int] = []
         self.weight: list[int] = []
@@ -63,7 +64,8 @@ class _Text:
                 end += len(piece)
                 self.after[end - 1] = NONE
         self.counts: dict[Pair, int] = defaultdict(int)
-        # Where a pair is or was, from the left, and how many of these places are known to be past.
+        # The positions of a pair, ascending, including former ones; and how many of the first are
+        # known to be former.
         self.places: dict[Pair, list[int]] = defaultdict(list)
         self.past: dict[Pair, int] = defaultdict(int)
         for at, after in enumerate(self.after):
@@ -79,7 +81,7 @@ class _Text:
         return after != NONE and (self.tokens[at], self.tokens[after]) == pair
 
     def first(self, pair: Pair) -> int:
-        """Where the pair stands first, or past the end."""
+        """The first position of the pair; the end of the text if there is none."""
         places = self.places[pair]
         past = self.past[pair]
         while past < len(places) and not self._holds(pair, places[past]):
@@ -88,7 +90,7 @@ class _Text:
         return places[past] if past < len(places) else len(self.tokens)
 
     def merge(self, pair: Pair, new: int) -> set[Pair]:
-        """Joins the pair wherever it stands, from the left; gives the pairs that this makes."""
+        """Merges all occurrences of the pair, from the left; returns the new pairs."""
         tokens, counts = self.tokens, self.counts
         made: set[Pair] = set()
         for at in self.places.pop(pair):
@@ -97,7 +99,7 @@ class _Text:
             weight, right = self.weight[at], self.after[at]
             before, after = self.before[at], self.after[right]
             tokens[at] = new
-            # No token: what began here is gone.
+            # The right token no longer exists.
             tokens[right] = NONE
             self.after[at], self.after[right] = after, NONE
             if before != NONE:

@@ -1,4 +1,4 @@
-"""Engines: one worker thread per loaded model, in which requests are decoded together.
+"""Model workers: one thread per loaded model, in which requests are decoded together.
 
     handler ── submit ──► waiting ──► batch, a step at a time ──► progress ──► handler
     (asyncio)             (a queue)   (the worker thread)         (asyncio)
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..lm import BatchSample, Sampling, TransformerLM
     from ..tokenizer import Tokenizer
 
-__all__ = ["Engine", "Generation", "Order", "Progress", "Token", "busy", "bytes_of"]
+__all__ = ["Generation", "ModelWorker", "Order", "SampleProgress", "Token", "busy", "token_bytes"]
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Progress:
+class SampleProgress:
     """The next tokens of a sample.
 
     Attributes:
@@ -113,14 +113,14 @@ class Progress:
 class Generation:
     """The progress of a request, step by step; belongs to one event loop."""
 
-    def __init__(self, engine: Engine, order: Order) -> None:
+    def __init__(self, worker: ModelWorker, order: Order) -> None:
         self.order = order
         self.cancelled = False
         self.loop = asyncio.get_running_loop()
-        self.arrived: asyncio.Queue[list[Progress] | BytemillError] = asyncio.Queue()
-        self._engine = engine
+        self.arrived: asyncio.Queue[list[SampleProgress] | BytemillError] = asyncio.Queue()
+        self._worker = worker
 
-    async def __aiter__(self) -> AsyncIterator[list[Progress]]:
+    async def __aiter__(self) -> AsyncIterator[list[SampleProgress]]:
         n_open = self.order.n_samples
         while n_open:
             steps = [await self.arrived.get()]
@@ -128,7 +128,7 @@ class Generation:
             # would not notice that the client has disconnected.
             while not self.arrived.empty():
                 steps.append(self.arrived.get_nowait())
-            arrived: list[Progress] = []
+            arrived: list[SampleProgress] = []
             for step in steps:
                 if isinstance(step, BytemillError):
                     if arrived:
@@ -141,7 +141,7 @@ class Generation:
     def cancel(self) -> None:
         """Stops the work; nothing happens if it is done."""
         self.cancelled = True
-        self._engine.forget(self)
+        self._worker.forget(self)
 
 
 # --- tokens of a sample -------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class _Open:
     n_tokens: int = 0
 
 
-class Engine:
+class ModelWorker:
     """A loaded model and the thread in which it generates.
 
     Args:
@@ -263,7 +263,7 @@ class Engine:
         self._n_free = self._batch.n_free
         self._failure: BytemillError | None = None
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="bytemill-engine", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="bytemill-worker", daemon=True)
         self._thread.start()
 
     # --- for handlers ---------------------------------------------------------------------------
@@ -340,7 +340,7 @@ class Engine:
             while self._admit():
                 self._advance()
         except Exception as error:
-            log.exception("an engine failed")
+            log.exception("a model worker failed")
             failure = Refusal(500, f"the model failed: {type(error).__name__}")
         with self._changed:
             self._failure = failure
@@ -349,7 +349,7 @@ class Engine:
         _hand_over((generation, failure) for generation in works)
 
     def _admit(self) -> bool:
-        """Waits for work, and admits samples; false when the engine closes."""
+        """Waits for work, and admits samples; false when the worker closes."""
         admitted = []
         with self._changed:
             while True:
@@ -391,9 +391,11 @@ class Engine:
             if which not in work.scored:
                 work.scored[which] = self._scored(prompt, order.n_top or 0)
             done: Reason | None = None if order.max_tokens else "length"
-            _hand_over([(work.generation, [Progress(number, [], 0, done, work.scored[which])])])
+            _hand_over(
+                [(work.generation, [SampleProgress(number, [], 0, done, work.scored[which])])]
+            )
         elif order.max_tokens == 0:
-            _hand_over([(work.generation, [Progress(number, [], 0, "length")])])
+            _hand_over([(work.generation, [SampleProgress(number, [], 0, "length")])])
         if order.max_tokens == 0:
             self._close(work)
             return
@@ -429,7 +431,7 @@ class Engine:
 
     def _advance(self) -> None:
         """Decodes one token of each sample in the batch."""
-        arrived: dict[Generation, list[Progress]] = {}
+        arrived: dict[Generation, list[SampleProgress]] = {}
         for sample, id, logits in self._batch.step():
             open_ = self._open[sample]
             generation = open_.work.generation
@@ -454,12 +456,12 @@ class Engine:
             with self._changed:
                 self._works.pop(work.generation, None)
 
-    def _progress(self, open_: _Open, id: int, logits: Tensor) -> Progress:
+    def _progress(self, open_: _Open, id: int, logits: Tensor) -> SampleProgress:
         import torch
 
         order, output = open_.work.order, open_.output
         if id in order.stop_ids:
-            return Progress(open_.number, output.finish(), open_.n_tokens, "end")
+            return SampleProgress(open_.number, output.finish(), open_.n_tokens, "end")
         open_.n_tokens += 1
         token = Token(id, "")
         if order.n_top is not None:
@@ -469,10 +471,10 @@ class Engine:
         done: Reason | None = "stop" if stopped else None
         if not stopped and open_.n_tokens == order.max_tokens:
             tokens, done = tokens + output.finish(), "length"
-        return Progress(open_.number, tokens, open_.n_tokens, done)
+        return SampleProgress(open_.number, tokens, open_.n_tokens, done)
 
 
-def bytes_of(tokenizer: Tokenizer, id: int) -> bytes:
+def token_bytes(tokenizer: Tokenizer, id: int) -> bytes:
     """The bytes of a token; none for an id that only the model has."""
     try:
         return tokenizer.decode_bytes([id])
@@ -495,12 +497,12 @@ def _likelihoods(logits: Tensor, ids: Tensor, n_top: int) -> list[Token]:
 
 
 def _hand_over(
-    arrived: Iterable[tuple[Generation, list[Progress] | BytemillError]]
-    | Iterable[tuple[Generation, list[Progress]]],
+    arrived: Iterable[tuple[Generation, list[SampleProgress] | BytemillError]]
+    | Iterable[tuple[Generation, list[SampleProgress]]],
 ) -> None:
     """Sends the tokens of a step to the event loops of the requests, in one call per loop."""
     by_loop: dict[
-        asyncio.AbstractEventLoop, list[tuple[Generation, list[Progress] | BytemillError]]
+        asyncio.AbstractEventLoop, list[tuple[Generation, list[SampleProgress] | BytemillError]]
     ] = {}
     for generation, items in arrived:
         by_loop.setdefault(generation.loop, []).append((generation, items))
@@ -510,7 +512,7 @@ def _hand_over(
             loop.call_soon_threadsafe(_receive, found)
 
 
-def _receive(found: list[tuple[Generation, list[Progress] | BytemillError]]) -> None:
+def _receive(found: list[tuple[Generation, list[SampleProgress] | BytemillError]]) -> None:
     for generation, items in found:
         generation.arrived.put_nowait(items)
 

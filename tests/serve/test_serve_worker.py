@@ -16,8 +16,8 @@ import bytemill
 import serving
 import small_lm
 from bytemill import lm
-from bytemill.serve.engine import Engine, Generation, Order, Progress
 from bytemill.serve.replies import Refusal
+from bytemill.serve.worker import Generation, ModelWorker, Order, SampleProgress
 
 TOKENIZER = serving.small_tokenizer()
 
@@ -28,16 +28,16 @@ def model() -> Any:
 
 
 @pytest.fixture
-def make(model: Any) -> Iterator[Callable[..., Engine]]:
+def make(model: Any) -> Iterator[Callable[..., ModelWorker]]:
     made = []
 
-    def make_engine(**options: Any) -> Engine:
-        made.append(Engine(options.pop("model", model), TOKENIZER, **options))
+    def make_worker(**options: Any) -> ModelWorker:
+        made.append(ModelWorker(options.pop("model", model), TOKENIZER, **options))
         return made[-1]
 
-    yield make_engine
-    for engine in made:
-        engine.close()
+    yield make_worker
+    for worker in made:
+        worker.close()
 
 
 def order(ids: list[int] | None = None, max_tokens: int = 10, **options: Any) -> Order:
@@ -46,15 +46,15 @@ def order(ids: list[int] | None = None, max_tokens: int = 10, **options: Any) ->
     return Order([ids or [1, 2, 3]], lm.Sampling(**{"seed": 1} | options), max_tokens, **own)
 
 
-async def collected(generation: Generation) -> dict[int, list[Progress]]:
-    found: dict[int, list[Progress]] = {}
+async def collected(generation: Generation) -> dict[int, list[SampleProgress]]:
+    found: dict[int, list[SampleProgress]] = {}
     async for arrived in generation:
         for progress in arrived:
             found.setdefault(progress.sample, []).append(progress)
     return found
 
 
-def text_of(steps: list[Progress]) -> str:
+def text_of(steps: list[SampleProgress]) -> str:
     return "".join(token.text for step in steps for token in step.tokens)
 
 
@@ -91,7 +91,7 @@ async def happens(true: Callable[[], bool]) -> None:
 
 
 def test_texts_are_those_of_each_request_alone(model: Any, make: Any) -> None:
-    engine = make(max_batch=5)
+    worker = make(max_batch=5)
     prompts = [small_lm.ids(n, seed=n, below=300).tolist() for n in (1, 5, 32, 7, 20, 3, 11, 2)]
     orders = [
         order(ids, 10 + 7 * n, n=1 + n % 3, seed=n, temperature=0.5 + n / 10)
@@ -99,7 +99,7 @@ def test_texts_are_those_of_each_request_alone(model: Any, make: Any) -> None:
     ]
 
     async def all_at_once() -> Any:
-        return await asyncio.gather(*(collected(engine.submit(each)) for each in orders))
+        return await asyncio.gather(*(collected(worker.submit(each)) for each in orders))
 
     for each, found in zip(orders, run(all_at_once())):
         expected = lm.generate_ids(
@@ -121,11 +121,11 @@ def test_texts_are_those_of_each_request_alone(model: Any, make: Any) -> None:
 
 def test_stop_strings_and_characters_across_tokens(model: Any, make: Any) -> None:
     """The texts are those of `generate_text`, whatever is cut off."""
-    engine = make()
+    worker = make()
 
     async def check(seed: int, stop: tuple[str, ...]) -> None:
         options = {"seed": seed, "temperature": 1.5}
-        found = (await collected(engine.submit(order(max_tokens=40, stop=stop, **options))))[0]
+        found = (await collected(worker.submit(order(max_tokens=40, stop=stop, **options))))[0]
         ids = lm.generate_ids(model, [1, 2, 3], max_tokens=40, **options)[0]
         whole = TOKENIZER.decode(ids)
         at = [whole.find(text) for text in stop if text in whole]
@@ -156,16 +156,16 @@ def test_stop_strings_and_characters_across_tokens(model: Any, make: Any) -> Non
 
 
 def test_end_of_text(model: Any, make: Any) -> None:
-    engine = make()
+    worker = make()
     ids = lm.generate_ids(model, [1, 2, 3], max_tokens=10, seed=1)[0]
-    found = run(one(engine, order(stop_ids=frozenset([ids[4]]))))
+    found = run(one(worker, order(stop_ids=frozenset([ids[4]]))))
     end = ids.index(ids[4])
     assert [token.id for step in found for token in step.tokens] == ids[:end]
     assert (found[-1].done, found[-1].n_tokens) == ("end", end)
 
 
-async def one(engine: Engine, wanted: Order) -> list[Progress]:
-    return (await collected(engine.submit(wanted)))[0]
+async def one(worker: ModelWorker, wanted: Order) -> list[SampleProgress]:
+    return (await collected(worker.submit(wanted)))[0]
 
 
 def test_probabilities_are_those_of_the_model(model: Any, make: Any) -> None:
@@ -190,21 +190,21 @@ def test_a_prompt_can_only_be_scored(make: Any) -> None:
 
 
 def test_cancelled_requests_free_their_place(make: Any, gate: Gate) -> None:
-    engine = make(max_batch=1)
+    worker = make(max_batch=1)
 
     async def check() -> None:
-        first = engine.submit(order(max_tokens=30_000))
+        first = worker.submit(order(max_tokens=30_000))
         steps = aiter(first)
         gate.open(5)
         await anext(steps)
-        second = engine.submit(order(max_tokens=4))
-        third = engine.submit(order(max_tokens=4))
+        second = worker.submit(order(max_tokens=4))
+        third = worker.submit(order(max_tokens=4))
         third.cancel()  # it waits
-        assert not engine.is_idle
+        assert not worker.is_idle
         first.cancel()
         gate.open()
         assert (await collected(second))[0][-1].done == "length"
-        await happens(lambda: engine.is_idle and engine.n_free == 1)
+        await happens(lambda: worker.is_idle and worker.n_free == 1)
         first.cancel()  # again, to no effect
         second.cancel()
 
@@ -212,21 +212,21 @@ def test_cancelled_requests_free_their_place(make: Any, gate: Gate) -> None:
 
 
 def test_a_full_queue_is_refused(make: Any, gate: Gate) -> None:
-    engine = make(max_batch=2, max_queue=1)
+    worker = make(max_batch=2, max_queue=1)
 
     async def check() -> None:
         # One request: the worker may take the first of two before the second is there.
-        first = engine.submit(order(n=2))
-        await happens(lambda: engine.n_free == 0)
-        second = engine.submit(order())
+        first = worker.submit(order(n=2))
+        await happens(lambda: worker.n_free == 0)
+        second = worker.submit(order())
         with pytest.raises(Refusal) as caught:
-            engine.submit(order())
+            worker.submit(order())
         assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "1"})
         first.cancel()
         gate.open(1)
         # The second has its place.
-        await happens(lambda: not engine._waiting)
-        third = engine.submit(order())
+        await happens(lambda: not worker._waiting)
+        third = worker.submit(order())
         gate.open()
         for generation in (second, third):
             assert (await collected(generation))[0][-1].done == "length"
@@ -235,11 +235,11 @@ def test_a_full_queue_is_refused(make: Any, gate: Gate) -> None:
 
 
 def test_a_large_request_does_not_keep_out_small_ones(make: Any, gate: Gate) -> None:
-    engine = make(max_batch=2)
+    worker = make(max_batch=2)
 
     async def check() -> None:
-        large = engine.submit(order(max_tokens=3, n=20))
-        small = engine.submit(order(max_tokens=3))
+        large = worker.submit(order(max_tokens=3, n=20))
+        small = worker.submit(order(max_tokens=3))
         done = []
 
         async def wait(name: str, generation: Generation) -> None:
@@ -261,67 +261,67 @@ def test_failures_reach_every_request(make: Any, monkeypatch: pytest.MonkeyPatch
         raise MemoryError("too little")
 
     monkeypatch.setattr(lm.DecodeBatch, "step", fail)
-    engine = make(max_batch=1)
+    worker = make(max_batch=1)
 
     async def check() -> None:
-        generations = [engine.submit(order()) for _ in range(3)]
+        generations = [worker.submit(order()) for _ in range(3)]
         start.set()
         for generation in generations:
             with pytest.raises(Refusal, match="the model failed: MemoryError") as caught:
                 await collected(generation)
             assert caught.value.status == 500
-        await happens(lambda: not engine.is_usable)
+        await happens(lambda: not worker.is_usable)
         with pytest.raises(Refusal, match="the model failed"):
-            engine.submit(order())
+            worker.submit(order())
 
     run(check())
 
 
 def test_ids_without_a_token_are_refused_in_prompts_and_never_chosen(make: Any) -> None:
     larger = small_lm.model(vocab_size=3 * len(TOKENIZER)).eval()
-    engine = make(model=larger)
+    worker = make(model=larger)
 
     async def check() -> None:
-        good = engine.submit(order([1], 0, n_top=0, score_prompts=True))
-        unknown = engine.submit(order([600], 0, n_top=0, score_prompts=True))
+        good = worker.submit(order([1], 0, n_top=0, score_prompts=True))
+        unknown = worker.submit(order([600], 0, n_top=0, score_prompts=True))
         with pytest.raises(bytemill.TokenizerError):
             await collected(unknown)
-        padded = engine.submit(order(max_tokens=100))
+        padded = worker.submit(order(max_tokens=100))
         assert (await collected(padded))[0][-1].done == "length"
         assert (await collected(good))[0][-1].done == "length"
-        assert engine.is_usable
-        await happens(lambda: engine.is_idle)
+        assert worker.is_usable
+        await happens(lambda: worker.is_idle)
 
     run(check())
 
 
 def test_the_end_of_an_engine(make: Any, gate: Gate) -> None:
-    engine = make(max_batch=1)
+    worker = make(max_batch=1)
 
     async def check() -> None:
-        generations = [engine.submit(order(max_tokens=30_000)) for _ in range(3)]
+        generations = [worker.submit(order(max_tokens=30_000)) for _ in range(3)]
         gate.open()
-        await asyncio.to_thread(engine.close)
+        await asyncio.to_thread(worker.close)
         for generation in generations:
             with pytest.raises(Refusal, match="the server is stopping"):
                 await collected(generation)
         with pytest.raises(Refusal) as caught:
-            engine.submit(order())
+            worker.submit(order())
         assert caught.value.status == 503
-        engine.close()
+        worker.close()
 
     run(check())
-    assert not engine._thread.is_alive()
+    assert not worker._thread.is_alive()
 
 
 def test_steps_that_piled_up_arrive_together(make: Any) -> None:
-    engine = make()
+    worker = make()
 
     async def check() -> None:
-        generation = engine.submit(order(max_tokens=20))
+        generation = worker.submit(order(max_tokens=20))
         # Not `await`: the event loop is busy meanwhile.
-        serving.until(lambda: engine.is_idle)
-        engine.close()
+        serving.until(lambda: worker.is_idle)
+        worker.close()
         arrived = [steps async for steps in generation]
         assert [steps[-1].n_tokens for steps in arrived] == [20]
 
@@ -329,13 +329,13 @@ def test_steps_that_piled_up_arrive_together(make: Any) -> None:
 
 
 def test_wrong_requests_are_refused_at_once(make: Any) -> None:
-    engine = make()
+    worker = make()
 
     async def check() -> None:
         for ids, message in (([999], "id 999 of the prompt"), ([1] * 33, "≤ 32 tokens")):
             with pytest.raises(Refusal, match=message) as caught:
-                engine.submit(order(ids))
+                worker.submit(order(ids))
             assert (caught.value.status, caught.value.param) == (400, "prompt")
-        assert engine.is_idle
+        assert worker.is_idle
 
     run(check())
