@@ -137,7 +137,7 @@ wheel: $(VENV)/.wheel ## a wheel, built from the source distribution beside it i
 	target/wheel-check/$(notdir $(BIN))/python tests/smoke_wheel.py
 
 clean: ## remove everything that the targets made
-	rm -rf $(VENV) target fuzz/target dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) target fuzz/target dist demo .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f python/bytemill/_native*.so python/bytemill/_native*.pyd
 	find python tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 

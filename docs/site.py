@@ -123,10 +123,9 @@ def link_to_repository(page: Path) -> str:
 
     def replace(match: re.Match[str]) -> str:
         path = (TOP / "docs" / page.relative_to(SOURCE).parent / match[1]).resolve()
-        inside = path.is_relative_to(TOP / "docs")
-        return (
-            match[0] if inside else f"]({REPOSITORY}/{path.relative_to(TOP).as_posix()}{match[2]})"
-        )
+        if path.is_relative_to(TOP / "docs"):
+            return match[0]
+        return f"]({REPOSITORY}/{path.relative_to(TOP).as_posix()}{match[2] or ''})"
 
     return re.sub(r"\]\((\.\.?/[^)#]*)(#[^)]*)?\)", replace, page.read_text(encoding="utf-8"))
 

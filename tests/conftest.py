@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import bytemill
 import rivals
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # Time limits are pytest-timeout's; a test that starts several trainers is slow to begin with.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -71,3 +77,25 @@ def tokenizer(corpus: Path) -> bytemill.Tokenizer:
 def openai(request: pytest.FixtureRequest) -> rivals.Published:
     """A published vocabulary with its pattern and special tokens."""
     return rivals.published(request.param)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium, driven by Playwright. Without either, tests are skipped, unless
+    BYTEMILL_BROWSER=required, as in continuous integration.
+    """
+    chromium = shutil.which("chromium")
+    if os.environ.get("BYTEMILL_BROWSER") != "required":
+        pytest.importorskip("playwright.sync_api")
+        if chromium is None:
+            pytest.skip("chromium is not installed")
+    from playwright.sync_api import sync_playwright
+
+    assert chromium is not None, "chromium is not installed"
+    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox"] if root else []
+        )
+        yield browser
+        browser.close()

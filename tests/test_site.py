@@ -10,8 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 TOP = Path(__file__).parents[1]
 
@@ -93,10 +98,46 @@ def test_names_in_signatures_are_links(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_links_to_code_lead_to_the_repository(site: Path) -> None:
-    text = (site / "inside.html").read_text(encoding="utf-8")
-    assert "/blob/main/src/naive.rs" in text
-    assert 'href="../' not in text
+def test_every_link_leads_to_a_page_a_heading_or_a_file_of_the_repository(site: Path) -> None:
+    repository = "https://github.com/bytemill/bytemill/blob/main/"
+    pages = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    headings = {path: set(re.findall(r'\bid="?([^"\s>]+)', text)) for path, text in pages.items()}
+    broken, in_repository = [], set()
+    for page, text in pages.items():
+        for found in re.findall(r"""\b(?:href|src)=["']?([^"'\s>]+)""", text):
+            link, _, heading = html.unescape(found).partition("#")
+            if link.startswith(repository):
+                in_repository.add(link)
+                ok = (TOP / link.removeprefix(repository)).exists()
+            elif re.match(r"https?:|/", link):
+                ok = link == "https://zensical.org/" or page.name == "404.html"
+            else:
+                target = (page.parent / unquote(link)).resolve() if link else page
+                ok = target.exists() and (not heading or unquote(heading) in headings[target])
+            if not ok:
+                broken.append((page.name, found))
+    assert broken == []
+    assert f"{repository}src/naive.rs" in in_repository
+    assert len(in_repository) > 200
+
+
+@pytest.mark.slow
+def test_pages_work_when_opened_as_files(site: Path, browser: Browser) -> None:
+    page = browser.new_page()
+    requests: list[str] = []
+    problems: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("requestfailed", lambda request: problems.append(request.url))
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto((site / "reference" / "python.html").as_uri())
+    page.get_by_role("button", name="Search").click()
+    page.get_by_role("combobox", name="Search").fill("vocabulary size")
+    page.get_by_role("option", name="Choosing a vocabulary size").first.click()
+    page.wait_for_url("**/vocabulary.html*")
+    assert problems == []
+    assert {url.partition(":")[0] for url in requests} == {"file"}
+    page.close()
 
 
 def test_the_drawings_are_those_of_their_script(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
 import threading
 import time
@@ -22,20 +21,15 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-REQUIRED = os.environ.get("BYTEMILL_BROWSER") == "required"
-CHROMIUM = shutil.which("chromium")
-
-if REQUIRED:
+if os.environ.get("BYTEMILL_BROWSER") == "required":
     import torch
     import uvicorn
 else:
     torch = pytest.importorskip("torch")
     uvicorn = pytest.importorskip("uvicorn")
     pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed", allow_module_level=True)
 
-from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Request, expect
 
 import small_lm
 from bytemill import Tokenizer, encodings, lm, train_tokenizer
@@ -153,18 +147,6 @@ def server(place: Path) -> Iterator[Server]:
 
 
 # --- the browser ----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    assert CHROMIUM is not None, "chromium is not installed"
-    root = hasattr(os, "geteuid") and os.geteuid() == 0
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox"] if root else []
-        )
-        yield browser
-        browser.close()
 
 
 @dataclass

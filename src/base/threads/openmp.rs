@@ -6,17 +6,21 @@
 
 #[cfg(target_os = "linux")]
 use std::ffi::{CString, c_uint, c_void};
+#[cfg(target_os = "linux")]
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytemill_kernels::Threads;
 
-use super::{Team, caught};
+use super::Team;
+#[cfg(target_os = "linux")]
+use super::caught;
 
 /// The threads of an OpenMP library.
 #[derive(Debug)]
 pub struct OpenMp {
     n: usize,
     /// The address of [`PARALLEL`].
+    #[cfg(target_os = "linux")]
     parallel: usize,
 }
 

@@ -105,6 +105,7 @@ pub fn sweep(base: &Path) {
 
 /// Creates a directory that only its owner may read, because it contains text.
 fn make_private(path: &Path) -> io::Result<()> {
+    #[cfg_attr(not(unix), expect(unused_mut, reason = "only Unix has a mode"))]
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);

@@ -6,6 +6,8 @@
 //! where its first byte does, which places have one is a bit mask, and a rank and its place are one
 //! number. Processors without AVX-512 merge piece by piece.
 
+#![cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nothing is ever in a lane"))]
+
 use crate::base::cpu::{Avx512, Level};
 use crate::base::table::{Key, key_bytes};
 use crate::tokenizer::vocab::PairRanks;
