@@ -39,7 +39,7 @@ struct Lanes {
     idle: u16,
 }
 
-/// What merging side by side needs.
+/// The memory for merging side by side.
 #[derive(Debug)]
 pub struct MergeLanes {
     sets: [Lanes; SETS],
@@ -177,8 +177,8 @@ impl Lanes {
                 }
                 done(self.numbers[lane], &ranks[..n]);
             }
-            // They join the others in the next round: what was just written in parts cannot be
-            // read as a row right away.
+            // They join the others in the next round: a row cannot be loaded right after parts of it
+            // were stored.
             self.fill(later, pairs);
         }
         let at = _mm512_and_si512(least, splat(LANES as u32 - 1));

@@ -93,7 +93,7 @@ impl SingleTokens {
         SingleTokens { slots }
     }
 
-    /// Looks up the pieces of `text` that begin at `from` and end at `ends`. Writes the id of each that
+    /// Looks up the pieces of `text` that begin at `from` and end at `ends`, which ascend. Writes the id of each that
     /// is found to its place in `ids`, and the numbers of the others to `missing`.
     pub fn look_up(
         &self,
@@ -128,10 +128,10 @@ impl SingleTokens {
         let mut found = Found { slots, text, ids, missing, start: from, n: 0, n_missing: 0 };
         match level {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the token proves that the processor has the features that the function enables,
-            // and eight bytes of text follow the ends.
+            // SAFETY: the token proves that the processor has the features that the function enables. Ends
+            // ascend, so eight bytes of text follow all of them that are not among the last.
             Level::Avx512(_) => unsafe { found.take_avx512(inside) },
-            // SAFETY: eight bytes of text follow the ends.
+            // SAFETY: ends ascend, so eight bytes of text follow all of them that are not among the last.
             _ => unsafe { found.take(inside) },
         }
         for &end in last {
