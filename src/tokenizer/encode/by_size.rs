@@ -1,8 +1,8 @@
 //! How many tokens a corpus has for every size of the vocabulary, in one pass.
 //!
-//! A smaller vocabulary is the bytes and the first merges. Encoding takes the merge of the lowest
-//! rank that there is; so with the first merges alone it goes the same way, step by step, until all
-//! that is left needs a later one. A step therefore happens with every vocabulary that holds the
+//! A smaller vocabulary is the bytes and the first merges. Encoding always applies the merge of the
+//! lowest rank; so with the first merges alone it takes the same steps, until only later merges are
+//! left. A step therefore happens with every vocabulary that holds the
 //! highest rank so far, and with no smaller one. (As merges are learnt, each step has a higher rank
 //! than the one before; a file may have them in any order.)
 

@@ -58,8 +58,7 @@ impl Tokenizer {
         result
     }
 
-    /// Encodes text in which nothing is special. The last ids may have to wait for
-    /// [`Tokenizer::finish`].
+    /// Encodes text without special tokens. The last ids may wait for [`Tokenizer::finish`].
     pub(super) fn encode_plain(
         &self,
         worker: &mut Worker,

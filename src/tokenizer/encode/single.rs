@@ -147,7 +147,7 @@ impl SingleTokens {
     }
 }
 
-/// A batch of pieces as far as they are looked up.
+/// The pieces of a batch that were looked up so far.
 struct Found<'a> {
     slots: &'a [u64; N_SLOTS],
     text: &'a [u8],
@@ -273,7 +273,7 @@ impl Found<'_> {
 
 /// A tag that no piece has in this slot; not 0, which pieces that are too long have in the first.
 fn impossible_tag(at: usize) -> u64 {
-    // Nearly all numbers are of no piece, so the first tags are.
+    // Nearly all numbers are of no piece, so one of the first tags is.
     (1..)
         .find(|tag| {
             let product = (at as u64) << TAG_BITS | tag;
@@ -284,7 +284,7 @@ fn impossible_tag(at: usize) -> u64 {
         .unwrap_or(0)
 }
 
-/// The number by which multiplying with an odd number is undone.
+/// The inverse of an odd number modulo 2^64.
 fn inverse(odd: u64) -> u64 {
     // Each round doubles the number of right bits, of which there are three at first.
     (0..5)

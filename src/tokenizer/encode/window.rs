@@ -169,12 +169,12 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The size of a window. Longer than any token, so that what is cut is none.
+    /// The size of a window: longer than any token, so that a longer piece is no token.
     pub(super) fn window(&self) -> usize {
         WINDOW.max(LONGEST_TOKENS * self.vocab.longest())
     }
 
-    /// Appends the ids of a piece, or of a part of one that is no token by itself, window by window.
+    /// Appends the ids of a piece, or of a part of one that is no token, window by window.
     pub(super) fn encode_windows(
         &self,
         merger: &mut Merger,

@@ -93,7 +93,7 @@ impl Worker {
         Worker { lanes: None, ..self }
     }
 
-    /// For merging by itself.
+    /// The memory for merging one piece.
     pub(super) fn merger(&mut self) -> &mut Merger {
         &mut self.merger
     }
