@@ -227,7 +227,9 @@ def test_extending_needs_ids_that_are_left() -> None:
         bytemill.train_tokenizer(iter(["abc"]), vocab_size=259, extend_from=last).max_id
         == 2**32 - 2
     )
-    with pytest.raises(bytemill.TokenizerError, match="3 ids from 4294967293 on would exceed 4294967294"):
+    with pytest.raises(
+        bytemill.TokenizerError, match="3 ids from 4294967293 on would exceed 4294967294"
+    ):
         bytemill.train_tokenizer(iter(["abcd"]), vocab_size=260, extend_from=last)
 
 
