@@ -1,4 +1,4 @@
-//! Makes the table of character classes that the scanners of `src/pattern` read.
+//! Makes the table of character classes that the scanners of `src/text/pattern` read.
 //!
 //! The scanners must cut every text as the regular expressions they stand for do, so their classes
 //! are taken from the tables of the regular expression engine itself (`regex-syntax`) and not from
@@ -19,7 +19,7 @@ type Failure = Box<dyn std::error::Error>;
 /// numbers for later versions of Unicode; smaller pages have more than 256 numbers.
 const PAGE_BITS: u32 = 8;
 
-/// The classes, one bit each (`src/pattern/classes.rs` has the same numbers, and a test).
+/// The classes, one bit each (`src/text/pattern/classes.rs` has the same numbers, and a test).
 const CLASSES: &[(&str, u8)] = &[
     (r"[\p{Lu}\p{Lt}]", 1),
     (r"\p{Ll}", 2),

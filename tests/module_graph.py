@@ -34,10 +34,11 @@ def modules(src: Path) -> dict[Module, Path]:
 
 
 def code(path: Path) -> str:
-    """A file without comments, strings and its test module."""
-    text = path.read_text()
-    text = re.split(r"#\[cfg\((?:all\()?test", text)[0]
-    text = re.sub(r"//[^\n]*", "", text)
+    """A file without comments, strings and its test module, which is last if it is in the file."""
+    text = re.sub(r"//[^\n]*", "", path.read_text())
+    # What is indented is in a module of the file itself.
+    text = re.sub(r"^( +use )super::", r"\1self::", text, flags=re.MULTILINE)
+    text = re.split(r"#\[cfg\((?:all\()?test[^\n]*\s+mod \w+ {", text)[0]
     return re.sub(r'"(?:[^"\\]|\\.)*"', '""', text)
 
 

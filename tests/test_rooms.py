@@ -29,10 +29,10 @@ def test_circles_and_upward_edges_are_found(tmp_path: Path) -> None:
     """The two tests above would see what they look for."""
     for name, code in {
         "lib.rs": "mod base;\nmod text;\n",
-        "base/mod.rs": "pub mod a;\npub mod b;\npub use b::passed;\n",
-        "base/a.rs": "use super::passed;\nuse crate::text::cut;\npub fn one() {}\n",
+        "base/mod.rs": "pub mod a;\n#[cfg(test)]\nmod tests;\npub mod b;\npub use b::passed;\n",
+        "base/a.rs": "#[cfg(test)]\nfn test() {}\nuse super::passed;\nuse crate::text::cut;\n",
         "base/b.rs": "pub fn passed() { super::a::one() }\n",
-        "text/mod.rs": "// use crate::base::a::one;\npub fn cut() {}\n",
+        "text/mod.rs": "// use crate::base::a::one;\nmod c {\n    use super::cut;\n}\n",
     }.items():
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)

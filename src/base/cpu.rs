@@ -18,10 +18,21 @@ pub struct Avx512 {
 }
 
 impl Avx512 {
-    /// Whether the processor has `avx512vbmi2` too, which the first ones with AVX-512 lack.
+    /// The token of `avx512vbmi2`, which the first processors with AVX-512 lack.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-    pub fn has_vbmi2(self) -> bool {
-        self.has_vbmi2
+    pub fn vbmi2(self) -> Option<Vbmi2> {
+        self.has_vbmi2.then_some(Vbmi2(()))
+    }
+}
+
+/// `avx512vbmi2` and the features of [`Avx512`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vbmi2(());
+
+impl Vbmi2 {
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub fn avx512(self) -> Avx512 {
+        Avx512 { has_vbmi2: true }
     }
 }
 

@@ -15,10 +15,10 @@ use crate::base::error::{Error, Result};
 use crate::base::job::Phase;
 use crate::tokenizer::encode::{self, Tokenizer};
 use crate::tokenizer::formats;
-use crate::tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken, TokenList};
+use crate::tokenizer::spec::{MAX_ID, Merge, MergeRule, Spec, SpecialToken, TokenList};
 
 /// What a token and its merge take in a file, about.
-const BYTES_PER_ENTRY: usize = 32;
+const BYTES_PER_TOKEN: usize = 32;
 
 /// A tokenizer's tables. Immutable, usable from many threads at once.
 #[pyclass(frozen, subclass, module = "bytemill._native")]
@@ -150,7 +150,7 @@ impl Core {
     fn write<'py>(&self, py: Python<'py>, kind: &str) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let tokenizer = &self.tokenizer;
         let files =
-            run_sized(py, BYTES_PER_ENTRY * tokenizer.vocab().len(), Phase::Encode, |_| {
+            run_sized(py, BYTES_PER_TOKEN * tokenizer.vocab().len(), Phase::Encode, |_| {
                 let spec = tokenizer.spec();
                 match kind {
                     "huggingface" => formats::write_tokenizer_json(&spec).map(|file| vec![file]),
@@ -326,7 +326,7 @@ impl Core {
     /// The tokenizer that learning fewer merges would have given: a prefix of the vocabulary.
     fn core_with_vocab_size(&self, py: Python<'_>, vocab_size: usize) -> PyResult<Core> {
         let tokenizer = &self.tokenizer;
-        run_sized(py, BYTES_PER_ENTRY * tokenizer.vocab().len(), Phase::Encode, |_| {
+        run_sized(py, BYTES_PER_TOKEN * tokenizer.vocab().len(), Phase::Encode, |_| {
             tokenizer.with_vocab_size(vocab_size).map(Core::new)
         })
     }
@@ -463,12 +463,11 @@ fn special_list(special_tokens: &Bound<'_, PyAny>) -> PyResult<Vec<(String, Opti
 /// The id of a token of a vocabulary that is being made.
 fn new_id(id: &Bound<'_, PyAny>) -> PyResult<u32> {
     match id.extract::<u32>() {
-        // The largest number means "none" inside.
-        Ok(id) if id < u32::MAX => Ok(id),
+        Ok(id) if id <= MAX_ID => Ok(id),
         _ if id.is_instance_of::<pyo3::types::PyInt>() => Err(to_python(
             id.py(),
             Error::tokenizer(format!("{id} is not an id"))
-                .with_hint("ids are integers from 0 to 4294967294"),
+                .with_hint(format!("ids are integers from 0 to {MAX_ID}")),
         )),
         Ok(_) | Err(_) => Err(pyo3::exceptions::PyTypeError::new_err(format!(
             "an id must be an integer, not {}",
@@ -511,11 +510,8 @@ fn spec_of(
     let mut next = tokens.iter().map(|(id, _)| id + 1).max().unwrap_or(0);
     let mut spec = Spec { pattern, ignore_merges, ..Spec::default() };
     for (text, id) in specials {
-        let id = id.or_else(|| by_bytes.get(text.as_bytes()).copied()).unwrap_or_else(|| {
-            next += 1;
-            next - 1
-        });
-        next = next.max(id + 1);
+        let id = id.or_else(|| by_bytes.get(text.as_bytes()).copied()).unwrap_or(next);
+        next = next.max(id.saturating_add(1));
         spec.specials.push(SpecialToken { text, id, control: true });
     }
     spec.merges = match merges {

@@ -38,16 +38,12 @@ impl Cutter {
     }
 
     /// The first position ≥ `from` that is inside a piece, whatever follows, and not near a special
-    /// token: see [`Pattern::inside_after`].
-    pub fn inside_after(&self, text: &[u8], mut from: usize) -> Option<usize> {
+    /// token: see [`Pattern::insides`].
+    pub fn inside_after(&self, text: &[u8], from: usize) -> Option<usize> {
         let certain = text.len().checked_sub(INSIDE_REACH + self.specials.longest())?;
-        loop {
-            let at = self.pattern.inside_after(text, from).filter(|&at| at <= certain)?;
-            if !self.specials.touch(text, at.saturating_sub(INSIDE_REACH)..at + INSIDE_REACH) {
-                return Some(at);
-            }
-            from = at + 1;
-        }
+        let near = |at: usize| at.saturating_sub(INSIDE_REACH)..at + INSIDE_REACH;
+        let mut insides = self.pattern.insides(text, from).take_while(|&at| at <= certain);
+        insides.find(|&at| !self.specials.touch(text, near(at)))
     }
 
     /// The last position at which `text` may be cut, whatever follows.

@@ -7,7 +7,7 @@ use crate::base::threads;
 use crate::learn::counts::Counts;
 use crate::learn::merges::{self, Base, ByteBase, Options};
 use crate::tokenizer::encode::Tokenizer;
-use crate::tokenizer::spec::{Merge, MergeRule, Spec, SpecialToken};
+use crate::tokenizer::spec::{MAX_ID, Merge, MergeRule, Spec, SpecialToken};
 
 static EVERY_BYTE: [u8; 256] = {
     let mut bytes = [0; 256];
@@ -104,6 +104,12 @@ pub fn extend(
     let merges = merges_for(counts, target, taken, &Extended(tokenizer), job)?;
     let vocab = tokenizer.vocab();
     let next = vocab.rank_ids().iter().max().map_or(0, |id| id + 1);
+    let n_new = (merges.len() + spec.specials.len() + new.len()) as u64;
+    if u64::from(next) + n_new > u64::from(MAX_ID) + 1 {
+        return Err(Error::tokenizer(format!(
+            "{n_new} ids from {next} on would exceed {MAX_ID}, the largest possible"
+        )));
+    }
     let n_known = vocab.n_ranks() as u32;
     let id_of = |rank: u32| {
         if rank < n_known { vocab.rank_id(rank) } else { next + (rank - n_known) }

@@ -16,7 +16,7 @@ pub const NONE: u32 = u32::MAX;
 const MIN_HEAP_LENGTH: usize = 96;
 
 /// The merges of a tokenizer.
-pub trait Rule {
+pub trait Merges {
     /// The rank of the merge of two tokens, or [`NONE`].
     fn rank(&self, left: u32, right: u32) -> u32;
     /// The token that the merge of this rank creates.
@@ -44,24 +44,24 @@ impl Scratch {
 /// Merges `tokens` until no pair merges. Returns the last merge: left, right, rank.
 pub fn merge(
     tokens: &mut Vec<u32>,
-    rule: &impl Rule,
+    merges: &impl Merges,
     scratch: &mut Scratch,
 ) -> Option<(u32, u32, u32)> {
     if tokens.len() < MIN_HEAP_LENGTH {
-        merge_short(tokens, rule, scratch)
+        merge_short(tokens, merges, scratch)
     } else {
-        merge_long(tokens, rule, scratch)
+        merge_long(tokens, merges, scratch)
     }
 }
 
 fn merge_short(
     tokens: &mut Vec<u32>,
-    rule: &impl Rule,
+    merges: &impl Merges,
     scratch: &mut Scratch,
 ) -> Option<(u32, u32, u32)> {
     let ranks = &mut scratch.ranks;
     ranks.clear();
-    ranks.extend(tokens.windows(2).map(|pair| rule.rank(pair[0], pair[1])));
+    ranks.extend(tokens.windows(2).map(|pair| merges.rank(pair[0], pair[1])));
     let mut last = None;
     loop {
         let mut best = NONE;
@@ -76,14 +76,14 @@ fn merge_short(
             return last;
         }
         last = Some((tokens[at], tokens[at + 1], best));
-        tokens[at] = rule.result(best);
+        tokens[at] = merges.result(best);
         tokens.remove(at + 1);
         ranks.remove(at);
         if at > 0 {
-            ranks[at - 1] = rule.rank(tokens[at - 1], tokens[at]);
+            ranks[at - 1] = merges.rank(tokens[at - 1], tokens[at]);
         }
         if at < ranks.len() {
-            ranks[at] = rule.rank(tokens[at], tokens[at + 1]);
+            ranks[at] = merges.rank(tokens[at], tokens[at + 1]);
         }
     }
 }
@@ -93,7 +93,7 @@ const LIST_END: u32 = u32::MAX;
 
 fn merge_long(
     tokens: &mut Vec<u32>,
-    rule: &impl Rule,
+    merges: &impl Merges,
     scratch: &mut Scratch,
 ) -> Option<(u32, u32, u32)> {
     let n = tokens.len();
@@ -106,7 +106,7 @@ fn merge_long(
     for list in [&mut *ranks, next, previous] {
         reserve(list, n);
     }
-    ranks.extend(tokens.windows(2).map(|pair| rule.rank(pair[0], pair[1])));
+    ranks.extend(tokens.windows(2).map(|pair| merges.rank(pair[0], pair[1])));
     ranks.push(NONE);
     next.extend(1..n as u32);
     next.push(LIST_END);
@@ -135,21 +135,21 @@ fn merge_long(
         }
         let right = next[at] as usize;
         last = Some((tokens[at], tokens[right], rank));
-        tokens[at] = rule.result(rank);
+        tokens[at] = merges.result(rank);
         ranks[right] = NONE;
         let after = next[right];
         next[at] = after;
         ranks[at] = NONE;
         if after != LIST_END {
             previous[after as usize] = at as u32;
-            ranks[at] = rule.rank(tokens[at], tokens[after as usize]);
+            ranks[at] = merges.rank(tokens[at], tokens[after as usize]);
             if ranks[at] != NONE {
                 heap.push(entry(ranks[at], at as u32));
             }
         }
         let before = previous[at];
         if before != LIST_END {
-            let rank = rule.rank(tokens[before as usize], tokens[at]);
+            let rank = merges.rank(tokens[before as usize], tokens[at]);
             // If the rank is the same as before, its entry is still in the heap.
             if rank != ranks[before as usize] {
                 ranks[before as usize] = rank;

@@ -2,6 +2,9 @@
 //!
 //! Ids are arbitrary here; [`crate::tokenizer::vocab`] checks a spec and builds its tables.
 
+/// One less than the largest `u32`, so that the number of ids fits into 32 bits too.
+pub const MAX_ID: u32 = u32::MAX - 1;
+
 /// A tokenizer as plain data.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Spec {

@@ -220,6 +220,19 @@ def test_extending_keeps_what_was_known(tokenizer: bytemill.Tokenizer, tie_break
     )
 
 
+def test_extending_needs_ids_that_are_left() -> None:
+    vocab = {i: bytes([i]) for i in range(256)} | {2**32 - 4: b"ab"}
+    last = bytemill.Tokenizer(vocab, [(b"a", b"b")], ["<|a|>"])
+    assert (
+        bytemill.train_tokenizer(iter(["abc"]), vocab_size=259, extend_from=last).max_id
+        == 2**32 - 2
+    )
+    with pytest.raises(
+        bytemill.TokenizerError, match="3 ids from 4294967293 on would exceed 4294967294"
+    ):
+        bytemill.train_tokenizer(iter(["abcd"]), vocab_size=260, extend_from=last)
+
+
 def test_a_vocabulary_out_of_reach_ends_early_with_a_warning() -> None:
     with pytest.warns(UserWarning, match="no pairs left.* 260 of the 1000"):
         tokenizer = bytemill.train_tokenizer(iter(["abcd"]), vocab_size=1000)

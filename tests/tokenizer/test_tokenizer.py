@@ -65,6 +65,7 @@ def test_special_tokens_in_the_vocabulary_keep_theirs() -> None:
         (BYTES, [], [""], "empty"),
         (BYTES, [], {"<|a|>": 300, "<|b|>": 300}, "300"),
         (BYTES, [], {"<|a|>": 65}, "65"),
+        (BYTES | {2**32 - 2: b"ab"}, [(b"a", b"b")], ["<|a|>"], "largest possible is 4294967294"),
     ],
 )
 def test_a_vocabulary_that_cannot_be_is_refused(

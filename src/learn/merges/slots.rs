@@ -92,6 +92,11 @@ impl<I: SlotNumber> Slots<I> {
             ))
             .with_hint("drop rare pieces with min_piece_count=2 or more"));
         }
+        let mut weights = pieces.iter().map(|(piece, count)| count.checked_mul(piece.len() as u64));
+        if weights.try_fold(0u64, |sum, weight| sum.checked_add(weight?)).is_none() {
+            return Err(Error::corpus("the counts are of more than 2^64 bytes of text")
+                .with_hint("were counts merged with copies of themselves?"));
+        }
         let large_counts = large_counts::<I>(pieces);
         let lengths: Vec<u32> = tokens.iter().map(|token| token.len() as u32).collect();
         let mut slots = Pages::new(total + 1);

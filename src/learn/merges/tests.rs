@@ -76,6 +76,20 @@ fn counts_past_32_bits() {
     agree(&pieces, &Options::default());
 }
 
+/// The count of a pair may exceed those of the pieces.
+#[test]
+fn counts_past_64_bits_are_refused() {
+    agree(&[(b"aaa".to_vec(), u64::MAX / 4), (b"xy".to_vec(), 3)], &Options::default());
+    for pieces in [
+        vec![(b"aaaa".to_vec(), 1 << 62)],
+        vec![(b"ab".to_vec(), 1 << 62), (b"abc".to_vec(), 1 << 62)],
+    ] {
+        let job = Job::new(Phase::Merge, 0);
+        let refused = learn_merges(list(&pieces), &ByteBase, &Options::default(), &job);
+        assert!(matches!(refused, Err(Error::Corpus(_))), "{pieces:?}: {refused:?}");
+    }
+}
+
 #[test]
 fn nothing_to_merge() {
     assert!(learned(&[], &Options::default()).is_empty());

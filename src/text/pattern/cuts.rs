@@ -1,8 +1,8 @@
 //! Positions at which a text may be cut before it is scanned, so that blocks can be read, counted and
 //! encoded in parallel and still have the pieces of the whole.
 //!
-//! Both searches read a few characters around each position, and a run of spaces back to its start;
-//! they allocate nothing. The proofs are for the five named patterns.
+//! Both searches read a few characters around each position, and each run of spaces once; they allocate
+//! nothing. The proofs are for the five named patterns.
 //!
 //! # Safe cuts: between two pieces
 //!
@@ -95,25 +95,35 @@ fn is_safe(text: &[u8], at: usize) -> bool {
 
 /// The characters on each side of a position that must be alike for it to be inside a piece.
 const SIDE: usize = 4;
-/// The most bytes on each side that [`inside_after`] reads, except in a run of spaces.
+/// The most bytes on each side that [`insides`] reads, except in a run of spaces.
 pub const INSIDE_REACH: usize = 4 * SIDE;
 
-/// The first position ≥ `from` that is inside a piece.
-pub fn inside_after(scanner: Scanner, text: &[u8], from: usize) -> Option<usize> {
-    (from..text.len()).find(|&at| is_inside(scanner, text, at))
+/// The positions ≥ `from` that are inside a piece.
+pub fn insides(scanner: Scanner, text: &[u8], from: usize) -> impl Iterator<Item = usize> {
+    // Whether the run of spaces that was met last has such positions, and where it ends: looking for its
+    // start at each of them would take quadratic time.
+    let (mut allowed, mut end) = (false, 0);
+    (from..text.len()).filter(move |&at| {
+        let sides = at.checked_sub(SIDE).and_then(|start| text.get(start..at + SIDE));
+        if sides.is_some_and(|sides| sides.iter().all(|&byte| byte == b' ')) {
+            if at >= end {
+                let before = text[..at].iter().rposition(|&byte| byte != b' ');
+                allowed = before.is_none_or(|i| text[i].is_ascii_graphic());
+                let length = text[at..].iter().position(|&byte| byte != b' ');
+                end = length.map_or(text.len(), |length| at + length);
+            }
+            return allowed;
+        }
+        sides.is_some_and(are_marks) || are_around(scanner, text, at)
+    })
 }
 
-fn is_inside(scanner: Scanner, text: &[u8], at: usize) -> bool {
-    if let Some(sides) = at.checked_sub(SIDE).and_then(|start| text.get(start..at + SIDE)) {
-        let is_mark = |&byte: &u8| byte.is_ascii_punctuation() && byte != b'\'' && byte != b'/';
-        if sides.iter().all(is_mark) {
-            return true;
-        }
-        if sides.iter().all(|&byte| byte == b' ') {
-            let before = text[..at].iter().rposition(|&byte| byte != b' ');
-            return before.is_none_or(|i| text[i].is_ascii_graphic());
-        }
-    }
+fn are_marks(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| byte.is_ascii_punctuation() && !b"'/".contains(byte))
+}
+
+/// Whether the characters on both sides are letters or numbers that are in one piece.
+fn are_around(scanner: Scanner, text: &[u8], at: usize) -> bool {
     let Some(classes) = classes_around(text, at) else { return false };
     match scanner {
         Scanner::O200k => classes == LOWER,

@@ -8,19 +8,22 @@ use super::classes::{CASELESS, LOWER, MARK, NUMBER, SPACE, UPPER, wide_char_at};
 /// Bytes in a group: as many as a mask has bits.
 pub const GROUP: usize = 64;
 
-/// The vector operations on a group that an instruction set provides.
+/// The vector operations on a group that an instruction set provides. Its token proves that the processor
+/// has it; a value of the type does too, since only `load` makes one.
 pub trait Bytes: Copy {
-    fn load(group: &[u8; GROUP]) -> Self;
+    type Token: Copy;
+
+    fn load(token: Self::Token, group: &[u8; GROUP]) -> Self;
     /// Which bytes are `low` to `low + width` once the bits `set` are set.
     fn within(self, set: u8, low: u8, width: u8) -> u64;
     /// The bits of `mask` at the positions of `chosen`, side by side.
-    fn compress(mask: u64, chosen: u64) -> u64;
+    fn compress(token: Self::Token, mask: u64, chosen: u64) -> u64;
     /// The low bits of `mask`, moved to the positions of `chosen`.
-    fn expand(mask: u64, chosen: u64) -> u64;
+    fn expand(token: Self::Token, mask: u64, chosen: u64) -> u64;
 
     /// Appends the positions of the bits of `mask`, counted from `base`.
     #[inline(always)]
-    fn push_positions(mut mask: u64, base: usize, positions: &mut Vec<usize>) {
+    fn push_positions(_: Self::Token, mut mask: u64, base: usize, positions: &mut Vec<usize>) {
         let n = mask.count_ones() as usize;
         let mut few = [0; GROUP];
         // Four at a time: most groups have about twelve, and a loop whose number of rounds hardly
@@ -63,12 +66,13 @@ impl Masks {
     /// cover: a character that does not fit belongs to the next group.
     #[inline(always)]
     pub fn new<B: Bytes, const CASED: bool>(
+        token: B::Token,
         group: &[u8; GROUP],
         text: &[u8],
         base: usize,
         length: usize,
     ) -> (Masks, usize) {
-        let bytes = B::load(group);
+        let bytes = B::load(token, group);
         let is = |byte| bytes.within(0, byte, 0);
         let (upper, lower) = if CASED {
             (bytes.within(0, b'A', 25), bytes.within(0, b'a', 25))
@@ -166,8 +170,8 @@ impl Masks {
 
     /// Masks with one bit per character instead of one per byte.
     #[inline(always)]
-    pub fn by_character<B: Bytes>(&self, firsts: u64) -> Masks {
-        let of = |mask| B::compress(mask, firsts);
+    pub fn by_character<B: Bytes>(&self, token: B::Token, firsts: u64) -> Masks {
+        let of = |mask| B::compress(token, mask, firsts);
         Masks {
             upper: of(self.upper),
             lower: of(self.lower),
@@ -189,8 +193,10 @@ impl Masks {
 pub struct Portable([u8; GROUP]);
 
 impl Bytes for Portable {
+    type Token = ();
+
     #[inline(always)]
-    fn load(group: &[u8; GROUP]) -> Self {
+    fn load(_: (), group: &[u8; GROUP]) -> Self {
         Portable(*group)
     }
 
@@ -208,12 +214,12 @@ impl Bytes for Portable {
     }
 
     #[inline(always)]
-    fn compress(mask: u64, chosen: u64) -> u64 {
+    fn compress(_: (), mask: u64, chosen: u64) -> u64 {
         compress(mask, chosen)
     }
 
     #[inline(always)]
-    fn expand(mask: u64, chosen: u64) -> u64 {
+    fn expand(_: (), mask: u64, chosen: u64) -> u64 {
         expand(mask, chosen)
     }
 }
@@ -261,13 +267,12 @@ fn prefix_parity(mut bits: u64) -> u64 {
     bits
 }
 
-/// The types of this module may exist only where the processor has the features: scanning functions
-/// that enable them are the only callers.
 #[cfg(target_arch = "x86_64")]
 pub mod x86 {
     use std::arch::x86_64::*;
 
     use super::{Bytes, GROUP};
+    use crate::base::cpu::{Avx2, Avx512, Vbmi2};
 
     /// 0, 1, 2, …
     static NUMBERS: [u8; GROUP] = {
@@ -284,9 +289,11 @@ pub mod x86 {
     pub struct Avx2Bytes([__m256i; 2]);
 
     impl Bytes for Avx2Bytes {
+        type Token = Avx2;
+
         #[inline(always)]
-        fn load(group: &[u8; GROUP]) -> Self {
-            // SAFETY: both loads are within the group; the callers enable AVX2.
+        fn load(_: Avx2, group: &[u8; GROUP]) -> Self {
+            // SAFETY: both loads are within the group; the token proves that there is AVX2.
             unsafe {
                 let half = |at| _mm256_loadu_si256(group.as_ptr().add(at).cast());
                 Avx2Bytes([half(0), half(32)])
@@ -295,7 +302,7 @@ pub mod x86 {
 
         #[inline(always)]
         fn within(self, set: u8, low: u8, width: u8) -> u64 {
-            // SAFETY: the callers enable AVX2.
+            // SAFETY: `self` was loaded, with a token that proves that there is AVX2.
             unsafe {
                 let splat = |byte: u8| _mm256_set1_epi8(byte as i8);
                 let [low_half, high_half] = self.0.map(|half| {
@@ -308,31 +315,33 @@ pub mod x86 {
         }
 
         #[inline(always)]
-        fn compress(mask: u64, chosen: u64) -> u64 {
-            // SAFETY: the callers enable BMI2.
+        fn compress(_: Avx2, mask: u64, chosen: u64) -> u64 {
+            // SAFETY: the token proves that there is BMI2.
             unsafe { _pext_u64(mask, chosen) }
         }
 
         #[inline(always)]
-        fn expand(mask: u64, chosen: u64) -> u64 {
-            // SAFETY: the callers enable BMI2.
+        fn expand(_: Avx2, mask: u64, chosen: u64) -> u64 {
+            // SAFETY: the token proves that there is BMI2.
             unsafe { _pdep_u64(mask, chosen) }
         }
     }
 
     #[derive(Clone, Copy)]
-    pub struct Avx512Bytes<const VBMI2: bool>(__m512i);
+    pub struct Avx512Bytes(__m512i);
 
-    impl<const VBMI2: bool> Bytes for Avx512Bytes<VBMI2> {
+    impl Bytes for Avx512Bytes {
+        type Token = Avx512;
+
         #[inline(always)]
-        fn load(group: &[u8; GROUP]) -> Self {
-            // SAFETY: the load is the group; the callers enable AVX-512 F.
+        fn load(_: Avx512, group: &[u8; GROUP]) -> Self {
+            // SAFETY: the load is the group; the token proves that there is AVX-512 F.
             Avx512Bytes(unsafe { _mm512_loadu_si512(group.as_ptr().cast()) })
         }
 
         #[inline(always)]
         fn within(self, set: u8, low: u8, width: u8) -> u64 {
-            // SAFETY: the callers enable AVX-512 BW.
+            // SAFETY: `self` was loaded, with a token that proves that there is AVX-512 BW.
             unsafe {
                 let splat = |byte: u8| _mm512_set1_epi8(byte as i8);
                 let shifted = _mm512_sub_epi8(_mm512_or_si512(self.0, splat(set)), splat(low));
@@ -341,26 +350,53 @@ pub mod x86 {
         }
 
         #[inline(always)]
-        fn compress(mask: u64, chosen: u64) -> u64 {
-            // SAFETY: the callers enable BMI2.
+        fn compress(_: Avx512, mask: u64, chosen: u64) -> u64 {
+            // SAFETY: the token proves that there is BMI2.
             unsafe { _pext_u64(mask, chosen) }
         }
 
         #[inline(always)]
-        fn expand(mask: u64, chosen: u64) -> u64 {
-            // SAFETY: the callers enable BMI2.
+        fn expand(_: Avx512, mask: u64, chosen: u64) -> u64 {
+            // SAFETY: the token proves that there is BMI2.
             unsafe { _pdep_u64(mask, chosen) }
+        }
+    }
+
+    /// [`Avx512Bytes`], except for positions, which are made eight at a time.
+    #[derive(Clone, Copy)]
+    pub struct Vbmi2Bytes(Avx512Bytes);
+
+    impl Bytes for Vbmi2Bytes {
+        type Token = Vbmi2;
+
+        #[inline(always)]
+        fn load(token: Vbmi2, group: &[u8; GROUP]) -> Self {
+            Vbmi2Bytes(Avx512Bytes::load(token.avx512(), group))
         }
 
         #[inline(always)]
-        fn push_positions(mask: u64, base: usize, positions: &mut Vec<usize>) {
-            if !VBMI2 {
-                return Avx2Bytes::push_positions(mask, base, positions);
-            }
+        fn within(self, set: u8, low: u8, width: u8) -> u64 {
+            self.0.within(set, low, width)
+        }
+
+        #[inline(always)]
+        fn compress(token: Vbmi2, mask: u64, chosen: u64) -> u64 {
+            Avx512Bytes::compress(token.avx512(), mask, chosen)
+        }
+
+        #[inline(always)]
+        fn expand(token: Vbmi2, mask: u64, chosen: u64) -> u64 {
+            Avx512Bytes::expand(token.avx512(), mask, chosen)
+        }
+
+        #[inline(always)]
+        fn push_positions(_: Vbmi2, mask: u64, base: usize, positions: &mut Vec<usize>) {
             let n = mask.count_ones() as usize;
             positions.reserve(GROUP);
-            // SAFETY: a mask has at most GROUP bits, for which there is room; the callers enable
-            // AVX-512 VBMI2.
+            // SAFETY: a mask has at most GROUP bits, for which room was reserved; positions are written
+            // eight at a time, so at most GROUP of them, and the first `n` are set. The loads are of
+            // NUMBERS, and of eight bytes of `chosen` from a multiple of eight below `n` on. The token
+            // proves that there are AVX-512 VBMI2, BW and F.
             unsafe {
                 let numbers = _mm512_loadu_si512(NUMBERS.as_ptr().cast());
                 let mut chosen = [0u8; GROUP];
@@ -390,16 +426,18 @@ pub mod x86 {
 pub mod arm {
     use std::arch::aarch64::*;
 
-    use super::{Bytes, GROUP};
+    use super::{Bytes, GROUP, Portable};
+    use crate::base::cpu::Neon;
 
-    /// NEON, which every 64-bit ARM processor has.
     #[derive(Clone, Copy)]
     pub struct NeonBytes([uint8x16_t; 4]);
 
     impl Bytes for NeonBytes {
+        type Token = Neon;
+
         #[inline(always)]
-        fn load(group: &[u8; GROUP]) -> Self {
-            // SAFETY: the four loads are within the group.
+        fn load(_: Neon, group: &[u8; GROUP]) -> Self {
+            // SAFETY: the four loads are within the group; the token proves that there is NEON.
             let quarter = |at: usize| unsafe { vld1q_u8(group.as_ptr().add(at)) };
             NeonBytes([quarter(0), quarter(16), quarter(32), quarter(48)])
         }
@@ -407,7 +445,8 @@ pub mod arm {
         #[inline(always)]
         fn within(self, set: u8, low: u8, width: u8) -> u64 {
             const BITS: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128];
-            // SAFETY: NEON is part of aarch64; the load is of sixteen bytes.
+            // SAFETY: `self` was loaded, with a token that proves that there is NEON; the load is of
+            // sixteen bytes.
             unsafe {
                 let bits = vld1q_u8(BITS.as_ptr());
                 let [a, b, c, d] = self.0.map(|quarter| {
@@ -421,13 +460,13 @@ pub mod arm {
         }
 
         #[inline(always)]
-        fn compress(mask: u64, chosen: u64) -> u64 {
-            super::compress(mask, chosen)
+        fn compress(_: Neon, mask: u64, chosen: u64) -> u64 {
+            Portable::compress((), mask, chosen)
         }
 
         #[inline(always)]
-        fn expand(mask: u64, chosen: u64) -> u64 {
-            super::expand(mask, chosen)
+        fn expand(_: Neon, mask: u64, chosen: u64) -> u64 {
+            Portable::expand((), mask, chosen)
         }
     }
 }

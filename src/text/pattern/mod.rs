@@ -127,14 +127,15 @@ impl Pattern {
         self.has_safe_cuts().then(|| cuts::safe_before(text, upto))?
     }
 
-    /// The first position ≥ `from` that is certainly inside a piece, in a text that starts with a
-    /// piece or at such a position: both sides, scanned separately, have the pieces of the whole
-    /// except for that one, which they share. None as for [`Pattern::safe_cut_after`].
-    pub fn inside_after(&self, text: &[u8], from: usize) -> Option<usize> {
-        match *self.stages {
-            [Stage::Named(scanner)] => cuts::inside_after(scanner, text, from),
+    /// The positions ≥ `from` that are certainly inside a piece, in a text that starts with a piece or
+    /// at such a position: both sides, scanned separately, have the pieces of the whole except for that
+    /// one, which they share. None as for [`Pattern::safe_cut_after`].
+    pub fn insides(&self, text: &[u8], from: usize) -> impl Iterator<Item = usize> {
+        let scanner = match *self.stages {
+            [Stage::Named(scanner)] => Some(scanner),
             _ => None,
-        }
+        };
+        scanner.into_iter().flat_map(move |scanner| cuts::insides(scanner, text, from))
     }
 
     fn has_safe_cuts(&self) -> bool {

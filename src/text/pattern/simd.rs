@@ -8,10 +8,16 @@
 //! All levels are tested against `scanners.rs`, and that against the regular expressions.
 
 use super::classes::{SPACE, char_at, class_at};
+#[cfg(target_arch = "aarch64")]
+use super::groups::arm::NeonBytes;
+#[cfg(target_arch = "x86_64")]
+use super::groups::x86::{Avx2Bytes, Avx512Bytes, Vbmi2Bytes};
 use super::groups::{Bytes, GROUP, Masks, Portable};
 use super::rules::{BlankEnd, Carry, Starts, gpt2, modern};
 use super::scanners::{Scanner, contraction, gpt2_contraction, is_newline};
 use crate::base::cpu::Level;
+#[cfg(target_arch = "x86_64")]
+use crate::base::cpu::{Avx2, Avx512, Vbmi2};
 
 /// Appends the ends of at least `limit` pieces from `from` on, fewer only at the end of the text;
 /// returns the last.
@@ -26,33 +32,31 @@ pub fn scan(
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that the processor has the features that the function enables.
-        Level::Avx2(_) => unsafe { scan_avx2(scanner, text, from, limit, ends) },
+        Level::Avx2(avx2) => unsafe { scan_avx2(avx2, scanner, text, from, limit, ends) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves that the processor has the features that the function enables.
-        Level::Avx512(level) if level.has_vbmi2() => unsafe {
-            scan_vbmi2(scanner, text, from, limit, ends)
+        Level::Avx512(avx512) => match avx512.vbmi2() {
+            // SAFETY: the token proves that the processor has the features that the function enables.
+            Some(vbmi2) => unsafe { scan_vbmi2(vbmi2, scanner, text, from, limit, ends) },
+            // SAFETY: the token proves that the processor has the features that the function enables.
+            None => unsafe { scan_avx512(avx512, scanner, text, from, limit, ends) },
         },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves that the processor has the features that the function enables.
-        Level::Avx512(_) => unsafe { scan_avx512(scanner, text, from, limit, ends) },
         #[cfg(target_arch = "aarch64")]
-        Level::Neon(_) => {
-            scan_with::<super::groups::arm::NeonBytes>(scanner, text, from, limit, ends)
-        }
-        _ => scan_with::<Portable>(scanner, text, from, limit, ends),
+        Level::Neon(neon) => scan_with::<NeonBytes>(neon, scanner, text, from, limit, ends),
+        _ => scan_with::<Portable>((), scanner, text, from, limit, ends),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
 fn scan_avx2(
+    token: Avx2,
     scanner: Scanner,
     text: &[u8],
     from: usize,
     limit: usize,
     ends: &mut Vec<usize>,
 ) -> usize {
-    scan_with::<super::groups::x86::Avx2Bytes>(scanner, text, from, limit, ends)
+    scan_with::<Avx2Bytes>(token, scanner, text, from, limit, ends)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -60,13 +64,14 @@ fn scan_avx2(
     enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt,lzcnt"
 )]
 fn scan_avx512(
+    token: Avx512,
     scanner: Scanner,
     text: &[u8],
     from: usize,
     limit: usize,
     ends: &mut Vec<usize>,
 ) -> usize {
-    scan_with::<super::groups::x86::Avx512Bytes<false>>(scanner, text, from, limit, ends)
+    scan_with::<Avx512Bytes>(token, scanner, text, from, limit, ends)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -74,17 +79,19 @@ fn scan_avx512(
     enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi2,avx2,bmi1,bmi2,popcnt,lzcnt"
 )]
 fn scan_vbmi2(
+    token: Vbmi2,
     scanner: Scanner,
     text: &[u8],
     from: usize,
     limit: usize,
     ends: &mut Vec<usize>,
 ) -> usize {
-    scan_with::<super::groups::x86::Avx512Bytes<true>>(scanner, text, from, limit, ends)
+    scan_with::<Vbmi2Bytes>(token, scanner, text, from, limit, ends)
 }
 
 #[inline(always)]
 fn scan_with<B: Bytes>(
+    token: B::Token,
     scanner: Scanner,
     text: &[u8],
     from: usize,
@@ -92,11 +99,17 @@ fn scan_with<B: Bytes>(
     ends: &mut Vec<usize>,
 ) -> usize {
     match scanner {
-        Scanner::Gpt2 => scan_groups::<B, Gpt2>(scanner, text, from, limit, ends),
-        Scanner::Cl100k => scan_groups::<B, Modern<3, true>>(scanner, text, from, limit, ends),
-        Scanner::Llama3 => scan_groups::<B, Modern<3, false>>(scanner, text, from, limit, ends),
-        Scanner::Qwen2 => scan_groups::<B, Modern<1, false>>(scanner, text, from, limit, ends),
-        Scanner::O200k => scan_groups::<B, O200k>(scanner, text, from, limit, ends),
+        Scanner::Gpt2 => scan_groups::<B, Gpt2>(token, scanner, text, from, limit, ends),
+        Scanner::Cl100k => {
+            scan_groups::<B, Modern<3, true>>(token, scanner, text, from, limit, ends)
+        }
+        Scanner::Llama3 => {
+            scan_groups::<B, Modern<3, false>>(token, scanner, text, from, limit, ends)
+        }
+        Scanner::Qwen2 => {
+            scan_groups::<B, Modern<1, false>>(token, scanner, text, from, limit, ends)
+        }
+        Scanner::O200k => scan_groups::<B, O200k>(token, scanner, text, from, limit, ends),
     }
 }
 
@@ -270,6 +283,7 @@ impl Correction {
 
 #[inline(always)]
 fn scan_groups<B: Bytes, R: Rules>(
+    token: B::Token,
     scanner: Scanner,
     text: &[u8],
     from: usize,
@@ -293,9 +307,9 @@ fn scan_groups<B: Bytes, R: Rules>(
             }
         };
         let (masks, length) = if R::CASED {
-            Masks::new::<B, true>(&bytes, text, base, length)
+            Masks::new::<B, true>(token, &bytes, text, base, length)
         } else {
-            Masks::new::<B, false>(&bytes, text, base, length)
+            Masks::new::<B, false>(token, &bytes, text, base, length)
         };
         let group = Group { text, base, length };
         let next = class_at(text, base + length);
@@ -303,11 +317,11 @@ fn scan_groups<B: Bytes, R: Rules>(
             R::starts(&masks, &mut carry, length, next, group)
         } else {
             let firsts = !masks.inner & u64::MAX >> (GROUP - length);
-            let by_character = masks.by_character::<B>(firsts);
+            let by_character = masks.by_character::<B>(token, firsts);
             let n = firsts.count_ones() as usize;
             R::starts(&by_character, &mut carry, n, next, group).map(|found| Starts {
-                starts: B::expand(found.starts, firsts),
-                after_word: B::expand(found.after_word, firsts),
+                starts: B::expand(token, found.starts, firsts),
+                after_word: B::expand(token, found.after_word, firsts),
             })
         };
         let Some(Starts { mut starts, after_word }) = found else {
@@ -330,7 +344,7 @@ fn scan_groups<B: Bytes, R: Rules>(
             // The start of the scan is not the end of a piece.
             starts &= !1;
         }
-        B::push_positions(starts, base, ends);
+        B::push_positions(token, starts, base, ends);
         base += length;
         if ends.len() >= enough {
             // The bytes after the last start, less than a group, are scanned again.

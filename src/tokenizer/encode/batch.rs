@@ -1,4 +1,4 @@
-//! Many texts, or one long text in parts, on several threads.
+//! Many texts, or the stretches of a long text, on several threads.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::base::threads;
 use crate::text::specials::Segment;
 
 /// Texts are handed to threads in groups of about this many bytes.
-const GROUP: usize = 256 << 10;
+const GROUP_BYTES: usize = 256 << 10;
 
 /// A group of texts, encoded.
 #[derive(Default)]
@@ -24,9 +24,9 @@ struct Encoded {
     lengths: Vec<u64>,
 }
 
-/// The result as far as it goes.
+/// The result so far.
 struct Output {
-    /// Room for all ids. What is written is known at the end only.
+    /// Has room for all ids; its length is set at the end.
     ids: Vec<u32>,
     /// Ids in groups that have their place.
     len: usize,
@@ -35,19 +35,19 @@ struct Output {
     next: usize,
     /// Groups that were done before their turn.
     early: BTreeMap<usize, Encoded>,
-    /// Buffers to be used again: memory that was touched before costs nothing.
+    /// Buffers for reuse: memory that was touched before causes no page faults.
     spare: Vec<Encoded>,
 }
 
-/// A group and where in the result it belongs.
+/// A group and its place in the result.
 struct Placed {
     group: Encoded,
     to: *mut u32,
 }
 
 impl Output {
-    /// Takes up a group, and gives those whose place is known now: to be copied there by the caller,
-    /// who need not keep others from doing the same.
+    /// Adds a group; returns all groups whose place is known now. The caller copies them there without
+    /// the lock.
     fn put(&mut self, number: usize, group: Encoded) -> Vec<Placed> {
         self.early.insert(number, group);
         let mut placed = Vec::new();
@@ -101,36 +101,36 @@ impl Tokenizer {
         n_threads: usize,
         job: &Job,
     ) -> Result<Vec<u32>> {
-        let mut parts = Vec::new();
+        let mut stretches = Vec::new();
         self.segments(text, recognise, |segment| {
             match segment {
                 Segment::Plain(_, plain) => {
                     let mut rest = plain;
-                    // Parts that end at a cut are the same text in smaller steps.
-                    while rest.len() > GROUP
-                        && let Some(cut) = self.cutter.pattern.safe_cut_after(rest, GROUP)
+                    // Stretches that end at a cut are the same text in smaller steps.
+                    while rest.len() > GROUP_BYTES
+                        && let Some(cut) = self.cutter.pattern.safe_cut_after(rest, GROUP_BYTES)
                     {
-                        parts.push(Part::Plain(&rest[..cut]));
+                        stretches.push(Stretch::Plain(&rest[..cut]));
                         rest = &rest[cut..];
                     }
-                    parts.push(Part::Plain(rest));
+                    stretches.push(Stretch::Plain(rest));
                 }
                 Segment::Special(found) => {
                     let special = &self.vocab.specials()[found.index];
-                    parts.push(Part::Special(special.id, special.text.len()));
+                    stretches.push(Stretch::Special(special.id, special.text.len()));
                 }
             }
             Ok(())
         })?;
-        let sizes = parts.iter().map(|part| match part {
-            Part::Plain(text) => text.len(),
-            Part::Special(_, size) => *size,
+        let sizes = stretches.iter().map(|stretch| match stretch {
+            Stretch::Plain(text) => text.len(),
+            Stretch::Special(_, size) => *size,
         });
         let (ids, _) = self.in_groups(sizes, n_threads, job, |worker, group, encoded| {
-            for part in &parts[group] {
-                match *part {
-                    Part::Plain(text) => self.encode_plain(worker, text, &mut encoded.ids)?,
-                    Part::Special(id, _) => worker.push(id, &mut encoded.ids),
+            for stretch in &stretches[group] {
+                match *stretch {
+                    Stretch::Plain(text) => self.encode_plain(worker, text, &mut encoded.ids)?,
+                    Stretch::Special(id, _) => worker.push(id, &mut encoded.ids),
                 }
             }
             self.finish(worker, &mut encoded.ids);
@@ -139,8 +139,8 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Calls `encode` for groups of things of these sizes, on several threads; the result is in
-    /// their order.
+    /// Calls `encode` for groups of items of these sizes, on several threads; the result is in the
+    /// order of the items.
     fn in_groups(
         &self,
         sizes: impl ExactSizeIterator<Item = usize>,
@@ -154,9 +154,9 @@ impl Tokenizer {
         let size: usize = groups.iter().map(|group| group.size).sum();
         let mut offsets = Vec::with_capacity(n + 1);
         offsets.push(0);
-        // An id stands for a byte at least. What is not used is never touched.
+        // Every id stands for at least one byte. Room that is not needed is never touched.
         let ids = pages::with_room(size);
-        // Where there is no such room, the result has to grow, and one thread makes it.
+        // Without that much room the result has to grow, which only one thread can do.
         let n_threads = if ids.capacity() < size { 1 } else { n_threads };
         let mut output =
             Output { ids, len: 0, offsets, next: 0, early: BTreeMap::new(), spare: Vec::new() };
@@ -206,9 +206,9 @@ impl Tokenizer {
 }
 
 /// A stretch of a text.
-enum Part<'t> {
+enum Stretch<'t> {
     Plain(&'t [u8]),
-    /// The id, and how long the text of it is.
+    /// The id, and the length of its text.
     Special(u32, usize),
 }
 
@@ -219,20 +219,20 @@ impl Output {
     }
 }
 
-/// Things that a thread takes at once.
-struct Group {
+/// Items that a thread takes at once.
+struct TextGroup {
     items: Range<usize>,
     size: usize,
 }
 
-/// Groups of about [`GROUP`] bytes each.
-fn groups_of(sizes: impl Iterator<Item = usize>) -> Vec<Group> {
-    let mut groups = vec![Group { items: 0..0, size: 0 }];
+/// Groups of about [`GROUP_BYTES`] bytes each.
+fn groups_of(sizes: impl Iterator<Item = usize>) -> Vec<TextGroup> {
+    let mut groups = vec![TextGroup { items: 0..0, size: 0 }];
     let mut weight = 0;
     for (i, size) in sizes.enumerate() {
-        // Something empty is some work too.
-        if weight >= GROUP {
-            groups.push(Group { items: i..i, size: 0 });
+        // An empty text costs some work, too.
+        if weight >= GROUP_BYTES {
+            groups.push(TextGroup { items: i..i, size: 0 });
             weight = 0;
         }
         weight += size + 64;

@@ -1,8 +1,8 @@
 //! How many tokens a corpus has for every size of the vocabulary, in one pass.
 //!
-//! A smaller vocabulary is the bytes and the first merges. Encoding takes the merge of the lowest
-//! rank that there is; so with the first merges alone it goes the same way, step by step, until all
-//! that is left needs a later one. A step therefore happens with every vocabulary that holds the
+//! A smaller vocabulary is the bytes and the first merges. Encoding always applies the merge of the
+//! lowest rank; so with the first merges alone it takes the same steps, until only later merges are
+//! left. A step therefore happens with every vocabulary that holds the
 //! highest rank so far, and with no smaller one. (As merges are learnt, each step has a higher rank
 //! than the one before; a file may have them in any order.)
 
@@ -12,7 +12,7 @@ use super::tokenizer::Tokenizer;
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
 use crate::learn::counts::{Counts, for_each};
-use crate::tokenizer::merge::{self, Rule, Scratch};
+use crate::tokenizer::merge::{self, Merges, Scratch};
 use crate::tokenizer::vocab::PairRanks;
 
 /// Merges by rank, and counts what each would have saved with how many tokens.
@@ -36,7 +36,7 @@ impl Counted<'_> {
     }
 }
 
-impl Rule for Counted<'_> {
+impl Merges for Counted<'_> {
     fn rank(&self, left: u32, right: u32) -> u32 {
         self.pairs.get(left, right)
     }
@@ -70,7 +70,7 @@ impl Tokenizer {
                 return Err(Error::tokenizer("a piece of 4 GiB or more cannot be encoded"));
             }
             let whole = if self.ignore_merges { self.vocab.rank_of(piece) } else { None };
-            let rule = Counted {
+            let merges = Counted {
                 pairs: self.vocab.pairs(),
                 saved: &saved,
                 count,
@@ -80,10 +80,10 @@ impl Tokenizer {
             tokens.clear();
             tokens.extend(piece.iter().map(|&byte| u32::from(byte)));
             left = left.saturating_add(count.saturating_mul(piece.len() as u64));
-            merge::merge(&mut tokens, &rule, &mut scratch);
+            merge::merge(&mut tokens, &merges, &mut scratch);
             scratch.trim();
             if let Some(rank) = whole {
-                rule.save(rank, tokens.len() as u64 - 1);
+                merges.save(rank, tokens.len() as u64 - 1);
             }
             Ok(())
         })?;

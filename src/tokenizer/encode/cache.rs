@@ -1,9 +1,9 @@
 //! Short pieces that were encoded before, with their ids.
 //!
-//! As in [`crate::base::table`], two entries to a cache line, and a piece stands in its line or, if that
-//! is full, in one of the next few. The cache starts small and grows while growing pays: while most
-//! pieces are found. At its limit a new piece takes the place of another, so nothing ever has to be
-//! cleared and memory stays where it is.
+//! A hash table with two entries per cache line, like [`crate::base::table`]: a piece is in its line
+//! or, if that is full, in one of the next few. The cache starts small and grows while most pieces are
+//! found. At its limit a new piece replaces another one, so it is never cleared and its memory is
+//! bounded.
 
 use crate::base::memory::{filled, reserve};
 use crate::base::pages::{Pages, Zeroable, prefetch_line};
@@ -16,19 +16,22 @@ pub const STREAM_BYTES: usize = 128 << 10;
 
 /// Encodings of up to this many ids are stored in the entry itself.
 const MAX_INLINE_IDS: usize = 5;
-/// Ids below this are, for they have three bytes each.
+/// Ids in an entry have three bytes each, so they are below this.
 const INLINE_ID_LIMIT: u32 = 1 << 24;
-/// Longer ones elsewhere; a short piece has at most 15 ids.
+/// Longer encodings are in a list of their own; a short piece has at most 15 ids.
 pub const MAX_IDS: usize = 16;
-/// Ids are copied in blocks of this many.
-pub const BLOCK: usize = 8;
-/// The number of ids of a piece whose ids stand elsewhere: its first id is where.
+/// The ids of single tokens are copied in blocks of this many.
+pub const SINGLES_BLOCK: usize = 8;
+/// Instead of the number of ids: they are in the list of long encodings, at the index that stands for
+/// the first id.
 const ELSEWHERE: u8 = MAX_INLINE_IDS as u8 + 1;
-/// The same of a piece that is still to be merged: its first id is its number among the pending ones.
+/// Instead of the number of ids: the piece is still to be merged, and its number among the pending ones
+/// stands for the first id.
 const PENDING: u8 = u8::MAX;
 /// Entries in a cache line.
 const LINE: usize = 2;
-/// How many lines after its own a piece may stand; hardly ever are all of them full while the table grows.
+/// The most lines from a piece's own line to its entry; while the table grows, hardly ever are all of
+/// them full.
 const MAX_REACH: u8 = 7;
 /// Size of a new cache.
 const INITIAL_ENTRIES: usize = 1 << 10;
@@ -44,7 +47,7 @@ const MISSES_REMEMBERED: usize = 1 << 16;
 #[repr(C, align(32))]
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    /// 0: nothing here.
+    /// 0 if the entry is free.
     key: Key,
     /// Of three bytes each.
     ids: [[u8; 3]; MAX_INLINE_IDS],
@@ -68,7 +71,7 @@ impl Entry {
         u32::from_le_bytes([a, b, c, 0])
     }
 
-    /// Writes all [`MAX_INLINE_IDS`] ids, those that are not there as zeros.
+    /// Writes [`MAX_INLINE_IDS`] ids: those of the entry, then zeros.
     ///
     /// # Safety
     /// `out` must be valid for writing them.
@@ -97,7 +100,7 @@ pub struct Pending {
     pub pieces: Vec<PendingPiece>,
     /// The numbers of those among them that are too long for the cache.
     pub long: Vec<usize>,
-    /// Where in the ids known so far the first of them was met.
+    /// How many known ids come before the first of them.
     pub origin: usize,
 }
 
@@ -158,11 +161,11 @@ struct LongIds {
 #[derive(Debug)]
 pub struct Cache {
     entries: Pages<Entry>,
-    /// By line: in how many of the lines after it its pieces may stand. Without this, every new piece would
-    /// have to be looked for in all of them.
+    /// By line: how many of the lines after it may hold its pieces. Without this, a lookup of a new
+    /// piece would search all of them.
     reach: Vec<u8>,
     more: Vec<LongIds>,
-    /// Places in `more` that are free again.
+    /// Free places in `more`.
     free: Vec<u32>,
     len: usize,
     /// Found, and not found, since the size last changed.
@@ -180,7 +183,7 @@ impl Cache {
         Cache { entries, reach, more, free, len: 0, hits: 0, misses: 0, limit }
     }
 
-    /// What it may take.
+    /// Its limit in bytes.
     pub fn limit(&self) -> usize {
         self.limit
     }
@@ -216,7 +219,7 @@ impl Cache {
     /// [filled](Cache::fill) in.
     ///
     /// # Safety
-    /// The list of single ids must have [`BLOCK`] ids of room at its end, and no piece come after more
+    /// The list of single ids must have [`SINGLES_BLOCK`] ids of room at its end, and no piece come after more
     /// of them than there are.
     // Not inlined: its loop needs all registers.
     #[inline(never)]
@@ -230,21 +233,22 @@ impl Cache {
         pending: &mut Pending,
     ) {
         let mut len = out.len();
-        reserve(out, single_ids.len() + BLOCK + pieces.len() * MAX_IDS);
+        reserve(out, single_ids.len() + SINGLES_BLOCK + pieces.len() * MAX_IDS);
         let mut lines = self.lines();
         let (start, mut hits) = (out.as_mut_ptr(), 0);
         let mut copied = *n_copied;
         for piece in pieces {
             // The parts of a long piece come after the same ids.
             let n_single = (piece.after as usize).saturating_sub(copied);
-            // Nearly always one block is enough; whether any id comes before cannot be predicted.
-            for i in (0..n_single.max(1)).step_by(BLOCK) {
+            // One block is nearly always enough. It is copied even if no id comes before, which could
+            // not be predicted.
+            for i in (0..n_single.max(1)).step_by(SINGLES_BLOCK) {
                 // SAFETY: there is room for all single ids, and for the ids of this piece and of all
                 // that follow; what is copied beyond is overwritten or ignored. The caller promises a
                 // block after the last single id.
                 unsafe {
                     let from = single_ids.as_ptr().add(copied + i);
-                    start.add(len + i).copy_from_nonoverlapping(from, BLOCK);
+                    start.add(len + i).copy_from_nonoverlapping(from, SINGLES_BLOCK);
                 }
             }
             len += n_single;
@@ -256,7 +260,7 @@ impl Cache {
                 let line = lines.of(piece.hash);
                 (&*line, &*line.add(1))
             };
-            // Which of the two is no branch, for it could not be predicted.
+            // Selected without a branch, which could not be predicted.
             let entry = if other.key == piece.key { other } else { one };
             if entry.key == piece.key && entry.n as usize <= MAX_INLINE_IDS {
                 // SAFETY: MAX_IDS were reserved for each piece; those that are not there are
@@ -276,9 +280,9 @@ impl Cache {
         self.hits += hits;
     }
 
-    /// Looks for a piece that has many ids, stands beyond its line or is not here. What is found
-    /// changes places with what stands in the line: it is likely to be the more common one. Returns
-    /// how many ids were written to `out`, where `len` ids come before.
+    /// Looks up a piece that has many ids, is outside its line or is missing. If found, its entry swaps
+    /// places with one in its line, because it is likely to be the more common one. Returns the number
+    /// of ids written to `out`, before which there are `len` ids.
     ///
     /// # Safety
     /// `out` must be valid for writing [`MAX_IDS`] ids.
@@ -312,7 +316,7 @@ impl Cache {
                     return 0;
                 }
                 let home = self.line(hash) + LINE - 1;
-                // One that is itself not at home might not be found any more.
+                // An entry that belongs to another line could no longer be found.
                 if self.line(crate::base::table::hash(self.entries[home].key)) == self.line(hash) {
                     self.entries.swap(at, home);
                 }
@@ -336,7 +340,7 @@ impl Cache {
         0
     }
 
-    /// Where a piece may stand, the best place first.
+    /// The places where a piece may be, the best one first.
     fn places(&self, hash: u64) -> impl Iterator<Item = usize> + use<> {
         let line = self.line(hash);
         self.places_within(line, self.reach[line / LINE])
@@ -358,15 +362,14 @@ impl Cache {
         Some(at)
     }
 
-    /// Makes room for a piece that is not here, the pending one of this number, unless it does not
-    /// pay.
+    /// Adds an entry for a missing piece, the pending one of this number, unless that does not pay.
     fn expect(&mut self, key: Key, hash: u64, number: u32) -> bool {
         self.misses += 1;
-        // Fuller, pieces would be far from their lines, and what is not here long looked for.
+        // In a fuller table, pieces would be far from their lines and misses would be slow.
         let mut reach = MAX_REACH;
         if self.len * 8 >= self.entries.len() * 5 {
-            // Text that does not repeat itself gains nothing by being remembered; but some of it
-            // is, so that a change to repetitive text is noticed.
+            // Caching text that does not repeat itself gains nothing; some of it is cached, so that a
+            // change to repetitive text is noticed.
             if !self.pays() && !self.misses.is_multiple_of(KEEP_ONE_IN) {
                 return false;
             }
@@ -375,7 +378,7 @@ impl Cache {
             }
         }
         let free = self.free_place(hash, reach);
-        // Of a full line, another one goes each time.
+        // In a full line, the two entries are replaced in turn.
         let at = free.unwrap_or_else(|| self.line(hash) + self.misses % LINE);
         self.len += usize::from(free.is_some());
         let old = self.entries[at];
@@ -409,7 +412,7 @@ impl Cache {
         *self = Cache::new(self.limit);
     }
 
-    /// Puts ids where there is room for many.
+    /// Puts ids into the list of long encodings.
     fn place_for(&mut self, ids: &[u32]) -> Option<u32> {
         let mut all = LongIds { ids: [0; MAX_IDS], n: ids.len() };
         all.ids[..ids.len()].copy_from_slice(ids);
@@ -417,7 +420,9 @@ impl Cache {
             self.more[place as usize] = all;
             return Some(place);
         }
-        if self.heap_bytes() + size_of_val(&all) > self.limit {
+        // The place is kept in three bytes.
+        let is_full = self.more.len() == INLINE_ID_LIMIT as usize;
+        if is_full || self.heap_bytes() + size_of_val(&all) > self.limit {
             return None;
         }
         self.more.push(all);
@@ -428,7 +433,7 @@ impl Cache {
         self.entries.len() * size_of::<Entry>() + self.more.len() * size_of::<LongIds>()
     }
 
-    /// Whether most pieces are found, of late.
+    /// Whether most pieces were found recently.
     fn pays(&mut self) -> bool {
         if self.misses > MISSES_REMEMBERED {
             self.hits /= 2;
@@ -437,7 +442,7 @@ impl Cache {
         self.hits >= self.misses || self.entries.len() < MIN_TRIED_ENTRIES
     }
 
-    /// Makes the table twice as large, if that is allowed and of use.
+    /// Doubles the table if that pays and the limit allows it.
     fn grow(&mut self) -> bool {
         let more = self.entries.len() * size_of::<Entry>();
         if !self.pays() || self.heap_bytes() + more > self.limit {

@@ -1,9 +1,9 @@
 //! Unseen short pieces merged sixteen side by side, one in each lane of AVX-512.
 //!
-//! Merging a piece by itself is a chain in which everything waits for the one before: the least of
-//! the ranks, the merge, two look-ups in a large table, the least again. Sixteen such chains at once
-//! wait together; a lane that is done takes the next piece. As in [`super::short_merge`], a token stands
-//! where its first byte does, which places have one is a bit mask, and a rank and its place are one
+//! Merging one piece is a chain of dependent steps: find the lowest rank, merge, look up two pairs in a
+//! large table, find the lowest rank again. Sixteen such chains run at once, so that their latencies
+//! overlap; a lane that is done takes the next piece. As in [`super::short_merge`], a token is at the
+//! place of its first byte, a bit mask says which places have one, and a rank and its place are one
 //! number. Processors without AVX-512 merge piece by piece.
 
 #![cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nothing is ever in a lane"))]
@@ -14,7 +14,7 @@ use crate::tokenizer::vocab::PairRanks;
 
 /// Lanes of a vector.
 const LANES: usize = 16;
-/// Vectors at once: while one waits for its look-ups, another goes on.
+/// Vectors at once: while one waits for its lookups, the other proceeds.
 const SETS: usize = 2;
 /// Bits of a place.
 const BITS: u32 = 4;
@@ -41,7 +41,7 @@ struct Lanes {
     idle: u16,
 }
 
-/// What merging side by side needs.
+/// The memory for merging side by side.
 #[derive(Debug)]
 pub struct MergeLanes {
     sets: [Lanes; SETS],
@@ -179,8 +179,8 @@ impl Lanes {
                 }
                 done(self.numbers[lane], &ranks[..n]);
             }
-            // They join the others in the next round: what was just written in parts cannot be
-            // read as a row right away.
+            // They join the others in the next round: a row cannot be loaded right after parts of it
+            // were stored.
             self.fill(later, pairs);
         }
         let at = _mm512_and_si512(least, splat(LANES as u32 - 1));
@@ -189,7 +189,7 @@ impl Lanes {
         let ahead = _mm512_sub_epi32(bit, one);
         let lowest = |bits| _mm512_and_si512(bits, _mm512_sub_epi32(_mm512_setzero_si512(), bits));
         let highest = |bits| _mm512_sub_epi32(splat(31), _mm512_lzcnt_epi32(bits));
-        // The right one of the two goes.
+        // The right one of the two is removed.
         let live = load(&self.live);
         let after = _mm512_andnot_si512(_mm512_or_si512(bit, ahead), live);
         let right = lowest(after);

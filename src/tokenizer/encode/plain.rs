@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::cache::{BLOCK, Keyed, PendingPiece};
+use super::cache::{Keyed, PendingPiece, SINGLES_BLOCK};
 use super::long_cache::{LongCache, MAX_CACHED_LENGTH};
 use super::single::SingleTokens;
 use super::tokenizer::{Recognise, Tokenizer};
@@ -58,8 +58,7 @@ impl Tokenizer {
         result
     }
 
-    /// Encodes text in which nothing is special. The last ids may have to wait for
-    /// [`Tokenizer::finish`].
+    /// Encodes text without special tokens. The last ids may wait for [`Tokenizer::finish`].
     pub(super) fn encode_plain(
         &self,
         worker: &mut Worker,
@@ -111,7 +110,7 @@ impl Tokenizer {
                 }
                 let mut place = start + 1;
                 while start < end {
-                    // A very long piece must not take memory in proportion.
+                    // Memory must not grow with the length of the piece.
                     let places = place..end.min(place + MAX_CUTS);
                     place = places.end;
                     let mut n = joins.map_or(0, |joins| joins.cuts(text, places, &mut cuts[..]));
@@ -156,7 +155,7 @@ impl Tokenizer {
         let Waiting { known, pending, .. } = waiting;
         let waits = !pending.pieces.is_empty();
         let out = if waits { &mut *known } else { &mut *ids };
-        single_ids.reserve(BLOCK);
+        single_ids.reserve(SINGLES_BLOCK);
         // SAFETY: the room was just reserved, and a piece comes after those with smaller numbers.
         unsafe { cache.look_up(keyed, single_ids, n_copied, out, pending) };
         keyed.clear();
@@ -164,7 +163,7 @@ impl Tokenizer {
             return Ok(());
         }
         if !waits {
-            // From the first piece that waits on, all ids do.
+            // All ids from the first pending piece on wait.
             known.extend_from_slice(&ids[pending.origin..]);
             ids.truncate(pending.origin);
             pending.origin = 0;
@@ -173,7 +172,7 @@ impl Tokenizer {
             let encoded = self.encode_all_long(worker, long, text);
             long.clear();
             if let Err(error) = encoded {
-                // What waits is lost, and so must be what points at it.
+                // The pending pieces are lost, so the entries that refer to them must go, too.
                 worker.waiting = Waiting::default();
                 worker.cache.clear();
                 return Err(error);
@@ -244,7 +243,7 @@ impl Tokenizer {
         };
         for number in 0..pending.len() as u32 {
             let PendingPiece { key, hash, n, same, .. } = pending[number as usize];
-            // What is long is found already, and what came twice waits once.
+            // Long pieces are merged already, and equal ones are merged once.
             if n > 0 || same != number {
                 continue;
             }
@@ -255,7 +254,7 @@ impl Tokenizer {
                 numbers.push(number);
             }
         }
-        // A token that the merges do not make is no work for lanes.
+        // Lanes find only tokens that merges make.
         if let Some(lanes) = lanes
             && keys.len() >= MIN_LANE_BATCH
             && self.whole.is_empty()
@@ -278,7 +277,7 @@ impl Tokenizer {
 
     /// Where pieces of this text can be cut, if they can be.
     pub(super) fn joins(&self, text: &[u8]) -> Option<&Joins> {
-        // A piece that is a token whatever the merges say must be seen as a whole.
+        // A piece that is a token whatever the merges say must not be cut.
         if self.whole.is_empty() {
             self.vocab.joins(text.len() >= MIN_TEXT_FOR_JOINS)
         } else {

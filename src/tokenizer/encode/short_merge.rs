@@ -1,8 +1,8 @@
 //! Merging of pieces of up to 64 bytes, which is nearly all of them, without leaving the stack.
 //!
-//! Every token stands where its first byte does, and which places have one is a bit mask, so that
+//! Every token is at the place of its first byte, and a bit mask says which places have one, so that
 //! neighbours are found by counting zeros. The rank of a place's merge and the place itself are one
-//! number, so that the least of them says what to merge and where, the leftmost of equal ranks.
+//! number, so that the lowest number is the next merge, the leftmost of equal ranks.
 
 #[cfg(target_arch = "x86_64")]
 use crate::base::cpu::Level;
@@ -13,7 +13,7 @@ pub const MAX_LENGTH: usize = 64;
 
 /// Bits of a place.
 const BITS: u32 = 6;
-/// From here on a number says that there is nothing to merge. Ranks have 21 bits.
+/// Numbers from here on mean that there is nothing to merge. Ranks have 21 bits.
 const NOTHING: u32 = u32::MAX << BITS;
 
 /// The tokens of a piece: `n` of them, by rank.
@@ -71,7 +71,8 @@ impl ShortMerge {
         }
         let mut live = u64::MAX >> (64 - n);
         loop {
-            // Four at a time: one after the other, each would wait for the one before.
+            // Four minima at a time: a single one would be a chain in which each step waits for the
+            // previous one.
             let mut four = [merges[0], merges[1], merges[2], merges[3]];
             for more in merges[4..].chunks_exact(4) {
                 for (least, &merge) in four.iter_mut().zip(more) {
@@ -83,7 +84,7 @@ impl ShortMerge {
                 break;
             }
             let (at, rank) = ((least % MAX_LENGTH as u32) as usize % N, least >> BITS);
-            // The right one of the two goes.
+            // The right one of the two is removed.
             let after = live & (u64::MAX - 1) << at;
             let right = after.trailing_zeros() as usize % N;
             live &= !(1 << right);
@@ -93,7 +94,7 @@ impl ShortMerge {
             let next = tokens[after.trailing_zeros() as usize % N];
             let ahead = live & !(u64::MAX << at);
             let before = (63 - (ahead | 1).leading_zeros()) as usize % N;
-            // Both are asked at once, whether there is such a neighbour or not.
+            // Both are looked up at once, even if there is no such neighbour.
             let (with_next, with_before) = (pairs.get(rank, next), pairs.get(tokens[before], rank));
             merges[at] = if after == 0 { NOTHING } else { with_next << BITS | at as u32 };
             if ahead != 0 {

@@ -93,7 +93,7 @@ impl SingleTokens {
         SingleTokens { slots }
     }
 
-    /// Looks up the pieces of `text` that begin at `from` and end at `ends`. Writes the id of each that
+    /// Looks up the pieces of `text` that begin at `from` and end at `ends`, which ascend. Writes the id of each that
     /// is found to its place in `ids`, and the numbers of the others to `missing`.
     pub fn look_up(
         &self,
@@ -128,10 +128,10 @@ impl SingleTokens {
         let mut found = Found { slots, text, ids, missing, start: from, n: 0, n_missing: 0 };
         match level {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the token proves that the processor has the features that the function enables,
-            // and eight bytes of text follow the ends.
+            // SAFETY: the token proves that the processor has the features that the function enables. Ends
+            // ascend, so eight bytes of text follow all of them that are not among the last.
             Level::Avx512(_) => unsafe { found.take_avx512(inside) },
-            // SAFETY: eight bytes of text follow the ends.
+            // SAFETY: ends ascend, so eight bytes of text follow all of them that are not among the last.
             _ => unsafe { found.take(inside) },
         }
         for &end in last {
@@ -147,7 +147,7 @@ impl SingleTokens {
     }
 }
 
-/// A batch of pieces as far as they are looked up.
+/// The pieces of a batch that were looked up so far.
 struct Found<'a> {
     slots: &'a [u64; N_SLOTS],
     text: &'a [u8],
@@ -273,7 +273,7 @@ impl Found<'_> {
 
 /// A tag that no piece has in this slot; not 0, which pieces that are too long have in the first.
 fn impossible_tag(at: usize) -> u64 {
-    // Nearly all numbers are of no piece, so the first tags are.
+    // Nearly all numbers are of no piece, so one of the first tags is.
     (1..)
         .find(|tag| {
             let product = (at as u64) << TAG_BITS | tag;
@@ -284,7 +284,7 @@ fn impossible_tag(at: usize) -> u64 {
         .unwrap_or(0)
 }
 
-/// The number by which multiplying with an odd number is undone.
+/// The inverse of an odd number modulo 2^64.
 fn inverse(odd: u64) -> u64 {
     // Each round doubles the number of right bits, of which there are three at first.
     (0..5)

@@ -1,4 +1,4 @@
-//! Where each token stands in the text.
+//! The place of each token in the text.
 
 use super::tokenizer::{Recognise, Tokenizer};
 use crate::base::error::Result;

@@ -12,26 +12,27 @@ use crate::text::specials::Specials;
 
 /// Below this many bytes, looking for a cut again is not worth it.
 const PATIENCE: usize = 4096;
-/// From this many bytes without a cut on, one inside a piece will do.
+/// After this many bytes without a cut, one inside a piece is used.
 const NO_CUT_FOR_LONG: usize = 64 << 10;
 
 /// Encodes a text that comes in parts.
 ///
 /// What can no longer change, whatever follows, is encoded and handed out; the rest (usually less
-/// than a line, and not much of a very long piece) is kept. A pattern that does not say where it always cuts (a regular expression)
-/// is encoded only at special tokens and at the end.
+/// than a line, and not much of a very long piece) is kept. Text whose pattern has no safe cuts (a
+/// regular expression) is encoded only at special tokens and at the end.
 #[derive(Debug)]
 pub struct Stream {
     tokenizer: Arc<Tokenizer>,
     recognise: Recognise,
     /// Cuts with the special tokens that are recognised.
     cutter: Cutter,
-    worker: Worker,
-    /// The piece that the buffer begins inside of, if it does.
+    /// None after work that ran out of memory: what a worker remembers is not consistent then.
+    worker: Option<Worker>,
+    /// The piece that the buffer begins in, if it has begun before.
     piece: OpenPiece,
     buffer: Vec<u8>,
-    /// No look for a cut before the buffer has this many bytes: doubled when there is none, so
-    /// that one endless piece is not searched again and again.
+    /// A cut is searched for once the buffer has this many bytes. Doubled when none is found, so that
+    /// one endless piece is not searched again and again.
     threshold: usize,
     /// Bytes handed out so far, for the place in errors.
     taken: usize,
@@ -51,7 +52,7 @@ impl Stream {
             tokenizer,
             recognise,
             cutter,
-            worker: Worker::new(cache::STREAM_BYTES),
+            worker: None,
             buffer: Vec::new(),
             threshold: PATIENCE,
             taken: 0,
@@ -112,8 +113,11 @@ impl Stream {
             let Stream { tokenizer, recognise, piece, .. } = self;
             tokenizer.encode_stretch(text, recognise, goes_on, piece, ids)?;
         } else {
-            self.tokenizer.encode_with(&mut self.worker, text, &self.recognise, ids)?;
-            self.worker.trim();
+            let worker = self.worker.take();
+            let mut worker = worker.unwrap_or_else(|| Worker::new(cache::STREAM_BYTES));
+            self.tokenizer.encode_with(&mut worker, text, &self.recognise, ids)?;
+            worker.trim();
+            self.worker = Some(worker);
         }
         self.buffer.drain(..upto);
         if self.buffer.capacity() > 16 * PATIENCE {

@@ -38,7 +38,7 @@ pub struct Tokenizer {
     pub(super) single: OnceLock<SingleTokens>,
     fingerprint: OnceLock<String>,
     pool: Mutex<Vec<Worker>>,
-    /// What the caches of a worker may take.
+    /// The limit of a worker's caches, in bytes.
     cache_bytes: AtomicUsize,
 }
 
@@ -51,7 +51,7 @@ pub enum Recognise {
     Nothing,
     /// Any of them in the text is an error.
     Refuse,
-    /// Those that this finds, by number in [`Vocab::specials`].
+    /// Those that the subset finds, by number in [`Vocab::specials`].
     Some(Subset),
 }
 
@@ -115,7 +115,7 @@ impl Tokenizer {
 
     /// SHA-256 over all that decides which ids a text gets, in hexadecimal.
     pub fn fingerprint(&self) -> &str {
-        // Not everyone who loads a tokenizer asks for it.
+        // Computed on first use: few who load a tokenizer need it.
         self.fingerprint.get_or_init(|| {
             let mut hasher = Sha256::new();
             hasher.update(b"bytemill tokenizer 1\0");
@@ -170,12 +170,12 @@ impl Tokenizer {
         workers.into_iter().for_each(|worker| self.give_back(worker));
     }
 
-    /// How much memory the caches of a thread that encodes may take, in bytes.
+    /// The most memory that the caches of an encoding thread take, in bytes.
     pub fn cache_bytes(&self) -> usize {
         self.cache_bytes.load(Relaxed)
     }
 
-    /// Changes that; what is in the caches is forgotten.
+    /// Changes that, and empties the caches.
     pub fn set_cache_bytes(&self, bytes: usize) {
         self.cache_bytes.store(bytes, Relaxed);
         self.pool.lock().unwrap_or_else(PoisonError::into_inner).clear();

@@ -48,7 +48,7 @@ const MERGE_STEPS: usize = 8;
 /// Answers that are remembered.
 const MAX_KNOWN: usize = 1 << 16;
 
-/// What finding borders reuses.
+/// Memory that finding borders reuses.
 #[derive(Debug)]
 pub(super) struct Borders {
     /// The size of the first window.
@@ -65,16 +65,16 @@ pub(super) struct Borders {
     /// The tokens that end at each place, and where in the list those of a place start.
     endings: Vec<u32>,
     starts: Vec<usize>,
-    /// By place, the first and last token of what stands before it.
+    /// By place, the first and the last token of the bytes before it.
     ends: Vec<(u32, u32)>,
 }
 
 /// The beginning of a piece that more text follows.
 #[derive(Debug)]
 pub struct OpenPiece {
-    /// What has no ids yet.
+    /// The bytes that have no ids yet.
     bytes: Vec<u8>,
-    /// Whether some of it has.
+    /// Whether bytes before them have ids.
     is_cut: bool,
     /// The size of the next window.
     size: usize,
@@ -122,8 +122,8 @@ impl OpenPiece {
 }
 
 impl Tokenizer {
-    /// Appends the ids of the next stretch of a text. `goes_on` says that it ends inside a piece, of
-    /// which the last ids come with the stretches that follow.
+    /// Appends the ids of the next stretch of a text. If it `goes_on`, it ends inside a piece, whose
+    /// last ids come with the following stretches.
     pub fn encode_stretch(
         &self,
         text: &[u8],
@@ -147,7 +147,7 @@ impl Tokenizer {
                     return Ok(());
                 }
             };
-            // Only what stood at the end of the stretch before is open.
+            // Only the last piece of the previous stretch is open.
             let (mut from, mut start) = (0, 0);
             while from < plain.len() {
                 ends.clear();
@@ -169,12 +169,12 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The size of a window. Longer than any token, so that what is cut is none.
+    /// The size of a window: longer than any token, so that a longer piece is no token.
     pub(super) fn window(&self) -> usize {
         WINDOW.max(LONGEST_TOKENS * self.vocab.longest())
     }
 
-    /// Appends the ids of a piece, or of a part of one that is no token by itself, window by window.
+    /// Appends the ids of a piece, or of a part of one that is no token, window by window.
     pub(super) fn encode_windows(
         &self,
         merger: &mut Merger,
@@ -329,7 +329,7 @@ impl Tokenizer {
                     break;
                 }
             }
-            // There always is one, where there were steps enough to find all tokens.
+            // There always is one, if the steps were enough to find all tokens.
             let Some(ends) = found.filter(|_| borders.steps > 0) else { return Ok(false) };
             borders.ends.push(ends);
         }

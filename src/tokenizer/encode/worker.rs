@@ -10,8 +10,8 @@ use crate::base::memory::reserve;
 use crate::base::table::Key;
 use crate::tokenizer::merge::Scratch;
 
-/// Ids are copied in blocks of this many.
-const BLOCK: usize = cache::MAX_IDS;
+/// Ids that wait are copied in blocks of this many.
+const WAITING_BLOCK: usize = cache::MAX_IDS;
 
 /// What encoding reuses from piece to piece and from call to call.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) struct Pieces {
     pub(super) long: Vec<Range<usize>>,
 }
 
-/// Ids that are to be put together.
+/// Ids that wait for pending pieces.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     /// The ids from the first pending piece on.
@@ -61,7 +61,7 @@ pub(super) struct Merger {
 }
 
 impl Worker {
-    /// A worker whose caches take at most so much memory.
+    /// A worker whose caches take at most this many bytes.
     pub fn new(cache_bytes: usize) -> Self {
         Worker {
             pieces: Pieces::default(),
@@ -73,12 +73,12 @@ impl Worker {
         }
     }
 
-    /// What its caches may take.
+    /// The limit of its caches, in bytes.
     pub fn cache_bytes(&self) -> usize {
         self.cache.limit()
     }
 
-    /// Gives memory back that a very long piece needed.
+    /// Frees the memory that a very long piece needed.
     pub fn trim(&mut self) {
         self.merger.scratch.trim();
         self.merger.tokens.shrink_to(1 << 16);
@@ -93,7 +93,7 @@ impl Worker {
         Worker { lanes: None, ..self }
     }
 
-    /// For merging by itself.
+    /// The memory for merging one piece.
     pub(super) fn merger(&mut self) -> &mut Merger {
         &mut self.merger
     }
@@ -117,16 +117,16 @@ impl Waiting {
         let same = |one: usize| (pending[one].start, pending[one].n);
         let n_found: usize = pending.iter().map(|one| same(one.same as usize).1).sum();
         // The copy may overrun the last id; the excess is overwritten or ignored.
-        reserve(ids, known.len() + n_found + BLOCK);
-        known.reserve(BLOCK);
-        found.reserve(BLOCK);
+        reserve(ids, known.len() + n_found + WAITING_BLOCK);
+        known.reserve(WAITING_BLOCK);
+        found.reserve(WAITING_BLOCK);
         let mut to = ids.len();
         let mut copy = |from: *const u32, n: usize| {
-            for i in (0..n).step_by(BLOCK) {
+            for i in (0..n).step_by(WAITING_BLOCK) {
                 // SAFETY: a block of room was reserved after the last id of each of the three lists.
                 unsafe {
                     let (from, to) = (from.add(i), ids.as_mut_ptr().add(to + i));
-                    std::ptr::copy_nonoverlapping(from, to, BLOCK);
+                    std::ptr::copy_nonoverlapping(from, to, WAITING_BLOCK);
                 }
             }
             to += n;
@@ -134,7 +134,8 @@ impl Waiting {
         let mut at = 0;
         for one in pending.iter() {
             let (start, n) = same(one.same as usize);
-            // SAFETY: `one.at` and `start + n` are at most the lengths of the lists.
+            // SAFETY: pieces are in the order in which they were met, so `one.at` is `at` or more; it and
+            // `start + n` are at most the lengths of the lists.
             unsafe {
                 copy(known.as_ptr().add(at), one.at as usize - at);
                 copy(found.as_ptr().add(start), n);

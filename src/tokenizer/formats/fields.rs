@@ -5,10 +5,7 @@ use serde_json::error::Category;
 
 use crate::base::error::{Error, Result};
 use crate::text::pattern;
-use crate::tokenizer::spec::shown;
-
-/// One less than the largest `u32`, so that the number of ids fits into 32 bits too.
-pub(super) const MAX_ID: u32 = u32::MAX - 1;
+use crate::tokenizer::spec::{MAX_ID, shown};
 
 /// A pattern that leaves a document in one piece.
 pub(super) const WHOLE: &str = r"[\s\S]+";

@@ -9,11 +9,10 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, SeqAccess, Visitor};
 
-use super::fields::MAX_ID;
 use super::spelling::{self, shown_spelling};
 use super::vocabulary::{TokenIndex, Vocabulary};
 use crate::base::error::{Error, Result};
-use crate::tokenizer::spec::{Merge, SpecialToken, TokenList, shown, shown_token};
+use crate::tokenizer::spec::{MAX_ID, Merge, SpecialToken, TokenList, shown, shown_token};
 
 /// Merges by the bytes of their halves.
 #[derive(Debug, Default)]

@@ -5,11 +5,10 @@
 //! text uses characters of the alphabet only, as `<|endoftext|>` does, the object alone does not
 //! show which of the two it is; the readers decide it from the rest of the file.
 
-use super::fields::MAX_ID;
 use super::spelling;
 use crate::base::error::{Error, Result};
 use crate::base::table::Table;
-use crate::tokenizer::spec::{TokenList, shown, shown_token};
+use crate::tokenizer::spec::{MAX_ID, TokenList, shown, shown_token};
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;

@@ -10,8 +10,8 @@ use crate::base::error::{Error, Result};
 use crate::base::table::Table;
 use crate::base::table::seed;
 use crate::learn::merges::MAX_TOKEN_LENGTH;
-use crate::tokenizer::merge::{self, NONE, Rule, Scratch};
-use crate::tokenizer::spec::{Merge, MergeRule, Spec, TokenList, shown_token};
+use crate::tokenizer::merge::{self, Merges, NONE, Scratch};
+use crate::tokenizer::spec::{MAX_ID, Merge, MergeRule, Spec, TokenList, shown, shown_token};
 
 impl Vocab {
     /// Checks plain data and builds its tables.
@@ -56,6 +56,13 @@ fn ordinary_tokens(spec: &Spec) -> Result<Cow<'_, TokenList>> {
             return Err(Error::tokenizer(format!(
                 "the special token {:?} occurs twice",
                 special.text
+            )));
+        }
+        if special.id > MAX_ID {
+            return Err(Error::tokenizer(format!(
+                "the special token {} would have the id {}; the largest possible is {MAX_ID}",
+                shown(&special.text),
+                special.id
             )));
         }
         if let Some(other) = special_ids.insert(special.id, &special.text) {
@@ -172,12 +179,12 @@ fn listed_merges(tokens: &TokenList, list: &[Merge]) -> Result<Vec<IndexedMerge>
 }
 
 /// The rank of a merge is its position in the list.
-struct ListedRule<'a> {
+struct ListedMerges<'a> {
     positions: HashMap<(u32, u32), u32>,
     merges: &'a [IndexedMerge],
 }
 
-impl Rule for ListedRule<'_> {
+impl Merges for ListedMerges<'_> {
     fn rank(&self, left: u32, right: u32) -> u32 {
         self.positions.get(&(left, right)).copied().unwrap_or(NONE)
     }
@@ -191,7 +198,7 @@ impl Rule for ListedRule<'_> {
 /// [`super`]). A pair that is listed twice has its last position, as in `tokenizers`.
 fn keep_one_each(tokens: &TokenList, merges: &mut Vec<IndexedMerge>) {
     let positions = (0..).zip(merges.iter()).map(|(at, merge)| ((merge.left, merge.right), at));
-    let rule = ListedRule { positions: positions.collect(), merges };
+    let rule = ListedMerges { positions: positions.collect(), merges };
     let single: HashMap<u8, u32> = (0..)
         .zip(tokens.iter())
         .filter(|(_, (_, token))| token.len() == 1)
@@ -234,7 +241,7 @@ fn keep_one_each(tokens: &TokenList, merges: &mut Vec<IndexedMerge>) {
 }
 
 /// Two tokens merge if their concatenation is a token; the rank is its position in the order of ids.
-struct ConcatenationRule<'a> {
+struct ConcatenationMerges<'a> {
     tokens: &'a TokenList,
     lookup: &'a Table<u32>,
     /// By length, whether a token has it. Avoids most lookups of long concatenations.
@@ -244,7 +251,7 @@ struct ConcatenationRule<'a> {
     indices: Vec<u32>,
 }
 
-impl Rule for ConcatenationRule<'_> {
+impl Merges for ConcatenationMerges<'_> {
     fn rank(&self, left: u32, right: u32) -> u32 {
         let (left, right) = (self.tokens.get(left as usize).1, self.tokens.get(right as usize).1);
         let length = left.len() + right.len();
@@ -282,7 +289,7 @@ fn ranked_merges(tokens: &TokenList, lookup: &Table<u32>, bytes: &[u32]) -> Vec<
     for (_, token) in tokens.iter() {
         lengths[token.len()] = true;
     }
-    let rule = ConcatenationRule { tokens, lookup, lengths, positions, indices };
+    let rule = ConcatenationMerges { tokens, lookup, lengths, positions, indices };
     let mut known = KnownPairs::new(tokens.len());
     let mut scratch = Scratch::default();
     let mut merging = Vec::new();
@@ -360,7 +367,7 @@ struct Known<'a> {
     indices: &'a [u32],
 }
 
-impl Rule for Known<'_> {
+impl Merges for Known<'_> {
     #[inline]
     fn rank(&self, left: u32, right: u32) -> u32 {
         self.pairs.get(left, right)
@@ -406,7 +413,7 @@ fn fill_tables(
         longest: tokens.iter().map(|(_, token)| token.len()).max().unwrap_or(1),
         made: OnceLock::new(),
         joins: OnceLock::new(),
-        spans: OnceLock::new(),
+        token_bytes: OnceLock::new(),
         specials: spec.specials.clone(),
     };
     for (at, &number) in (0..).zip(order) {

@@ -58,7 +58,7 @@ pub struct Vocab {
     /// Built for the first long piece.
     joins: OnceLock<Joins>,
     /// Built when ids are first decoded.
-    spans: OnceLock<TokenSpans>,
+    token_bytes: OnceLock<TokenBytes>,
     specials: Vec<SpecialToken>,
 }
 
@@ -123,13 +123,13 @@ impl Vocab {
         (0..self.n_ranks() as u32).map(|rank| self.rank_bytes(rank))
     }
 
-    fn spans(&self) -> &TokenSpans {
-        self.spans.get_or_init(|| {
+    fn token_bytes(&self) -> &TokenBytes {
+        self.token_bytes.get_or_init(|| {
             let ordinary = self.ids.iter().copied().zip(self.rank_tokens());
             let special = self.specials.iter().map(|s| (s.id, s.text.as_bytes()));
             match self.ranks {
-                IdMap::Dense(_) => TokenSpans::new(|| ordinary.clone().chain(special.clone())),
-                IdMap::Sparse(_) => TokenSpans::default(),
+                IdMap::Dense(_) => TokenBytes::new(|| ordinary.clone().chain(special.clone())),
+                IdMap::Sparse(_) => TokenBytes::default(),
             }
         })
     }
@@ -297,14 +297,14 @@ const COPY_SIZE: usize = 16;
 
 /// The bytes of each token by id, for decoding.
 #[derive(Debug, Default)]
-struct TokenSpans {
+struct TokenBytes {
     /// `start << 32 | length`; 0 if the id is unknown, since no token is empty.
     by_id: Vec<u64>,
     /// All tokens end to end, and [`COPY_SIZE`] zeros.
     bytes: Vec<u8>,
 }
 
-impl TokenSpans {
+impl TokenBytes {
     /// Empty if the tokens have 4 GiB or more together.
     fn new<'a, T: Iterator<Item = (u32, &'a [u8])>>(tokens: impl Fn() -> T) -> Self {
         let (mut n_bytes, mut n_ids) = (0, 0);
@@ -312,18 +312,18 @@ impl TokenSpans {
             n_bytes += token.len();
             n_ids = n_ids.max(id as usize + 1);
         }
-        let mut spans = TokenSpans::default();
+        let mut table = TokenBytes::default();
         if u32::try_from(n_bytes).is_err() {
-            return spans;
+            return table;
         }
-        spans.by_id.resize(n_ids, 0);
-        spans.bytes.reserve(n_bytes + COPY_SIZE);
+        table.by_id.resize(n_ids, 0);
+        table.bytes.reserve(n_bytes + COPY_SIZE);
         for (id, token) in tokens() {
-            spans.by_id[id as usize] = (spans.bytes.len() as u64) << 32 | token.len() as u64;
-            spans.bytes.extend_from_slice(token);
+            table.by_id[id as usize] = (table.bytes.len() as u64) << 32 | token.len() as u64;
+            table.bytes.extend_from_slice(token);
         }
-        spans.bytes.resize(n_bytes + COPY_SIZE, 0);
-        spans
+        table.bytes.resize(n_bytes + COPY_SIZE, 0);
+        table
     }
 }
 
@@ -331,16 +331,16 @@ impl Vocab {
     /// The number of bytes that `ids` decode to. The error for an unknown id names its position; the
     /// first of `ids` is at position `first`.
     pub fn decoded_len(&self, ids: &[impl Id], first: usize) -> Result<usize> {
-        let spans = self.spans();
+        let table = self.token_bytes();
         let mut len = 0;
         for (at, id) in (first..).zip(ids.iter().map(|id| id.id())) {
-            let span = spans.by_id.get(id as usize).copied().unwrap_or(0);
-            if span == 0 {
-                // The table may be empty (`TokenSpans::new`).
+            let place = table.by_id.get(id as usize).copied().unwrap_or(0);
+            if place == 0 {
+                // The table may be empty (`TokenBytes::new`).
                 let token = self.id_bytes(id).ok_or_else(|| self.unknown_id(id, at))?;
                 len += token.len();
             }
-            len += span as u32 as usize;
+            len += place as u32 as usize;
         }
         Ok(len)
     }
@@ -350,12 +350,12 @@ impl Vocab {
     /// A token takes one lookup and one copy of sixteen bytes, whatever its length: the next token
     /// overwrites the excess. Only longer tokens, and the last few, are copied at their exact length.
     pub fn decode_into(&self, ids: &[impl Id], out: &mut [u8]) {
-        let spans = self.spans();
+        let table = self.token_bytes();
         let mut at = 0;
         for id in ids.iter().map(|id| id.id()) {
-            let span = spans.by_id.get(id as usize).copied().unwrap_or(0);
-            let (start, length) = ((span >> 32) as usize, span as u32 as usize);
-            let bytes = spans.bytes.get(start..start + COPY_SIZE);
+            let place = table.by_id.get(id as usize).copied().unwrap_or(0);
+            let (start, length) = ((place >> 32) as usize, place as u32 as usize);
+            let bytes = table.bytes.get(start..start + COPY_SIZE);
             if (1..=COPY_SIZE).contains(&length)
                 && let Some(bytes) = bytes
                 && let Some(to) = out.get_mut(at..at + COPY_SIZE)

@@ -11,7 +11,7 @@
 
 use crate::base::pages::Pages;
 use crate::base::table::seed;
-use crate::tokenizer::merge::{NONE, Rule};
+use crate::tokenizer::merge::{Merges, NONE};
 
 const RANK_BITS: u32 = 21;
 const RANK_MASK: u64 = (1 << RANK_BITS) - 1;
@@ -131,7 +131,7 @@ impl PairRanks {
 }
 
 /// A merge is looked up by ranks, and its rank is its result.
-impl Rule for PairRanks {
+impl Merges for PairRanks {
     #[inline]
     fn rank(&self, left: u32, right: u32) -> u32 {
         self.get(left, right)

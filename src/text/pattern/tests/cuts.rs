@@ -63,9 +63,15 @@ fn check_inside(text: &[u8]) {
     for name in NAMES {
         let pattern = pattern(name);
         let whole = ends(&pattern, text);
+        let all: Vec<usize> = pattern.insides(text, 1).collect();
+        assert!(!all.iter().any(|at| whole.contains(at)), "{name} {}", text.escape_ascii());
+        for from in 1..text.len() {
+            let next = all.iter().copied().find(|&at| at >= from);
+            assert_eq!(pattern.insides(text, from).next(), next);
+        }
         let (mut found, mut start) = (vec![], 0);
         // Whatever follows, and from one such place to the next.
-        while let Some(at) = pattern.inside_after(&text[start..], 1).map(|at| start + at) {
+        while let Some(at) = pattern.insides(&text[start..], 1).next().map(|at| start + at) {
             assert!(!whole.contains(&at), "{name} {} {at}", text.escape_ascii());
             found.extend(ends(&pattern, &text[start..at]).iter().map(|end| start + end));
             assert_eq!(found.pop(), Some(at));
@@ -94,17 +100,29 @@ fn long_runs_can_be_cut_inside() {
     ] {
         for name in NAMES {
             let text = unit.repeat(20);
-            let at = pattern(name).inside_after(text.as_bytes(), 1);
-            assert_eq!(at.is_some(), names.contains(name), "{name} {unit:?}");
+            let n = pattern(name).insides(text.as_bytes(), 1).count();
+            assert_eq!(n > 0, names.contains(name), "{name} {unit:?}");
             check_inside(text.as_bytes());
         }
     }
     let spaces = |before: &str| [before, &" ".repeat(12)].concat();
     for (before, known) in [("x", true), ("\n", false), ("\t", false), ("\u{a0}", false)] {
-        let at = pattern("cl100k").inside_after(spaces(before).as_bytes(), 1);
-        assert_eq!(at.is_some(), known, "{before:?}");
+        let n = pattern("cl100k").insides(spaces(before).as_bytes(), 1).count();
+        assert_eq!(n > 0, known, "{before:?}");
     }
-    assert_eq!(Pattern::new(&[r"\w+"]).unwrap().inside_after(&[b'a'; 20], 1), None);
+    assert_eq!(Pattern::new(&[r"\w+"]).unwrap().insides(&[b'a'; 20], 1).count(), 0);
+}
+
+/// Each position once looked for the start of its run.
+#[test]
+fn long_runs_of_spaces_take_linear_time() {
+    let mut text = vec![b' '; 1 << 20];
+    assert_eq!(pattern("cl100k").insides(&text, 4).count(), text.len() - 7);
+    text[0] = b'\n';
+    assert_eq!(pattern("cl100k").insides(&text, 1).next(), None);
+    // In the next run it is another character that decides.
+    text[1 << 19] = b'x';
+    assert_eq!(pattern("cl100k").insides(&text, 1).next(), Some((1 << 19) + 5));
 }
 
 /// Runs, with what may come before and after them.

@@ -21,11 +21,11 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::fields::{MAX_ID, parse_json};
+use super::fields::parse_json;
 use super::resolve::{self, MergeNames};
 use super::vocabulary::{JsonId, TokenIndex, Vocabulary};
 use crate::base::error::{Error, Result};
-use crate::tokenizer::spec::{MergeRule, Spec, SpecialToken, shown};
+use crate::tokenizer::spec::{MAX_ID, MergeRule, Spec, SpecialToken, shown};
 
 #[derive(Deserialize)]
 struct TokenizerJson {
