@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers, processors
 
 from bytemill import train_tokenizer
 from bytemill._native import pattern_regex
@@ -81,14 +81,18 @@ def surrounded(documents: list[str]) -> Any:
 
 
 def roberta(documents: list[str]) -> Any:
-    """What bytemill leaves to the original."""
     made = trained(documents)
     made.add_special_tokens(["<s>", "</s>"])
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     ids = {token: made.token_to_id(token) for token in ("<s>", "</s>")}
     made.post_processor = processors.RobertaProcessing(("</s>", ids["</s>"]), ("<s>", ids["<s>"]))
-    made.decoder = decoders.ByteLevel()
     return made
 
 
-ALL = {make.__name__: make for make in (gpt2, bare, llama3, qwen, surrounded, roberta)}
+def prefixed(documents: list[str]) -> Any:
+    """What bytemill leaves to the original."""
+    made = trained(documents)
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    return made
+
+
+ALL = {make.__name__: make for make in (gpt2, bare, llama3, qwen, surrounded, roberta, prefixed)}

@@ -234,7 +234,14 @@ def _column(name: str, make: Callable[[Encoding], Any]) -> Any:
     return property(get)
 
 
-class Encoding:
+class _Kind(type):
+    """`isinstance` accepts the originals, too: both occur in the results of one batch."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, _Original)
+
+
+class Encoding(metaclass=_Kind):
     """Stands in for `tokenizers.Encoding`."""
 
     __slots__ = ("_foreign", "_n", "_overflow", "_padding", "_segments")
@@ -317,9 +324,7 @@ class Encoding:
     def foreign(self) -> Any:
         """This encoding as a `tokenizers.Encoding`."""
         if self._foreign is None:
-            made = _Original()
-            made.__setstate__(json.dumps(self._state()).encode())
-            self._foreign = made
+            self._foreign = _restored(json.dumps(self._state()).encode())
         return self._foreign
 
     def __getattr__(self, name: str) -> Any:
@@ -331,7 +336,8 @@ class Encoding:
         return repr(self.foreign())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _same, (self.foreign(),)
+        # Not the original itself: pickle looks its class up by name, which may be ours by now.
+        return _restored, (self.foreign().__getstate__(),)
 
     @staticmethod
     def merge(encodings: Sequence[Any], growing_offsets: bool = True) -> Any:
@@ -344,8 +350,10 @@ def as_foreign(encoding: Any) -> Any:
     return encoding.foreign() if type(encoding) is Encoding else encoding
 
 
-def _same(encoding: Any) -> Any:
-    return encoding
+def _restored(state: bytes) -> Any:
+    made = _Original()
+    made.__setstate__(state)
+    return made
 
 
 # --- truncation -----------------------------------------------------------------------------------

@@ -70,6 +70,8 @@ class Template(NamedTuple):
     pair: list[Slot | FixedSegment]
     trims: bool = False
     prefix_space: bool = False
+    # Whether overflowing tokens get type id 0 with the special tokens (RobertaProcessing).
+    clears_types: bool = False
     # Whether there is a post-processor: only then do overflowing encodings have a sequence index.
     processes: bool = True
 
@@ -81,17 +83,28 @@ class Template(NamedTuple):
         made, has_template = cls(plain[:1], plain), False
         for part in _flat(json.loads(state), "processors"):
             kind = part["type"]
-            if has_template or kind not in ("ByteLevel", "TemplateProcessing"):
-                after = " after TemplateProcessing" if has_template else ""
+            if has_template or kind not in ("ByteLevel", "TemplateProcessing", "RobertaProcessing"):
+                after = " after a template" if has_template else ""
                 raise TokenizerError(f"post_processor: {kind}{after} is not supported")
-            if kind == "ByteLevel":
+            if kind != "TemplateProcessing":
                 if made.trims:
-                    raise TokenizerError("post_processor: ByteLevel occurs twice")
+                    raise TokenizerError("post_processor: offsets are trimmed twice")
                 made = made._replace(
                     trims=part.get("trim_offsets", True),
                     prefix_space=part.get("add_prefix_space", True),
                 )
-            else:
+            if kind == "RobertaProcessing":
+                has_template = True
+                start, end = (
+                    FixedSegment([id], [token], 0, 1) for token, id in (part["cls"], part["sep"])
+                )
+                first, second = (0, 0, 0), (1, 0, 1)
+                made = made._replace(
+                    single=[start, first, end],
+                    pair=[start, first, end, end, second, end],
+                    clears_types=True,
+                )
+            elif kind == "TemplateProcessing":
                 has_template = True
                 tokens = part["special_tokens"]
                 made = made._replace(
@@ -126,6 +139,8 @@ class Added(NamedTuple):
 
     # Those matched literally in text, as in a tokenizer.json.
     plain: list[dict[str, Any]]
+    # The texts of those that are normalized before they are matched, in a normalized text.
+    normalized: list[str]
     # The texts of the others: a text that contains one is encoded by the original.
     rare: list[str]
     special: dict[int, str]
@@ -135,19 +150,20 @@ class Added(NamedTuple):
 
 
 def added_tokens(original: Any) -> Added:
-    plain, rare = [], []
+    plain, normalized, rare = [], [], []
     texts: dict[bool, dict[int, str]] = {True: {}, False: {}}
     for id, token in original.get_added_tokens_decoder().items():
         texts[token.special][id] = token.content
+        if token.normalized:
+            normalized.append(token.content)
         if token.lstrip or token.rstrip or token.single_word:
             rare.append(token.content)
         else:
-            normalized = token.normalized
-            settings = {"special": token.special, "normalized": normalized}
+            settings = {"special": token.special, "normalized": token.normalized}
             plain.append({"id": id, "content": token.content, **settings})
     everything = texts[True] | texts[False]
     odd = frozenset(id for id, text in everything.items() if bytes_of(text) != text.encode())
-    return Added(plain, rare, texts[True], texts[False], odd)
+    return Added(plain, normalized, rare, texts[True], texts[False], odd)
 
 
 def _is_nfc(normalizer: bytes | None) -> bool:
@@ -249,9 +265,9 @@ class Pipeline:
 
     def _check_added(self) -> None:
         if self._normalizes:
-            for token in self._added.plain:
-                if token["normalized"] and not _is_normal(token["content"]):
-                    raise TokenizerError(f"added_tokens: {token['content']!r} is not in NFC")
+            for text in self._added.normalized:
+                if not _is_normal(text):
+                    raise TokenizerError(f"added_tokens: {text!r} is not in NFC")
 
     def _read(self, original: Any) -> Core:
         model = original.model
@@ -365,7 +381,8 @@ class Pipeline:
             assert isinstance(element, tuple)
             number, type_id, sequence = element
             text = texts[number]
-            # Overflowing tokens keep the type id from before the template.
+            # Overflowing tokens keep the type id from before a TemplateProcessing.
+            cleared = text.bare or (adds and self._template.clears_types)
             others = [
                 EncodingRow(
                     [
@@ -373,7 +390,7 @@ class Pipeline:
                             text,
                             start,
                             stop,
-                            0 if text.bare else number,
+                            0 if cleared else number,
                             number if self._template.processes else None,
                         )
                     ],

@@ -131,7 +131,7 @@ class Tokenizer:
         add_special_tokens: bool = True,
     ) -> Any:
         """The encoding of a text, or of a pair."""
-        if not is_pretokenized:
+        if is_pretokenized is False and isinstance(add_special_tokens, bool):
             texts = [sequence] if pair is None else [sequence, pair]
             if (made := self._one(texts, add_special_tokens)) is not None:
                 return made
@@ -163,7 +163,8 @@ class Tokenizer:
         foreign, bare = getattr(self._original, method), method == "encode_batch_fast"
         texts: list[str] = []
         counts: list[int] = []
-        if isinstance(input, list | tuple) and not is_pretokenized:
+        plain = is_pretokenized is False and isinstance(adds, bool)
+        if plain and isinstance(input, list | tuple):
             if len(input) == 1 and isinstance(input[0], str):
                 if (made := self._one([*input], adds, bare)) is not None:
                     return [made]
@@ -213,7 +214,8 @@ class Tokenizer:
     def decode(self, ids: Any, skip_special_tokens: bool = True) -> str:
         """The text of ids."""
         pipeline = self._ready()
-        if pipeline.decode_reason is None and type(ids) is list:
+        plain = type(ids) is list and isinstance(skip_special_tokens, bool)
+        if pipeline.decode_reason is None and plain:
             try:
                 kept = ids
                 if skip_special_tokens and not pipeline.special_ids.isdisjoint(ids):
