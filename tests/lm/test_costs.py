@@ -290,7 +290,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert days["limit"] == 10**12
     for arguments, message in (
         (["--preset", "gpt3"], "gpt3: no such run or preset"),
-        (["--tokens", "many"], "must be a number"),
+        (["--tokens", "many"], "is not a whole number"),
         (["--memory", "lots"], "is not a size"),
         (["tiny", "--config", "c.toml"], "MODEL or --config"),
         (["nowhere"], "nowhere: no such run or preset"),

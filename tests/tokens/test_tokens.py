@@ -411,16 +411,14 @@ def test_impossible_requests(
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("content", [b"\n\n", b'{"text": null}\n'])
-def test_no_documents_are_refused(tmp_path: Path, content: bytes, shuffle: bool) -> None:
+def test_no_documents_replace_no_tokens(tmp_path: Path, content: bytes, shuffle: bool) -> None:
     (tmp_path / "x.jsonl").write_bytes(content)
     write(tmp_path, [b"some text"])
     corpus = bytemill.Corpus(tmp_path / "x.jsonl", null="skip")
-    with pytest.raises(bytemill.CorpusError):
-        TOKENIZER.encode_files(corpus, tmp_path / "tokens", shuffle=shuffle)
-    # There is nothing to resume or to overwrite.
-    assert not (tmp_path / "tokens").exists()
+    empty = TOKENIZER.encode_files(corpus, tmp_path / "empty", shuffle=shuffle)
+    assert (len(empty), len(empty.documents)) == (0, 0)
     tokens = TOKENIZER.encode_files(tmp_path / "000.txt", tmp_path / "tokens")
-    with pytest.raises(bytemill.CorpusError):
+    with pytest.raises(bytemill.CorpusError, match="contains no"):
         TOKENIZER.encode_files(corpus, tmp_path / "tokens", shuffle=shuffle, overwrite=True)
     assert not (tmp_path / "tokens/.partial").exists()
     assert bytemill.verify_tokens(tmp_path / "tokens") == []

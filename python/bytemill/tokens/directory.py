@@ -77,6 +77,11 @@ class TokenDirectory:
     def __init__(self, path: Path) -> None:
         self.path, self.partial = path, path / manifests.PARTIAL
 
+    @property
+    def has_tokens(self) -> bool:
+        """Whether there are tokens that the job replaces."""
+        return bool(self._names())
+
     def begin(self, plan: Plan, existing: Existing) -> bool:
         """Starts, resumes or refuses the job; False if its result exists already."""
         complete = (self.partial / manifests.NAME).exists()

@@ -151,7 +151,9 @@ def encode_files(
                     UserWarning,
                     stacklevel=3,
                 )
-            if not any(shard["documents"] for split in splits for shard in split["shards"]):
+            n_documents = sum(shard["documents"] for split in splits for shard in split["shards"])
+            if n_documents == 0 and directory.has_tokens:
+                # `overwrite` does not replace tokens by nothing.
                 directory.discard()
                 refuse_no_text(0, corpus, skipped)
             manifest = manifests.new_manifest(plan, text_bytes, skipped, file, splits)
