@@ -86,6 +86,7 @@ TYPES = {
     "bytemill.lm.optim": ["Closure", "Optimizers", "Parameters"],
     "bytemill.lm.generate": ["Sampler"],
     "bytemill.lm.evaluation": ["DocumentScore"],
+    "bytemill.lm.plan.plot": ["XAxis"],
     "bytemill.lm.run.checkpoint": ["AnyOptimizer", "Target"],
     "bytemill.lm.run.history": ["Column", "EvaluatedStep", "History", "Sample"],
     "bytemill.lm.run.sources": ["Array"],

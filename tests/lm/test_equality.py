@@ -83,8 +83,8 @@ SHARDED = """
     import small_lm
     from bytemill.lm.parallel import joined
 
-    cpu = torch.device("cpu")
-    with joined(cpu) as world:
+    # In a function: a wrapped model that outlives the group of ranks may abort the process.
+    def compare(world):
         for changes in small_lm.ABLATIONS:
             whole = small_lm.with_kernels(small_lm.model(**changes), "plain")
             ids, targets = small_lm.ids(4, 20), small_lm.ids(4, 20, seed=1)
@@ -104,6 +104,9 @@ SHARDED = """
                         msg=lambda text: f"{changes} {kernels} {name}: {text}",
                     )
                 assert (n_sharded > 0) == (sys.argv[1] == "fsdp")
+
+    with joined(torch.device("cpu")) as world:
+        compare(world)
     print("done")
 """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import gc
 import os
 import zlib
 from collections.abc import Iterator
@@ -188,6 +189,9 @@ def joined(device: torch.device) -> Iterator[World]:
             "see that rank's error above; resume=True continues the run",
         ) from None
     finally:
+        # A wrapped model in a reference cycle would keep the threads of the group alive until the
+        # process exits, which then aborts.
+        gc.collect()
         # Without waiting for the others: if one is dead, that would hang.
         with contextlib.suppress(Exception):
             dist.destroy_process_group()

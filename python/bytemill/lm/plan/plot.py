@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 XAxis: TypeAlias = Literal["step", "seconds"]
+"""What the horizontal axis shows."""
 
 
 def plot_runs(
