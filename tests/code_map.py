@@ -1,6 +1,6 @@
 """The map of the code: `python tests/code_map.py >docs/map.md`, as `make format` does.
 
-Every module with the first sentence of its head, so that the map says what the code says.
+Lists every module with the first sentence of its head, so that the map cannot contradict the code.
 """
 
 from __future__ import annotations

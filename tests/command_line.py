@@ -1,4 +1,4 @@
-"""Runs the command line: in this process for what it says, in another for what it is."""
+"""Runs the command line, in this process or in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMANDS = tuple(cli.COMMANDS)
 
 
 class Result(NamedTuple):
-    """What a command gave: exit code, stdout as bytes, stderr as text."""
+    """The result of a command: exit code, stdout as bytes, stderr as text."""
 
     code: int
     data: bytes
@@ -48,9 +48,9 @@ class _Stream(io.TextIOWrapper):
 def run(
     *arguments: object, stdin: bytes = b"", terminal: bool = False, together: bool = False
 ) -> Result:
-    """The command line with these arguments, on streams of its own (a terminal's, if so said).
+    """Runs the command line with these arguments on streams of its own, optionally a terminal's.
 
-    If `together`, what goes to stderr is in stdout, where it was said.
+    If `together`, stderr is part of stdout, in the order of writing.
     """
     kept = sys.stdin, sys.stdout, sys.stderr
     streams = _Stream(stdin), _Stream(terminal=terminal), _Stream(terminal=terminal)
@@ -70,7 +70,7 @@ def run(
 
 
 def ok(*arguments: object, **options: Any) -> Result:
-    """The same, for what must succeed."""
+    """The same for a command that must succeed."""
     result = run(*arguments, **options)
     assert result.code == 0, result.said
     return result

@@ -1,4 +1,4 @@
-"""What many tests share: a real corpus, tokenizers made once, and how hard hypothesis tries."""
+"""Shared by many tests: a real corpus, tokenizers built once, and hypothesis profiles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-# Shells start jobs in the background with Ctrl-C ignored, which what the tests start would inherit.
+# Shells ignore Ctrl-C in background jobs, and processes that the tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 EOT = "<|endoftext|>"
@@ -69,7 +69,7 @@ def corpus(documents: list[str], tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture(scope="session")
 def tokenizer(corpus: Path) -> bytemill.Tokenizer:
-    """A tokenizer of 4,000 ids learnt from the corpus, with the default options."""
+    """A tokenizer of 4,000 ids learned from the corpus with the default options."""
     return bytemill.train_tokenizer(corpus, vocab_size=4000)
 
 

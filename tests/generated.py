@@ -1,4 +1,4 @@
-"""Texts for property tests: of every kind that has ever broken a tokenizer."""
+"""Texts for property tests, of every kind that has broken a tokenizer."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import unicodedata
 
 from hypothesis import strategies as st
 
-# One contains another, one is the double of another, one begins like another.
+# One contains another, one is another twice, one shares its beginning with another.
 SPECIALS = ["<|endoftext|>", "<|end|>", "<|endoftext|><|endoftext|>", "<|endo", "→"]
-# Of which tiktoken would not take the longest, but the one it happens to try first.
+# tiktoken would not match the longest of these, but the one that it tries first.
 DISJOINT = ["<|endoftext|>", "<|end|>", "→"]
 
-# One or two characters of every class that a pattern tells apart: letters of each case kind and
+# One or two characters of every class that a pattern distinguishes: letters of each case kind and
 # none, marks, digits of each kind, apostrophes and the letters of contractions (among them one
 # that only case folding makes such a letter), white space of every kind, punctuation, symbols,
 # emoji with their joiners, and characters of two, three and four bytes.
@@ -24,7 +24,7 @@ CLASSES = (
 
 
 def known(text: str) -> bool:
-    """Whether every character has been there since Unicode 3.2, so that all engines know it."""
+    """Whether all characters are in Unicode 3.2, which every engine supports."""
     return all(
         c in CLASSES or "\udc80" <= c <= "\udcff" or unicodedata.ucd_3_2_0.category(c) != "Cn"
         for c in text
@@ -81,7 +81,7 @@ def splits(draw: st.DrawFn, whole: str | bytes) -> list[str | bytes]:
 
 @st.composite
 def merge_lists(draw: st.DrawFn) -> list[tuple[bytes, bytes]]:
-    """Merges that no training would give: any two tokens, in any order.
+    """Merges that no training would produce: any two tokens, in any order.
 
     A merge may come before those that make its halves, and a token may have several merges.
     """

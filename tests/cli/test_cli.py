@@ -188,7 +188,7 @@ def test_train_tokenizer_json(sample: Path, tmp_path: Path) -> None:
     assert finished["merge"]["done"] == finished["merge"]["total"] == 243
 
 
-def test_train_tokenizer_quiet_says_nothing_but_notes(tmp_path: Path) -> None:
+def test_train_tokenizer_quiet_prints_only_notes(tmp_path: Path) -> None:
     corpus = tmp_path / "small.txt"
     corpus.write_text("so short")
     result = ok("train-tokenizer", corpus, "-o", tmp_path / "a.json", "--vocab-size", 999, "-q")
@@ -216,7 +216,7 @@ def test_encode(saved: Path, tokenizer: bytemill.Tokenizer, tmp_path: Path) -> N
     assert binary == struct.pack(f"<{len(ids)}I", *ids)
 
 
-def test_encode_takes_special_tokens_as_told(saved: Path, tokenizer: bytemill.Tokenizer) -> None:
+def test_encode_with_special_tokens(saved: Path, tokenizer: bytemill.Tokenizer) -> None:
     ids = tokenizer.encode(TEXT, special="none")
     result = ok("encode", "-t", saved, "--special", "none", "--format", "json", stdin=TEXT)
     assert result.json == ids
@@ -227,12 +227,12 @@ def test_encode_takes_special_tokens_as_told(saved: Path, tokenizer: bytemill.To
 @pytest.mark.slow
 @pytest.mark.parametrize("format", ["ids", "json", "u16", "u32"])
 @pytest.mark.parametrize("text", [b"", b"\n", TEXT, TEXT * 70_000], ids=len)
-def test_decode_gives_the_bytes_back(saved: Path, text: bytes, format: str) -> None:
+def test_decode_restores_the_bytes(saved: Path, text: bytes, format: str) -> None:
     ids = ok("encode", "-t", saved, "--format", format, stdin=text).data
     assert ok("decode", "-t", saved, "--format", format, stdin=ids).data == text
 
 
-def test_encoding_in_blocks_is_as_of_one_text(
+def test_encoding_in_blocks_equals_encoding_at_once(
     saved: Path, tokenizer: bytemill.Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bytemill.cli.streams.BLOCK_SIZE", 7)
@@ -336,7 +336,7 @@ def test_compare_on_several_corpora(saved: Path, sample: Path, tmp_path: Path) -
     other.write_text("Once upon a time there was a princess. " * 99)
     corpora = ("--corpus", f"code={sample}", "--corpus", other, "--corpus", f"code={other}")
     found = ok("compare", saved, *corpora, "--extrapolate", "1TB", "--longest", 2, "--json", "-q")
-    # A path that holds the sign is a path; a name given twice is one corpus.
+    # An existing path with an equals sign is a path; a name given twice is one corpus.
     assert list(found.json["corpora"]) == ["code", str(other)]
     sizes = [one["bytes"] for one in found.json["corpora"].values()]
     assert sizes == [sample.stat().st_size + other.stat().st_size, other.stat().st_size]
@@ -365,7 +365,7 @@ def test_compare_as_a_page(saved: Path, sample: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["huggingface", "gpt2", "tiktoken", "minbpe"])
-def test_convert_there_and_back(saved: Path, tmp_path: Path, format: str) -> None:
+def test_convert_round_trip(saved: Path, tmp_path: Path, format: str) -> None:
     there, back = tmp_path / "there", tmp_path / "back.json"
     result = ok("convert", saved, "--to", format, "-o", there)
     assert result.data == b""
@@ -375,14 +375,14 @@ def test_convert_there_and_back(saved: Path, tmp_path: Path, format: str) -> Non
     ok("convert", there, *extra, "--to", "huggingface", "-o", back)
     ids = ok("encode", "-t", saved, stdin=TEXT).text
     assert ok("encode", "-t", back, stdin=TEXT).text == ids
-    # What the last line says can be typed as it is.
+    # The command in the last line runs as printed.
     assert ok("inspect", there, *extra, "any text").text == ok("inspect", saved, "any text").text
     again = ok("convert", saved, "--to", format, "-o", there, "--overwrite", "--json")
     assert again.json["ids_compared"] > 1000
 
 
-def test_the_demo_has_no_tables_and_no_tests() -> None:
-    """Samples of a model that saw code pages are full of them."""
+def test_the_demo_omits_code_pages_and_tests() -> None:
+    """A model that is trained on code pages generates mostly code pages."""
     from bytemill import demo
 
     root = sysconfig.get_path("stdlib")
@@ -406,7 +406,7 @@ def test_vocabulary_sizes_in_thousands(tmp_path: Path, sample: Path) -> None:
 def test_demo_can_be_repeated(
     tmp_path: Path, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The whole library takes seconds; one directory of it will do.
+    # The whole library takes seconds; one directory is enough.
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(Path(json.__file__).parent))
     out = tmp_path / "demo"
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What the command line says when something is wrong, and with which exit code."""
+"""Error messages and exit codes of the command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory but for a corpus, so that messages have short names."""
+    """A working directory with only a corpus, so that messages show short names."""
     monkeypatch.chdir(tmp_path)
     Path("corpus.txt").write_text("some text for a corpus, some text\n" * 20)
     return tmp_path
@@ -121,7 +121,7 @@ def test_the_output_is_checked_before_the_corpus_is_read(here: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write anywhere")
-def test_the_output_may_not_be_written(here: Path) -> None:
+def test_no_permission_to_write_the_output(here: Path) -> None:
     Path("locked").mkdir(0o500)
     message, hint = fails("train-tokenizer", "corpus.txt", "-o", "locked/a.json")
     assert message == "locked: permission denied"
@@ -138,7 +138,7 @@ def test_vocabulary_too_small(here: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\x7fELF\x02\x01\x01\0\0\0\0", "text".encode("utf-16")], ids=str
 )
-def test_not_a_text(here: Path, data: bytes) -> None:
+def test_input_that_is_not_text(here: Path, data: bytes) -> None:
     Path("corpus.bin").write_bytes(data * 50)
     message, _ = fails("train-tokenizer", "corpus.bin", "-o", "a.json", "-q")
     assert "corpus.bin" in message
@@ -172,7 +172,7 @@ def test_bad_tokenizer_file(here: Path, line: str, content: bytes | None) -> Non
 def test_options_for_formats_that_do_not_need_them(saved: Path, here: Path) -> None:
     message, _ = fails("inspect", saved, "text", "--pattern", "gpt2")
     assert "carries its own" in message
-    # Beside a file that needs the option, one that does not is not a mistake.
+    # The option is accepted if at least one of the files needs it.
     bytemill.Tokenizer.load(saved).save("ranks.tiktoken", format="tiktoken")
     message, hint = fails("compare", saved, "ranks.tiktoken", "corpus.txt")
     assert message.startswith("ranks.tiktoken: ")
@@ -265,7 +265,7 @@ def test_failures_as_json(here: Path) -> None:
     assert event["hint"]
 
 
-def test_a_demo_does_not_overwrite_what_is_not_one(here: Path) -> None:
+def test_the_demo_overwrites_only_its_own_output(here: Path) -> None:
     message, _ = fails("demo", "--out", here)
     assert "not from a demo" in message
     assert [path.name for path in here.iterdir()] == ["corpus.txt"]

@@ -1,4 +1,4 @@
-"""Hints in the words of who reads them: keywords in Python, options on the command line."""
+"""Hints name keywords in Python and options on the command line."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def context(command: str) -> click.Context:
         # The command has no such option, but another has.
         ("generate", "continue with resume=True", "continue with --resume"),
         ("inspect", "leave special_tokens= out", "leave --special-token out"),
-        # What is no option, a path, a quoted name, an option already.
+        # Not keywords: ordinary words, a path, a quoted name, an option.
         ("train", 'use dataset.to_parquet("x.parquet")', 'use dataset.to_parquet("x.parquet")'),
         ("encode", "see a/overwrite=True/b", "see a/overwrite=True/b"),
         ("train", "did you mean d_model?", "did you mean d_model?"),
@@ -77,7 +77,7 @@ def test_keywords_become_options(command: str, hint: str, shown: str) -> None:
         ("vocab_size must be ≥ 257, got 100", "--vocab-size must be ≥ 257, got 100"),
         ("threads must be ≥ 1, got 0", "--threads must be ≥ 1, got 0"),
         ("it has overwrite=True in it", "it has --overwrite in it"),
-        # What is in a file is not on the command line.
+        # Values from a file are not options.
         ("a.toml: vocab_size=100 is too small", "a.toml: vocab_size=100 is too small"),
         ("id 5 is not below vocab_size=5", "id 5 is not below vocab_size=5"),
         ("data/year=2024/lang=en: no file matches", "data/year=2024/lang=en: no file matches"),
@@ -95,7 +95,7 @@ def test_keywords_that_begin_a_message_become_options(message: str, shown: str) 
 
 
 def texts_of_python() -> Iterator[tuple[str, str]]:
-    """Place and text of each string of the library, but for docstrings."""
+    """Location and text of each string of the library, except docstrings."""
     for path in sorted(PACKAGE.rglob("*.py")):
         name = path.relative_to(PACKAGE).as_posix()
         if name.startswith("cli/") or name in OTHER_TEXTS:
@@ -110,7 +110,7 @@ def texts_of_python() -> Iterator[tuple[str, str]]:
 
 
 def texts_of_rust() -> Iterator[tuple[str, str]]:
-    """Place and text of each string of the core, but for tests."""
+    """Location and text of each string of the core, except in tests."""
     string = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
     for path in sorted((TOP / "src").rglob("*.rs")):
         name = path.relative_to(TOP).as_posix()
@@ -125,7 +125,7 @@ def texts_of_rust() -> Iterator[tuple[str, str]]:
 TEXTS = [*texts_of_python(), *texts_of_rust()]
 
 
-def test_issue_13_no_message_of_the_library_has_an_option_of_the_command_line() -> None:
+def test_issue_13_library_messages_name_no_command_line_options() -> None:
     assert len(TEXTS) > 2000  # both were found
     wrong = [(place, text) for place, text in TEXTS if OPTION.search(OTHER_PROGRAMS.sub("", text))]
     assert wrong == []
@@ -135,7 +135,7 @@ def test_issue_13_every_keyword_of_a_hint_has_an_option() -> None:
     hinted = [
         (place, text)
         for place, text in TEXTS
-        # No command reaches the interfaces of others.
+        # No command uses the drop-in interfaces.
         if re.search(r"=(True|False)\b", text) and not place.startswith("compat/")
     ]
     assert len(hinted) > 20
@@ -232,7 +232,7 @@ FAILURES: list[tuple[str, Callable[[], Any]]] = [
 
 
 @pytest.mark.parametrize(("line", "call"), FAILURES, ids=[line for line, _ in FAILURES])
-def test_issue_13_errors_speak_to_their_reader(
+def test_issue_13_errors_name_keywords_or_options(
     here: Path, line: str, call: Callable[[], Any]
 ) -> None:
     Path("x.txt").write_text("<|endoftext|>")

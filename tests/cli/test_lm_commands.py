@@ -61,7 +61,7 @@ def test_the_run(made: tuple[Path, bytemill.Tokenizer]) -> None:
     assert {"predicted", "progress", "evaluation", "sample"} <= kinds
 
 
-def test_after_a_resume_the_summary_speaks_of_this_session_and_of_all(
+def test_after_a_resume_the_summary_covers_this_session_and_the_run(
     made: tuple[Path, bytemill.Tokenizer], tmp_path: Path
 ) -> None:
     here, _ = made
@@ -84,7 +84,7 @@ def test_a_run_without_a_tokenizer_can_be_given_one(
     tokens, model = tmp_path / "tokens", tmp_path / "run"
     small.save(tmp_path / "mine.json")
     ok("encode", here / "text.txt", "-t", tmp_path / "mine.json", "-o", tokens, "-q")
-    # Tokens carry their tokenizer; of these it was lost.
+    # Tokens include their tokenizer; here it was deleted.
     (tokens / "tokenizer.json").unlink(missing_ok=True)
     train = ["train", tokens, "-o", model, "--preset", "tiny", "--steps", 1, "--threads", 1]
     said = ok(*train).said
@@ -214,7 +214,7 @@ def test_report(made: tuple[Path, bytemill.Tokenizer], tmp_path: Path) -> None:
     found = ok("report", here / "run", "--json").json
     memory = found["costs"][-1]
     assert (found["status"], memory["name"]) == ("finished", "peak memory")
-    # What training predicted when it started, and what it took.
+    # Predicted before training, and measured.
     assert memory["expected"] == pytest.approx(memory["measured"], rel=0.5)
     assert found["config"]["ranks"] == 1
     learn, encode, train, _ = (one["line"] for one in found["commands"])

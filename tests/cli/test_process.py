@@ -40,7 +40,7 @@ def test_streams_of_a_process(saved: Path) -> None:
 @POSIX
 @pytest.mark.parametrize("unbuffered", [False, True])
 @pytest.mark.parametrize("command", ["encode", "inspect"])
-def test_a_reader_that_leaves_is_no_failure(
+def test_a_closed_pipe_is_not_a_failure(
     saved: Path, corpus: Path, command: str, unbuffered: bool
 ) -> None:
     line = ["encode", "-t", saved, corpus] if command == "encode" else ["inspect", saved]
@@ -48,7 +48,7 @@ def test_a_reader_that_leaves_is_no_failure(
     with start(*line, env=environment) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        # The statistics are short: leave before they come.
+        # The statistics are short: close the pipe before they are printed.
         if command == "encode":
             assert process.stdout.read(10)
         process.stdout.close()
@@ -101,7 +101,7 @@ def test_closed_streams(
 
 @POSIX
 def test_a_closed_stderr_does_not_write_into_our_files(corpus: Path, tmp_path: Path) -> None:
-    """The next file opened would get its number, and with it whatever others print to stderr."""
+    """The next file opened would get descriptor 2, and everything written to stderr."""
     out = tmp_path / "a.json"
     code = (
         "import os, sys; from bytemill.cli import main\n"
@@ -140,7 +140,7 @@ def test_ctrl_c_during_imports(module: str) -> None:
 
 
 @POSIX
-def test_a_read_only_file_system_is_called_one(tmp_path: Path) -> None:
+def test_the_error_names_a_read_only_file_system(tmp_path: Path) -> None:
     try:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", tmp_path], check=True,
                        capture_output=True)  # fmt: skip
@@ -193,7 +193,7 @@ def test_ctrl_c_while_waiting_for_input(
     assert process.stderr is not None
     process.stdin.write(b"some text")
     process.stdin.flush()
-    # It has begun, and waits for more.
+    # It has started, and waits for more input.
     assert b"progress" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
@@ -215,7 +215,7 @@ def test_help_loads_nothing_heavy(command: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_encode_and_decode_stay_small(saved: Path, corpus: Path) -> None:
+def test_encode_and_decode_use_little_memory(saved: Path, corpus: Path) -> None:
     """Ids of megabytes of text as Python objects would be hundreds of megabytes."""
     code = (
         "import sys; from bytemill.cli import main; code = main(sys.argv[1:]); "
@@ -242,7 +242,7 @@ def test_encode_and_decode_stay_small(saved: Path, corpus: Path) -> None:
 
 @POSIX
 def test_on_a_terminal(saved: Path, corpus: Path, tmp_path: Path) -> None:
-    """Progress is one line redrawn, with the totals of each phase left behind."""
+    """Progress is one line that is redrawn; the totals of each phase stay."""
     pty = pytest.importorskip("pty")
     main, terminal = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
@@ -254,7 +254,7 @@ def test_on_a_terminal(saved: Path, corpus: Path, tmp_path: Path) -> None:
     try:
         while data := os.read(main, 1 << 16):
             seen += data
-    except OSError:  # how Linux tells that the other side is closed
+    except OSError:  # on Linux: the other side is closed
         pass
     os.close(main)
     assert process.wait() == 0

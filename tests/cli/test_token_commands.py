@@ -34,7 +34,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_there_and_back(data: Path, saved: Path) -> None:
+def test_round_trip(data: Path, saved: Path) -> None:
     result = ok("encode", data, "-t", saved, "-o", "tokens/", "--shard-tokens", 5)
     assert result.data == b""
     tokens = Tokens("tokens")
@@ -117,7 +117,7 @@ def test_resume_and_overwrite(data: Path, saved: Path) -> None:
     assert (result.code, "other options" in result.said) == (1, True)
 
 
-def test_what_is_wrong_is_listed(data: Path, saved: Path) -> None:
+def test_verify_lists_every_problem(data: Path, saved: Path) -> None:
     ok("encode", data, "-t", saved, "-o", "tokens", "-q", "--shard-tokens", 4)
     first, second = Path("tokens/shard-00000.npy"), Path("tokens/shard-00001.npy")
     first.write_bytes(first.read_bytes()[:-1] + b"\xff")
@@ -176,7 +176,7 @@ def test_failures(data: Path, saved: Path, line: str, code: int, named: str) -> 
 
 
 def test_tokens_carry_their_tokenizer(data: Path, tokenizer: bytemill.Tokenizer) -> None:
-    """Issue 13, 2: whatever the tokenizer's file was called, and whatever its format."""
+    """Issue 13, 2: whatever the name and format of the tokenizer file."""
     tokenizer.save("ranks.tiktoken", format="tiktoken")
     ok("encode", data, "-t", "ranks.tiktoken", "--pattern", "gpt2", "--special-token", EOT,
        "-o", "tokens", "-q")  # fmt: skip
@@ -186,14 +186,14 @@ def test_tokens_carry_their_tokenizer(data: Path, tokenizer: bytemill.Tokenizer)
     assert b"".join(Tokens("tokens").decode()) == b"".join(TEXTS)
     assert ok("decode", "tokens").data == b"".join(TEXTS)
     assert "matches its manifest and its source" in ok("verify", "tokens", "--source", data).said
-    # The bytes do not depend on threads or on how the tokens came about.
+    # The bytes depend neither on threads nor on how the tokens were made.
     ok("encode", data, "-t", "tokens/tokenizer.json", "-o", "again", "-q", "--threads", 1)
     ok("encode", data, "-t", "again", "-o", "again", "-q", "--overwrite")
     for path in Path("tokens").iterdir():
         assert path.read_bytes() == Path("again", path.name).read_bytes()
 
 
-def test_a_tokenizer_that_is_not_the_tokens_own(data: Path, saved: Path) -> None:
+def test_another_tokenizer_in_a_directory_of_tokens(data: Path, saved: Path) -> None:
     ok("encode", data, "-t", saved, "-o", "tokens", "-q")
     ok("train-tokenizer", data / "0.txt", "-o", "other.json", "--vocab-size", 258, "-q")
     own = Path("tokens/tokenizer.json")
@@ -202,7 +202,7 @@ def test_a_tokenizer_that_is_not_the_tokens_own(data: Path, saved: Path) -> None
     result = run("verify", "tokens", "-q")
     assert (result.code, result.text.startswith("tokenizer.json: ")) == (1, True)
     assert "not the tokenizer" in run("decode", "tokens").said
-    # With the right one at hand, the tokens are as good as ever; so without any in the directory.
+    # With the right tokenizer given, the tokens are valid, with or without one in the directory.
     assert ok("decode", "tokens", "-t", saved).data == b"".join(TEXTS)
     own.unlink()
     assert ok("decode", "tokens", "-t", saved).data == b"".join(TEXTS)
@@ -225,7 +225,7 @@ def test_a_tokenizer_that_has_no_file_is_noted(data: Path, tmp_path: Path) -> No
         tokens.verify(source=data / "0.txt")
 
 
-def test_overwrite_deletes_only_what_a_manifest_of_ours_names(data: Path, saved: Path) -> None:
+def test_overwrite_deletes_only_files_in_our_manifest(data: Path, saved: Path) -> None:
     """Issue 13, 9."""
     command = ["encode", data, "-t", saved, "-o", "tokens", "-q", "--format", "bin",
                "--val-fraction", 0.5, "--overwrite"]  # fmt: skip
@@ -248,8 +248,8 @@ def test_overwrite_deletes_only_what_a_manifest_of_ours_names(data: Path, saved:
     ]  # fmt: skip
 
 
-def test_no_output_is_an_input(data: Path, saved: Path) -> None:
-    """Issue 13, 9: under whatever name."""
+def test_an_output_that_is_an_input_is_refused(data: Path, saved: Path) -> None:
+    """Issue 13, 9: also under another name, through a link."""
     ok("encode", data, "-t", saved, "-o", "tokens", "-q")
     ok("count", data, "-o", "a.counts", "-q")
     os.link(data / "0.txt", "link.json")
@@ -276,14 +276,14 @@ def test_no_output_is_an_input(data: Path, saved: Path) -> None:
             line
         )
         assert Path(name).read_bytes() == before
-    # What loses nothing is as good as any other overwriting.
+    # Overwriting is allowed where no input would be lost.
     ok("convert", "own.json", "--to", "huggingface", "-o", "own.json", "--overwrite", "-q")
     assert bytemill.Tokenizer.load("own.json") == bytemill.Tokenizer.load(saved)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
 @pytest.mark.parametrize("kind", ["pipe", "device", "directory"])
-def test_what_is_not_a_regular_file_does_not_hang(data: Path, saved: Path, kind: str) -> None:
+def test_files_that_are_not_regular_do_not_block(data: Path, saved: Path, kind: str) -> None:
     """Issue 13, 19."""
     command = ["encode", data, "-t", saved, "-o", "tokens", "-q"]
     ok(*command)

@@ -1,4 +1,4 @@
-"""`bytemill.compat.huggingface`: accelerated tokenizers beside transformers' own."""
+"""`bytemill.compat.huggingface`: accelerated tokenizers against transformers' own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bytemill.compat.minbpe` beside minbpe's rules, written down as plainly as they can be."""
+"""`bytemill.compat.minbpe` against a plain implementation of minbpe's rules."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def joined(ids: list[int], pair: Pair, new: int) -> list[int]:
 
 
 def by_the_rule(chunks: Iterable[bytes], n_merges: int) -> list[tuple[Pair, int]]:
-    """Every pair is counted anew for every merge; `max` gives the first of equals."""
+    """Counts all pairs again for every merge; of equal counts, `max` returns the first."""
     words = [list(chunk) for chunk in chunks]
     merges: list[tuple[Pair, int]] = []
     while len(merges) < n_merges:
@@ -102,7 +102,7 @@ def test_real_text(documents: list[str]) -> None:
     assert merges_of(basic) == [pair for pair, _ in by_the_rule([text[:5000].encode()], 40)]
 
 
-def test_a_larger_text_is_no_trap(documents: list[str]) -> None:
+def test_a_larger_text(documents: list[str]) -> None:
     text = "".join(documents[:40])
     tokenizer = RegexTokenizer()
     tokenizer.train(text, 2000)
@@ -110,7 +110,7 @@ def test_a_larger_text_is_no_trap(documents: list[str]) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_verbose_tells_each_merge(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbose_prints_each_merge(capsys: pytest.CaptureFixture[str]) -> None:
     BasicTokenizer().train("aaabdaaabac", 258, verbose=True)
     assert capsys.readouterr().out.splitlines() == [
         "merge 1/2: (97, 97) -> 256 (b'aa') had 4 occurrences",
@@ -246,7 +246,7 @@ def test_special_tokens_are_refused_by_default(trained: RegexTokenizer) -> None:
         trained.encode("the", allowed_special="some")
 
 
-def test_what_cannot_be_decoded_or_encoded(trained: RegexTokenizer) -> None:
+def test_invalid_ids_and_texts(trained: RegexTokenizer) -> None:
     with pytest.raises(ValueError, match="invalid token id: 999"):
         trained.decode([97, 999])
     with pytest.raises(KeyError):
@@ -312,7 +312,7 @@ def test_issue_13_assigned_merges_and_vocab_take_effect(kind: type[minbpe.Tokeni
     assert tokenizer.encode("abc") == [256, 99]
     mine[ABC] = 257
     assert tokenizer.encode("abc") == [257]
-    # The lowest id goes first, wherever it stands; the number of merges is the same.
+    # The lowest id merges first, whatever its position; the number of merges is the same.
     mine[ABC] = 255 + 256
     del mine[ABC]
     mine[BC] = 100
@@ -324,7 +324,7 @@ def test_issue_13_assigned_merges_and_vocab_take_effect(kind: type[minbpe.Tokeni
     assert tokenizer.decode([256]) == "ab"
     tokenizer.vocab = {256: b"x"}
     assert tokenizer.decode([256]) == "x"
-    # What was learnt may be changed too.
+    # Learned merges can be changed too.
     tokenizer.train("abcabc", 258)
     first, second = tokenizer.merges
     assert tokenizer.encode("abc") == [257]
@@ -489,7 +489,7 @@ def test_a_basic_file_has_no_pattern(tmp_path: Path) -> None:
     assert again.encode("a b a b") == basic.encode("a b a b") == [257, 32, 257]
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_files_that_are_not_models(tmp_path: Path) -> None:
     tokenizer = RegexTokenizer()
     with pytest.raises(AssertionError):
         tokenizer.load("tokenizer.json")

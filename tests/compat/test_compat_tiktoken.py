@@ -1,4 +1,4 @@
-"""`bytemill.compat.tiktoken` beside tiktoken: results and exceptions."""
+"""`bytemill.compat.tiktoken` against tiktoken: results and exceptions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ disallowed = st.one_of(st.just("all"), st.just(()), sets, sets.map(sorted))
 
 @pytest.fixture(scope="module", params=["r50k", "cl100k", "o200k"])
 def pair(request: pytest.FixtureRequest, documents: list[str]) -> Pair:
-    """An encoding learnt on the spot, and tiktoken's with the same tables."""
+    """A freshly learned encoding, and tiktoken's with the same tables."""
     pattern = rivals.tiktoken_definition(f"{request.param}_base").pattern
     tokenizer = train_tokenizer(
         iter([*documents[:30], " \n\n \t\n  é→😀\n" * 50]),
@@ -63,7 +63,7 @@ def cl100k() -> Pair:
 
 
 def outcome(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """What a call gives or how it fails; of a message the first line."""
+    """The result of a call, or its error with the first line of the message."""
     try:
         result = call(*args, **options)
     except (Exception, AssertionError) as error:
@@ -201,7 +201,7 @@ def test_published_vocabulary(cl100k: Pair, documents: list[str]) -> None:
     check(cl100k, "encode_batch", documents[:20], disallowed_special=())
 
 
-# --- what may still change ------------------------------------------------------------------------
+# --- unstable encoding ----------------------------------------------------------------------------
 
 
 def check_unstable(pair: Pair, text: str, **options: Any) -> None:
@@ -266,7 +266,7 @@ def test_without_an_end_of_text() -> None:
 
 
 @given(generated.rank_lists, generated.merge_letters)
-def test_ranks_that_no_training_gives(tokens: Iterable[bytes], text: str) -> None:
+def test_ranks_that_no_training_produces(tokens: Iterable[bytes], text: str) -> None:
     ranks = BYTES | {token: 256 + i for i, token in enumerate(tokens)}
     parts: dict[str, Any] = {
         "pat_str": rivals.tiktoken_definition("r50k_base").pattern,
@@ -310,12 +310,12 @@ def test_copies(pair: Pair) -> None:
         assert again.name == "ours"
 
 
-def test_our_tokenizer_comes_back(pair: Pair) -> None:
+def test_round_trip_of_our_tokenizer(pair: Pair) -> None:
     again = Tokenizer.from_tiktoken(pair[0])
     assert again.encode("the naïve 😀") == pair[1].encode("the naïve 😀")
 
 
-def test_several_patterns_have_no_one_pattern() -> None:
+def test_several_stages_have_no_single_pattern() -> None:
     tokenizer = Tokenizer({i: b for b, i in BYTES.items()}, [], pattern=[r"\d", "gpt2"])
     encoding = Encoding.from_tokenizer(tokenizer)
     assert encoding.encode("a1") == [97, 49]
@@ -348,7 +348,7 @@ few_letters = st.text("abc", min_size=2, max_size=9).map(str.encode)
 @settings(max_examples=300)
 @given(st.sets(few_letters, max_size=40), st.randoms(use_true_random=False), st.booleans())
 def test_ranks_in_any_order(tokens: set[bytes], random: Any, bytes_first: bool) -> None:
-    """Long tokens may come before their parts, and some cannot be made."""
+    """Long tokens may have lower ranks than their parts, and some cannot be merged."""
     singles, longer = list(BYTES), sorted(tokens)
     random.shuffle(longer)
     order = singles + longer

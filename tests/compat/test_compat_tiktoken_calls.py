@@ -1,4 +1,4 @@
-"""Random calls of every public method of tiktoken's `Encoding`, beside ours."""
+"""Random calls of every public method of `Encoding`: ours against tiktoken's."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def pair(documents: list[str]) -> Pair:
 
 
 def drawn(data: st.DataObject, method: str) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments that fit, but for one at most; options may be missing."""
+    """Arguments of which at most one is invalid; options may be missing."""
     parameters = [*inspect.signature(getattr(tiktoken.Encoding, method)).parameters.values()][1:]
     misfit = data.draw(st.sampled_from([None, *(each.name for each in parameters)]))
     positional: list[Any] = []
@@ -117,7 +117,7 @@ def same(ours: Any, theirs: Any) -> bool:
     return bool(ours == theirs)
 
 
-def test_every_public_method_is_there() -> None:
+def test_every_public_method_exists() -> None:
     for name, value in vars(tiktoken.Encoding).items():
         if not name.startswith("_"):
             found = inspect.getattr_static(Encoding, name)

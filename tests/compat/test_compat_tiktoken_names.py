@@ -1,4 +1,4 @@
-"""Encodings by name in `bytemill.compat.tiktoken`, and plugins, beside tiktoken."""
+"""Encodings by name in `bytemill.compat.tiktoken`, and plugins, against tiktoken."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_plugins_that_fail(
 
 
 def test_without_tiktoken(plugins: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """tiktoken's own encodings come first where its package does not give their place."""
+    """Our encodings come first in the list if the package tiktoken does not say where."""
     (plugins / "my_plugin.py").write_text(PLUGIN)
     monkeypatch.setattr("sys.path", [str(plugins.parent)])
     monkeypatch.delitem(sys.modules, "tiktoken_ext")

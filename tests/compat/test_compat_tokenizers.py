@@ -1,4 +1,4 @@
-"""`bytemill.compat.tokenizers` beside `tokenizers`: results, exceptions and changes in place."""
+"""`bytemill.compat.tokenizers` against `tokenizers`: results, exceptions and changes in place."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def reset(pair: Pair) -> None:
 
 @pytest.fixture
 def pair(shared: Pair) -> Pair:
-    """Ours and theirs, to be changed at will."""
+    """Ours and theirs, which a test may change."""
     reset(shared)
     return copy.deepcopy(shared[0]), copy.deepcopy(shared[1])
 
@@ -174,7 +174,7 @@ def test_encodings_are_what_they_stand_for(pair: Pair) -> None:
     if type(ours) is Encoding:
         with mock.patch.object(tokenizers, "Encoding", Encoding):
             assert content(pickle.loads(pickle.dumps(ours))) == content(theirs)
-    # What is given away is no part of the encoding.
+    # Returned lists are copies.
     ours.ids.append(5)
     ours.offsets.clear()
     merged = Encoding.merge([ours, ours], growing_offsets=True)
@@ -372,7 +372,7 @@ def test_changes(pair: Pair, name: str) -> None:
         check(pair, "encode", text)
         check(pair, "decode", encoded["ids"])
         check(pair, "decode", encoded["ids"], skip_special_tokens=False)
-    # What was encoded before stays.
+    # Earlier encodings are unchanged.
     assert content(before[0]) == content(before[1])
     assert pair[0].to_str() == pair[1].to_str()
 
@@ -422,7 +422,7 @@ def test_the_rest_is_the_original(pair: Pair, tmp_path: Any) -> None:
     check((Tokenizer.from_buffer(read.to_str().encode()), pair[1]), "encode", "the cat")
 
 
-def test_put_in_place_of_the_original(made: dict[str, Any], monkeypatch: Any) -> None:
+def test_the_class_replaces_the_original(made: dict[str, Any], monkeypatch: Any) -> None:
     """A program may replace the class for all its modules, after bytemill was imported."""
     original = made["gpt2"]
     text = original.to_str()
@@ -476,7 +476,7 @@ class Forbidden:
 
 
 @pytest.mark.parametrize("name", [name for name in pipelines.ALL if name != "prefixed"])
-def test_the_original_has_nothing_to_do(made: dict[str, Any], name: str) -> None:
+def test_the_original_is_not_used(made: dict[str, Any], name: str) -> None:
     tokenizer = Tokenizer.wrap(copy.deepcopy(made[name]))
     expected = copy.deepcopy(made[name])
     for each in (tokenizer, expected):

@@ -146,7 +146,7 @@ def test_without_a_trainer(capfd: pytest.CaptureFixture[str]) -> None:
     assert ours.to_str() == theirs.to_str()
 
 
-def test_texts_that_are_none() -> None:
+def test_invalid_texts() -> None:
     for tokenizer in both():
         trainer = trainers.BpeTrainer(show_progress=False)
         with pytest.raises(TypeError):
@@ -157,7 +157,7 @@ def test_texts_that_are_none() -> None:
             tokenizer.train(["no such file"], trainer)
 
 
-def test_the_texts_are_not_touched_if_the_original_trains() -> None:
+def test_the_texts_are_not_consumed_if_the_original_trains() -> None:
     texts = iter(["a"])
     tokenizer: Any = tokenizers.Tokenizer(models.BPE())  # type: ignore[call-arg]
     assert not _training.train(tokenizer, None, texts)

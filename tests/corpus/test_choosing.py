@@ -32,7 +32,7 @@ def make(folder: Path, files: dict[str, bytes]) -> Path:
 
 @pytest.fixture
 def shards(tmp_path: Path) -> Path:
-    """JSONL shards with what Spark, Git and people leave beside them."""
+    """JSONL shards among files that Spark, Git and people leave in a directory."""
     return make(
         tmp_path / "data",
         {
@@ -94,7 +94,7 @@ def test_skipped_files_are_named_in_notes_and_json(shards: Path, tmp_path: Path)
         assert "README.md" in notes[0]
         assert "and 1 more" in notes[0]
         assert result.json["bytes"] == 2 * N_TEXT + len("plain")
-    # What globs keep out was asked for: no note.
+    # The user excluded files with globs, so there is no note about them.
     exclude = [part for name in SKIPPED for part in ("--exclude", name)]
     quiet = ok("count", shards, "-o", tmp_path / "b.counts", "--json", *exclude)
     assert len(quiet.json["skipped_files"]) == 6
@@ -221,7 +221,7 @@ def test_members_of_archives(kind: str, tmp_path: Path) -> None:
     assert (some.bytes_read, some.skipped) == (N_TEXT + len("plain"), {})
 
 
-def test_what_is_read_is_decided_by_name_size_and_content() -> None:
+def test_files_are_chosen_by_name_size_and_content() -> None:
     def reasons(*files: Candidate, **how: Any) -> list[str | None]:
         return choosing.chosen(files, how.pop("include", ()), how.pop("exclude", ()), **how)
 
@@ -279,7 +279,7 @@ def test_the_text_of_compressed_files_is_estimated_from_a_sample(
     text = "".join(documents)[:3_000_000].encode()
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(text, 1))
-    # Less than there is, but more than is read of the file at a time.
+    # Less than the file, but more than one read.
     monkeypatch.setattr(preview, "FILE_SAMPLE", 1_800_000)
     work = preview.CountingWork(["gpt2"], [], 1, None)
     found = preview.preview(Corpus(path), work)

@@ -66,7 +66,7 @@ def test_a_list_of_texts(text: str) -> None:
     assert len(str(caught.value)) < 300
 
 
-def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(bytemill.CorpusError, match="not a regular file"):
         bytemill.count_corpus(tmp_path / "pipe")
@@ -163,7 +163,7 @@ class _Unread:
 UNREAD = _Unread()
 
 
-# --- options that cannot be -----------------------------------------------------------------------
+# --- impossible options ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_units_do_not_matter(parts: Path, tmp_path: Path, expected: bytes, unit_
     assert counts.bytes_read == sum(path.stat().st_size for path in parts.iterdir())
 
 
-def test_an_interrupted_run_goes_on(parts: Path, tmp_path: Path, expected: bytes) -> None:
+def test_an_interrupted_run_resumes(parts: Path, tmp_path: Path, expected: bytes) -> None:
     output = tmp_path / "a.counts"
     interrupted(parts, output, 600_000)
     partial = tmp_path / "a.counts.partial"
@@ -70,7 +70,7 @@ def test_an_interrupted_run_goes_on(parts: Path, tmp_path: Path, expected: bytes
     with pytest.raises(bytemill.ConfigError, match="of an interrupted run") as caught:
         count_to_file(parts, output)
     assert "resume=True" in str(caught.value.hint)
-    # What a killed process leaves is no obstacle: a temporary file, a spill directory.
+    # Leftovers of a killed process do no harm: a temporary file, a spill directory.
     (partial / ".a.counts.01234567.bytemill").write_bytes(b"half")
     (partial / "bytemill-spill-1-0").mkdir()
     reported = []
@@ -142,11 +142,11 @@ def test_killed_anywhere(parts: Path, tmp_path: Path, expected: bytes) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
         if output.exists():
-            # Whole, even if what it was made from is still there.
+            # The file is complete, even if its parts are still there.
             assert output.read_bytes() == expected
             if not partial.exists():
                 output.unlink()
-    # Whatever a killed process left, the next run removes.
+    # The next run removes all leftovers of a killed process.
     subprocess.run(command, check=True)
     assert output.read_bytes() == expected
     assert os.listdir(tmp_path) == [output.name]
@@ -200,7 +200,7 @@ def test_two_writers(parts: Path, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [output.name]
 
 
-def test_a_directory_of_parts_that_is_not_ours_stays(parts: Path, tmp_path: Path) -> None:
+def test_a_foreign_directory_of_parts_is_kept(parts: Path, tmp_path: Path) -> None:
     output, foreign = tmp_path / "a.counts", tmp_path / "a.counts.partial" / "notes.txt"
     foreign.parent.mkdir()
     foreign.write_text("mine")
@@ -304,7 +304,7 @@ def test_failures(
 @pytest.mark.parametrize(
     "content", ["\n\n", '{"text": ""}\n', '{"text": null}\n', '{"other": 1}\n']
 )
-def test_a_failure_leaves_what_was_there(tmp_path: Path, content: str) -> None:
+def test_a_failure_keeps_the_old_output(tmp_path: Path, content: str) -> None:
     corpus, output = tmp_path / "x.jsonl", tmp_path / "a.counts"
     corpus.write_text(content)
     options = {"null": "skip"} if "null" in content else {}
@@ -321,7 +321,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, content: str) -> None:
 
 
 @POSIX
-def test_ctrl_c_keeps_what_is_done(parts: Path, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_finished_units(parts: Path, tmp_path: Path) -> None:
     output = tmp_path / "a.counts"
     process = start("count", *[parts] * 100, "-o", output, "--json")
     try:

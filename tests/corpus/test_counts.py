@@ -37,7 +37,7 @@ def halves(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]
 
 
 def tight(counts: _native.Counts, folder: Path) -> _native.Counts:
-    """So little memory that everything goes to disk at once."""
+    """Limits memory so much that everything goes to disk at once."""
     counts.set_limit(0, 0, folder)
     return counts
 
@@ -61,7 +61,7 @@ def test_counts_are_those_of_the_naive_counter(documents: list[bytes]) -> None:
     assert counts.top(10**6) == order
 
 
-def test_counts_are_made_in_two_ways_only() -> None:
+def test_counts_are_not_constructed_directly() -> None:
     with pytest.raises(TypeError, match="count_corpus"):
         Counts()
     counts = count_corpus(iter(["a b"]), pattern=["gpt2", r"\w"])
@@ -69,7 +69,9 @@ def test_counts_are_made_in_two_ways_only() -> None:
     assert repr(counts) == "<Counts of 3 bytes: 3 different pieces, pattern ['gpt2', '\\\\w']>"
 
 
-def test_files_come_back_and_are_equal_for_equal_counts(halves: list[Path], tmp_path: Path) -> None:
+def test_files_round_trip_and_equal_counts_give_equal_files(
+    halves: list[Path], tmp_path: Path
+) -> None:
     whole = count_corpus(halves)
     whole.save(tmp_path / "whole.counts")
     loaded = Counts.load(tmp_path / "whole.counts")
@@ -117,7 +119,7 @@ def test_damaged_files_are_refused(data: st.DataObject, tmp_path_factory: pytest
     assert caught.value.hint
 
 
-def test_a_file_that_is_no_counts_file(tmp_path: Path, corpus: Path) -> None:
+def test_a_file_that_is_not_a_counts_file(tmp_path: Path, corpus: Path) -> None:
     with pytest.raises(bytemill.CorpusError, match="not a counts file"):
         Counts.load(corpus)
     with pytest.raises(FileNotFoundError, match="missing"):
@@ -138,7 +140,7 @@ def test_learning_from_counts_is_learning_from_the_corpus(
     counts.save(tmp_path / "a.counts")
     loaded = Counts.load(tmp_path / "a.counts")
     assert bytemill.train_tokenizer(counts=loaded, vocab_size=1000) == expected
-    # They are still there, for another size.
+    # The counts are kept, for another vocabulary size.
     assert bytemill.train_tokenizer(counts=counts, vocab_size=600) == expected.with_vocab_size(600)
     larger = bytemill.train_tokenizer(counts=loaded, vocab_size=1100, extend_from=expected)
     assert larger.merges[:743] == expected.merges
@@ -171,7 +173,7 @@ def test_options_must_agree_with_the_counts() -> None:
     st.integers(1, 4),
 )
 @settings(max_examples=40)
-def test_what_goes_to_disk_comes_back(
+def test_spilled_counts_are_complete(
     tmp_path_factory: pytest.TempPathFactory, documents: list[bytes], pattern: str, threads: int
 ) -> None:
     folder = tmp_path_factory.mktemp("spill")
@@ -197,7 +199,7 @@ def test_a_limit_does_not_change_the_tokenizer(halves: list[Path], tmp_path: Pat
         )
 
 
-def test_what_cannot_be_merged_is_refused_early(corpus: Path) -> None:
+def test_counts_too_large_to_merge_are_refused_early(corpus: Path) -> None:
     counts = _native.Counts(["gpt2"], [EOT], 2)
     counts.add_files([str(corpus)])
     options = LearnOptions(vocab_size=1000, special_tokens=[EOT])
@@ -214,7 +216,7 @@ def test_what_cannot_be_merged_is_refused_early(corpus: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="limits of POSIX")
 def test_a_disk_that_fills_up_is_named_and_nothing_is_left(tmp_path: Path) -> None:
-    # A file size limit fails writes as a full disk does, only with another number.
+    # A file size limit fails writes like a full disk, but with another errno.
     script = """
 import resource, sys
 from bytemill import _native
@@ -278,7 +280,7 @@ counts.clear()
     assert set(os.listdir(tmp_path)) <= ({"a.counts"} if step == "save" else set())
 
 
-def test_temporary_files_go_with_the_object_or_the_program(tmp_path: Path) -> None:
+def test_temporary_files_are_removed_with_the_object_or_at_exit(tmp_path: Path) -> None:
     script = """
 import sys, os
 from bytemill import Counts, _native
@@ -307,7 +309,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_temporaries_of_a_killed_process_go_with_the_next_run(tmp_path: Path) -> None:
+def test_the_next_run_removes_temporaries_of_a_killed_process(tmp_path: Path) -> None:
     """Issue 13, 10: spilled counts, and half a counts file."""
     (tmp_path / "bytemill-spill-notes.txt").write_text("mine")
     living = tight(_native.Counts(["gpt2"], [], 1), tmp_path)

@@ -29,7 +29,7 @@ SEPARATORS = ["\n\n", "\n", "ab", "aa", "the", EOT, "\t<|"]
 
 
 def plain(text: str) -> str:
-    """Without what makes a file one that is not text."""
+    """Removes the characters that make a file binary."""
     return re.sub(r"[\x00-\x08\x0e-\x1f\x7f]", "", text.encode("utf-8", "replace").decode())
 
 
@@ -59,7 +59,7 @@ def ended(document: str) -> Iterator[str]:
 @example("a\n\n\n\nb\n\n", "\n\n", 3, 2)
 @example("a" * 50, "aa", 1, 1)
 @example("", "\n", 1, 1)
-def test_documents_are_what_split_gives(
+def test_documents_are_those_of_split(
     text: str, separator: str, block_size: int, unit_size: int
 ) -> None:
     expected = reference.documents(text.encode(), separator)
@@ -108,7 +108,7 @@ def test_tokens_have_a_document_between_two_separators(
             assert shard.read_bytes() == Path(name, "b", shard.name).read_bytes()
 
 
-def test_a_document_that_is_too_long_is_told(tmp_path: Path) -> None:
+def test_a_document_that_is_too_long_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("short||" + "x" * 5000 + "||short too||" + "y" * 3000)
     corpus = Corpus(path, separator="||", max_document=2000)
@@ -123,8 +123,8 @@ def test_a_document_that_is_too_long_is_told(tmp_path: Path) -> None:
         assert counts.bytes_read == len("short" + "short too")
 
 
-def test_a_separator_belongs_to_the_work(tmp_path: Path) -> None:
-    """Whatever was begun is only continued with the same documents."""
+def test_work_resumes_only_with_the_same_separator(tmp_path: Path) -> None:
+    """Work resumes only if the documents are the same."""
     path = tmp_path / "a.txt"
     path.write_text("one\n\ntwo\n\n\n\nthree\n")
     for corpus in (Corpus(path), Corpus(path, null="keep")):
@@ -140,7 +140,7 @@ def test_a_separator_belongs_to_the_work(tmp_path: Path) -> None:
     assert TOKENIZER.encode_files(
         Corpus(path, separator="\n\n"), tmp_path / "u", resume=True
     ).fingerprint == tokens.fingerprint  # fmt: skip
-    # Verified as they were made, however the corpus is given now.
+    # Tokens are verified with the separator they were made with, whatever the corpus says now.
     for folder, separator in (("t", "\n"), ("u", None), ("u", "\n\n")):
         corpus = Corpus(path, separator=separator)
         assert bytemill.verify_tokens(tmp_path / folder, TOKENIZER, source=corpus) == []
@@ -186,7 +186,7 @@ def test_separators_on_the_command_line(tmp_path: Path, given: str, means: str) 
     assert len(bytemill.Tokens(tmp_path / "t").documents) == 3
 
 
-def test_a_separator_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_invalid_separators_are_refused(tmp_path: Path) -> None:
     for separator in ("", "\ud800", 1):
         with pytest.raises(bytemill.ConfigError, match="separator"):
             Corpus(tmp_path, separator=separator)  # type: ignore[arg-type]
@@ -310,7 +310,7 @@ def test_an_empty_file_is_an_empty_part(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.zip", "a.txt.gz", "a.jsonl.zst"])
 def test_a_file_cut_off_at_its_beginning_is_damaged(tmp_path: Path, name: str) -> None:
-    """These formats have no empty files: nothing at all is left of one that was not written."""
+    """These formats have no empty files: an empty one was truncated."""
     if name in ("a.parquet", "a.arrow"):
         pytest.importorskip("pyarrow")
     (tmp_path / name).touch()

@@ -45,7 +45,7 @@ PACKINGS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-# --- writers of others ----------------------------------------------------------------------------
+# --- writers of formats ---------------------------------------------------------------------------
 
 
 def jsonl(texts: list[str], **options: Any) -> bytes:
@@ -93,7 +93,7 @@ def columns(texts: list[str], kind: str, rows: int) -> bytes:
     return out.getvalue()
 
 
-# --- what must come of it -------------------------------------------------------------------------
+# --- what is expected -----------------------------------------------------------------------------
 
 
 def counted(texts: list[str]) -> dict[bytes, int]:
@@ -179,7 +179,7 @@ def test_any_rows_as_the_csv_module_reads_them(data: str, names: str, chunk_size
     head, *rows = read(names + data)
     column = head.index("text")
     skipped = {}
-    # A quotation mark that is never closed takes all that follows: that row we leave out.
+    # An unclosed quotation mark extends to the end of the data: bytemill skips that row.
     if read(names + data + "\nbehind")[-1:] != [["behind"]]:
         rows.pop()
         skipped["invalid_csv"] = 1
@@ -216,7 +216,7 @@ def test_archives(texts: list[str], method: int) -> None:
 
 
 def _is_text(text: str) -> bool:
-    """Whether a file of it is text to us."""
+    """Whether a file with this content is read as text."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(text.encode())
         file.flush()
@@ -240,7 +240,7 @@ def test_columns(texts: list[str], kind: str, rows: int) -> None:
 
 
 @given(st.lists(generated.file_data, min_size=1, max_size=3), st.sampled_from(sorted(PACKINGS)))
-def test_packed_text_in_several_members(parts: list[bytes], packing: str) -> None:
+def test_compressed_text_in_several_members(parts: list[bytes], packing: str) -> None:
     text = b"".join(parts).decode("utf-8", "replace")
     packed = b"".join(PACKINGS[packing](part) for part in parts)
     with tempfile.TemporaryDirectory() as folder:
@@ -311,13 +311,13 @@ def test_rows_that_are_too_long_or_not_utf_8(tmp_path: Path) -> None:
     assert "max_document" in str(caught.value.hint)
     with pytest.raises(bytemill.CorpusError, match="row group 0, row 3: not UTF-8"):
         bytemill.count_corpus(path)
-    # What the caller holds already is taken as it is.
+    # Texts that the caller passes may be any bytes, of any length.
     assert bytemill.count_corpus(Corpus(iter([b"t\xffo" * 9]), max_document=5)).bytes_read == 27
 
 
 @pytest.mark.parametrize("form", ["file", "stream"])
 @pytest.mark.parametrize("place", ["here", "elsewhere"])
-def test_packed_batches_are_not_all_held(
+def test_compressed_batches_are_not_all_kept_in_memory(
     form: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(columns_module, "AHEAD", 1)
@@ -350,7 +350,7 @@ def test_packed_batches_are_not_all_held(
         bytemill.count_corpus(path)
 
 
-def test_strings_that_are_kept_once(tmp_path: Path) -> None:
+def test_dictionary_encoded_strings(tmp_path: Path) -> None:
     texts = pyarrow.array(["one", "two", "one"] * 50).dictionary_encode()
     for make in (pyarrow.ipc.new_file, pyarrow.ipc.new_stream):
         table = pyarrow.table({"text": texts})
@@ -359,7 +359,7 @@ def test_strings_that_are_kept_once(tmp_path: Path) -> None:
         assert dict(bytemill.count_corpus(tmp_path / "a.arrow")) == {b"one": 100, b"two": 50}
 
 
-def test_a_format_without_its_packing(tmp_path: Path) -> None:
+def test_input_format_without_its_compression(tmp_path: Path) -> None:
     for packing, pack in PACKINGS.items():
         (tmp_path / f"part-0000{packing}").write_bytes(pack(jsonl(["one"])))
     (tmp_path / "plain.gz").write_bytes(jsonl(["one"]))
@@ -452,7 +452,7 @@ def test_a_truncated_table(tmp_path: Path) -> None:
     assert counts.skipped == {"damaged": 1}
 
 
-def test_a_damaged_row_group_does_not_take_others_along(tmp_path: Path) -> None:
+def test_a_damaged_row_group_does_not_affect_others(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     texts = [f"text {n}" for n in range(40)]
     table = pyarrow.table({"text": texts})
@@ -470,7 +470,7 @@ def test_a_damaged_row_group_does_not_take_others_along(tmp_path: Path) -> None:
     assert (len(tokens.documents), tokens.skipped) == (30, {"damaged": 1})
 
 
-def test_zeros_behind_gzip_are_padding(tmp_path: Path) -> None:
+def test_zeros_after_gzip_data_are_padding(tmp_path: Path) -> None:
     packed = gzip.compress(b"one ") + b"\0" * 100 + gzip.compress(b"two") + b"\0" * 100_000
     (tmp_path / "a.txt.gz").write_bytes(packed)
     assert dict(bytemill.count_corpus(tmp_path / "a.txt.gz")) == counted(["one two"])
@@ -511,7 +511,7 @@ def test_bombs_are_stopped(tmp_path: Path) -> None:
 
 
 def test_archives_that_are_bombs(tmp_path: Path) -> None:
-    """Small members, each let pass by itself, of which there are many."""
+    """Many small members, each of which passes the limit for single members."""
     spaces = b" " * (4 << 20)
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for number in range(8):
@@ -531,7 +531,7 @@ def test_archives_that_are_bombs(tmp_path: Path) -> None:
 
 
 def test_hostile_archives(tmp_path: Path) -> None:
-    """Where names lead does not matter: nothing is written."""
+    """Paths of members are harmless: nothing is extracted."""
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         for name in ("../../../outside.txt", "/etc/passwd.txt"):
             member = tarfile.TarInfo(name)
@@ -571,7 +571,7 @@ def test_options_of_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "line 2 (byte 16)" in result.said
     result = run("count", "a.data", "-o", "b.counts", "--input-format", "xml")
     assert (result.code, "input_format='xml'" in result.said or "xml" in result.said) == (1, True)
-    # By its first bytes, what comes by stdin is known to be packed.
+    # The compression of stdin is detected by its first bytes.
     ok("count", "-", "-o", "c.counts", "--text-field", "body", "--on-error", "skip",
        "--input-format", "jsonl.gz", stdin=Path("a.data").read_bytes())  # fmt: skip
     ok("count", "-", "-o", "e.counts", "--text-field", "body", "--on-error", "skip",
@@ -581,7 +581,7 @@ def test_options_of_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert bytemill.Counts.load("d.counts").bytes_read == 9
 
 
-def test_stdin_is_read_as_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stdin_is_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In every format that can be read from front to back, without a file in between."""
     monkeypatch.chdir(tmp_path)
     texts = [f"text {n}, with 'quotes' and a line\n" * 20 for n in range(60)]
@@ -618,7 +618,7 @@ def test_stdin_is_read_as_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ok("train-tokenizer", "-", "-o", "u.json", "--vocab-size", 300, "-q", stdin=contents["txt"])
     ok("train-tokenizer", "a.txt", "-o", "v.json", "--vocab-size", 300, "-q")
     assert Path("u.json").read_bytes() == Path("v.json").read_bytes()
-    # What has its directory at the end goes by way of a file.
+    # A format with its directory at the end is first copied to a file.
     packed, table = zipped(texts, zipfile.ZIP_DEFLATED), columns(texts, "parquet", 50)
     for name, data in (("zip", packed), ("parquet", table)):
         Path("a." + name).write_bytes(data)
@@ -669,7 +669,7 @@ def test_records_do_not_go_to_stdout(tmp_path: Path) -> None:
     assert (result.code, "--text-field needs -o" in result.said) == (2, True)
 
 
-def test_a_corpus_says_how_it_is_read(tmp_path: Path) -> None:
+def test_impossible_options_of_a_corpus(tmp_path: Path) -> None:
     for options in (
         {"on_error": "ignore"}, {"input_format": "xml"}, {"text_field": ""}, {"max_document": 0},
         {"max_ratio": 0}, {"max_window": "much"},

@@ -55,7 +55,7 @@ def test_credentials_of_urls_are_redacted(url: str, clean: str) -> None:
 
 
 class _Server(http.server.SimpleHTTPRequestHandler):
-    """Gives ranges of files; refuses if asked to."""
+    """Serves ranges of files; refuses requests if told to."""
 
     refuses = 0
 
@@ -85,7 +85,7 @@ class _Server(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Where the files of `tmp_path/web` are to be had, with user and password."""
+    """The URL of `tmp_path/web`, with user and password."""
     pytest.importorskip("fsspec")
     pytest.importorskip("aiohttp")
     monkeypatch.setattr(remote, "FIRST_WAIT", 0.01)
@@ -140,14 +140,14 @@ def test_credentials_are_nowhere(
         assert source["path"].startswith("http://***@127.0.0.1")
         assert "X-Amz-Signature=***" in source["path"]
         assert len(bytemill.Tokens(out).documents) == 300
-        # Signed anew, it is the same source.
+        # With a new signature, it is the same source.
         again = signed(served, name, "another")
         ok("encode", again, "-t", tmp_path / "t.json", "-o", out, "--resume")
     assert "hunter2" not in repr(Corpus(served))
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_errors_do_not_tell_credentials(served: str, tmp_path: Path) -> None:
+def test_errors_contain_no_credentials(served: str, tmp_path: Path) -> None:
     count = ("count", "-o", tmp_path / "a.counts")
     missing = run(*count, signed(served, "missing.jsonl"))
     assert missing.code == 1
@@ -168,7 +168,7 @@ def test_errors_do_not_tell_credentials(served: str, tmp_path: Path) -> None:
         assert result.code == 1
         assert "Traceback" not in result.said
         no_secrets(result)
-    # What a library's user sees, the exceptions that led to it included.
+    # What a user of the library sees, chained exceptions included.
     _Server.refuses = 403
     with pytest.raises(bytemill.CorpusError) as caught:
         bytemill.count_corpus(signed(served, "a.jsonl"))
@@ -181,7 +181,7 @@ def test_errors_do_not_tell_credentials(served: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_an_interrupted_count_knows_a_url_that_was_signed_anew(served: str, tmp_path: Path) -> None:
+def test_an_interrupted_count_resumes_with_a_newly_signed_url(served: str, tmp_path: Path) -> None:
     from bytemill import count_to_file
     from bytemill.engines import Local
 
@@ -222,7 +222,7 @@ def test_a_query_does_not_hide_the_format() -> None:
 # --- names that are not UTF-8 ---------------------------------------------------------------------
 
 
-def test_names_that_are_not_text_lose_nothing() -> None:
+def test_names_that_are_not_text_round_trip() -> None:
     for path in ("a b/%41.txt", "é.txt", os.fsdecode(b"d\xff/\xe9%.txt")):
         name = shown(path)
         assert name.encode()
@@ -255,13 +255,13 @@ def test_file_names_that_are_not_utf8(tmp_path: Path) -> None:
     ok("verify", out, "-t", tokenizer, "--source", folder)
     ok("compare", tokenizer, folder)
     assert "%FF%E9%20%80.txt" in ok("count", folder, "-o", tmp_path / "b", "--dry-run").text
-    # Deterministic, lossless, and good as a corpus themselves.
+    # Names are deterministic, lossless, and usable as a corpus.
     names = [source["path"] for source in bytemill.Tokens(out).manifest["sources"]]
     assert names == [shown(path) for path in sorted(map(os.fsdecode, _below(data)))]
     assert [entry.path for entry in Corpus(names).entries()] == [
         entry.path for entry in Corpus(folder).entries()
     ]
-    # Named by itself; and in an error.
+    # The file given by name; and the name in an error.
     named = os.fsdecode(data + b"/" + ODD)
     ok("encode", named, "-t", tokenizer, "-o", tmp_path / "one")
     with open(data + b"/bad\xff.jsonl", "wb") as file:

@@ -1,4 +1,4 @@
-"""Where a corpus may be: URLs, datasets, generators; and that work on any of it can be killed."""
+"""Corpora at URLs, in datasets and from generators; killed work on any of them resumes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def memory(tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "b.jsonl.gz", "c.parquet"])
-def test_files_elsewhere(
+def test_remote_files(
     memory: Any, name: str, tmp_path: Path, tokenizer: bytemill.Tokenizer
 ) -> None:
     url = f"memory://data/{name}"
@@ -61,13 +61,13 @@ def test_files_elsewhere(
     tokens = tokenizer.encode_files(url, tmp_path / "tokens")
     tokens.verify(tokenizer, source=url)
     assert b"".join(tokens.decode(tokenizer)) == "".join(TEXTS).encode()
-    # The same as from a file here, but for what it is called.
+    # The same as from a local file, except for the name.
     tokenizer.encode_files(tmp_path / name, tmp_path / "local")
     for shard in (tmp_path / "local").glob("*.npy"):
         assert (tmp_path / "tokens" / shard.name).read_bytes() == shard.read_bytes()
 
 
-def test_globs_and_directories_elsewhere(memory: Any) -> None:
+def test_remote_globs_and_directories(memory: Any) -> None:
     twice = {piece: 2 * n for piece, n in COUNTS.items()}
     assert dict(bytemill.count_corpus("memory://data/*.jsonl*")) == twice
     assert len(Corpus("memory://data").entries()) == 3
@@ -90,7 +90,7 @@ def test_file_urls(tmp_path: Path) -> None:
 
 
 class _Server(http.server.SimpleHTTPRequestHandler):
-    """Gives ranges, and fails every now and then."""
+    """Serves ranges, and fails now and then."""
 
     fails: list[int]
     ranges = True
@@ -140,11 +140,11 @@ def test_web_servers(served: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(remote, "WHOLE", 100)
         with pytest.raises(bytemill.CorpusError, match="may not support range requests"):
-            # Only a part is asked for where there is more than one.
+            # A range is requested only of a file that is longer than one block.
             remote.find(f"{served}/a.jsonl").__next__()[1].fetch(5, 10)
 
 
-def test_a_file_elsewhere_that_changes(memory: Any) -> None:
+def test_a_remote_file_that_changes(memory: Any) -> None:
     corpus = Corpus("memory://data/a.jsonl")
     inputs = corpus.inputs()
     memory.pipe_file("/data/a.jsonl", RECORDS + b"\n")

@@ -74,7 +74,7 @@ def _repeated(paths: list[Path]) -> list[Any]:
 def test_how_much_text_there_is_is_estimated_on_the_way(
     tmp_path: Path, texts: list[str], tokenizer: bytemill.Tokenizer
 ) -> None:
-    # Enough for several chunks, and alike throughout.
+    # Enough for several chunks, all of the same kind.
     all_text = "".join(texts) * 8
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(all_text.encode(), 1))
@@ -135,7 +135,7 @@ def test_a_manifest_that_lies_about_its_text(
     manifest.write_text(json.dumps(facts))
     with pytest.raises(bytemill.TokensError, match=r"manifest\.json states"):
         bytemill.Tokens(tmp_path / "tokens").verify(tokenizer, source=corpus)
-    # An older one says nothing.
+    # Older manifests do not record it.
     del facts["text_bytes"]
     manifest.write_text(json.dumps(facts))
     older = bytemill.Tokens(tmp_path / "tokens")

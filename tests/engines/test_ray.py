@@ -54,7 +54,7 @@ def cluster() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus of every kind: with what can be divided, and what cannot."""
+    """A corpus of every kind of source: some can be divided, some cannot."""
     folder = tmp_path_factory.mktemp("data")
     chance = random.Random(1)
     words = ["the", "cat", "größer", "1234", "<|endoftext|>", "\n\n", "naïve", "!"]
@@ -168,7 +168,7 @@ def test_errors_come_as_themselves(
 
 
 def kill_workers(task: str, until: Callable[[], bool]) -> list[int]:
-    """Kills worker processes that are at a task of this name, until it is enough."""
+    """Kills worker processes that run a task of this name, until `until` returns true."""
     killed: list[int] = []
 
     def run() -> None:
@@ -179,7 +179,7 @@ def kill_workers(task: str, until: Callable[[], bool]) -> list[int]:
                     name = (process / "cmdline").read_bytes().decode("utf-8", "replace")
                 except (OSError, ValueError):
                     continue
-                # While it works, a worker of Ray is called by its task.
+                # Ray names a worker process after the task that it runs.
                 if name.startswith(f"ray::{task}"):
                     try:
                         os.kill(int(process.name), signal.SIGKILL)
@@ -197,7 +197,7 @@ def kill_workers(task: str, until: Callable[[], bool]) -> list[int]:
 
 @pytest.fixture(scope="module")
 def large(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Enough that a worker is still at it when it is killed."""
+    """Large enough that a worker is still busy when it is killed."""
     folder = tmp_path_factory.mktemp("large")
     text = (data / "a.txt").read_text("utf-8")
     for number in range(4):
@@ -251,7 +251,7 @@ def test_names_that_depend_on_the_directory(
     tokenizer: bytemill.Tokenizer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Workers are not where the driver is."""
+    """Workers have another working directory than the driver."""
     monkeypatch.chdir(data.parent)
     places = Corpus([f"{data.name}/a.txt", f"{data.name}/d.parquet"])
     local = saved(bytemill.count_corpus(places), tmp_path / "a")
@@ -262,7 +262,7 @@ def test_names_that_depend_on_the_directory(
     assert content(tmp_path / "ray") == content(tmp_path / "local")
 
 
-# --- going on -------------------------------------------------------------------------------------
+# --- resuming -------------------------------------------------------------------------------------
 
 
 class Stopped(Exception):
@@ -288,7 +288,7 @@ def stopping(phase: str, after: int) -> Callable[[bytemill.ProgressEvent], None]
         ({"shard_tokens": 20_000, "shuffle": True, "val_fraction": 0.3}, "write", False),
     ],
 )
-def test_encoding_goes_on(
+def test_encoding_resumes(
     cluster: None,
     data: Path,
     tmp_path: Path,
@@ -314,7 +314,7 @@ def test_encoding_goes_on(
     kept = {path: path.stat().st_mtime_ns for path in partial.glob("*-*.json")}
     if phase == "write":
         assert kept
-        # What is in shards is no longer in parts, unless every shard needs every part.
+        # Parts are deleted once their ids are in shards, unless every shard needs every part.
         needed = "shuffle" in options and not dealt
         assert needed or any(
             not part.with_name(f"{part.stem}-00000.npy").exists() for part in parts
@@ -330,7 +330,7 @@ def test_encoding_goes_on(
     encode(corpus(data), out, engine=engine(), resume=True, **options)
 
 
-def test_what_was_begun_otherwise(
+def test_resuming_with_other_options_is_refused(
     cluster: None, data: Path, tmp_path: Path, tokenizer: bytemill.Tokenizer
 ) -> None:
     from bytemill.engines import Ray
@@ -383,8 +383,8 @@ def test_a_killed_driver(
     assert content(tmp_path / "ray") == content(tmp_path / "local")
 
 
-def test_counting_goes_on(cluster: None, data: Path, tmp_path: Path) -> None:
-    # Its own copy, of which something will change.
+def test_counting_resumes(cluster: None, data: Path, tmp_path: Path) -> None:
+    # A copy, because sources change below.
     folder = tmp_path / "data"
     shutil.copytree(data, folder)
     output, partial = tmp_path / "a.counts", tmp_path / "a.counts.partial"
@@ -394,7 +394,7 @@ def test_counting_goes_on(cluster: None, data: Path, tmp_path: Path) -> None:
     assert list(partial.glob("*.counts"))
     with pytest.raises(bytemill.ConfigError, match="of an interrupted run"):
         count_to_file(corpus(folder), output, engine=engine())
-    # What changes meanwhile is counted anew, what comes to it, too.
+    # Changed and new sources are counted again.
     (folder / "e0.txt").write_text("something else")
     (folder / "z.txt").write_text("something more")
     first: list[int] = []
@@ -410,14 +410,14 @@ def test_counting_goes_on(cluster: None, data: Path, tmp_path: Path) -> None:
     assert not partial.exists()
 
 
-def test_a_source_that_is_there_twice(cluster: None, data: Path, tmp_path: Path) -> None:
+def test_a_source_that_is_listed_twice(cluster: None, data: Path, tmp_path: Path) -> None:
     again = Corpus([data / "a.txt"] * 9)
     count_to_file(again, tmp_path / "a.counts", engine=engine())
     count_to_file(again, tmp_path / "b.counts")
     assert (tmp_path / "a.counts").read_bytes() == (tmp_path / "b.counts").read_bytes()
 
 
-# --- limits, and what cannot be -------------------------------------------------------------------
+# --- limits and refusals ---------------------------------------------------------------------------
 
 
 def test_a_memory_limit_is_of_each_task(cluster: None, data: Path, tmp_path: Path) -> None:
@@ -454,7 +454,7 @@ datasets.Dataset.from_dict(rows).save_to_disk(sys.argv[1], num_shards=2)
 
 def test_datasets(cluster: None, data: Path, tmp_path: Path, tokenizer: bytemill.Tokenizer) -> None:
     datasets = pytest.importorskip("datasets")
-    # By a process without Ray, beside which the library cannot always make one of a table.
+    # In a process without Ray: datasets cannot always save one beside it.
     command = [sys.executable, "-c", SAVE_DATASET, tmp_path / "saved"]
     subprocess.run(command, check=True, capture_output=True)
     dataset = datasets.load_from_disk(tmp_path / "saved")
@@ -502,7 +502,7 @@ def test_trees(n: int, choice: st.DataObject) -> None:
     names = [f"unit {number}" for number in range(n)]
     tree, sums = Tree(names), dict.fromkeys(names, 1)
     there: set[Node] = set()
-    # Some of the tree is there, as an earlier run left it.
+    # An earlier run has made some of the tree.
     for _ in range(choice.draw(st.integers(0, 3))):
         level = choice.draw(st.integers(0, tree.root[0]))
         place = choice.draw(st.integers(0, (n - 1) // FAN_IN**level))

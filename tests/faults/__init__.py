@@ -1,4 +1,4 @@
-"""Faults on purpose: full disks, dying processes, damaged files, and what must hold then.
+"""Fault injection: full disks, killed processes, damaged files, and what must hold afterwards.
 
     make faults                                     all of it
     python -m faults inject --only encode           one part, one command (in tests/)

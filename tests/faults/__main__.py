@@ -1,4 +1,4 @@
-"""Disturbs bytemill, and reports what did not hold. Exits with 1 if anything was found."""
+"""Injects faults into bytemill and reports problems. Exits with 1 if there are any."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def arguments() -> argparse.Namespace:
 
 
 def preload() -> None:
-    """Starts this program again with the shim, unless it has it; ends it where there is none."""
+    """Restarts this program with the shim unless it is loaded; exits if it is not available."""
     if shim.loaded() is not None:
         return
     if reason := shim.why_not():
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def run(part: str, options: argparse.Namespace) -> Any:
-    """Name and findings of every command or kind of files, as they come."""
+    """Yields the name and the findings of each command or reader."""
     learns = not options.no_torch
     if part == "inject":
         calls = (options.calls, options.learning_calls)

@@ -1,4 +1,4 @@
-"""What no command reads with: calls of the Python interface, named as commands are.
+"""Readers that no command uses: calls of the Python interface, named as commands are.
 
 api compat-minbpe area/a.model
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def main(name: str, path: str) -> int:
-    """Makes a call; what bytemill foresees is reported as the command line does."""
+    """Makes a call; bytemill's errors are reported as on the command line."""
     from bytemill import BytemillError
 
     try:
@@ -51,7 +51,7 @@ def _checkpoint(path: Path) -> None:
 
 
 def _serve(path: Path) -> None:
-    """Asks the web app for everything that it finds; a failure of the server is raised here."""
+    """Requests everything that the web app finds; a failure of the server is raised here."""
     from starlette.testclient import TestClient
 
     from bytemill.serve import Settings, make_app

@@ -1,5 +1,5 @@
-"""What must hold after a fault: nothing old is lost, the message is clear, and the next run gives
-what an undisturbed one gives, with nothing left over.
+"""What must hold after a fault: no old file is lost, the message is clear, and the next run produces
+what an undisturbed run does, without leftovers.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from .commands import Command
 from .warm import Outcome
 
-# What changes from run to run, wherever it stands in a JSON file.
+# Fields of JSON files that change from run to run.
 TIMES = {"tokens_per_s", "mfu", "memory", "seconds"}
 
-# Files of others beside the output and in it, some with names like ours.
+# Foreign files beside the output and in it, some with names like ours.
 BESIDE = (
     "notes.txt",
     ".hidden",
@@ -36,7 +36,7 @@ Tree = dict[str, str]
 
 @dataclass(frozen=True)
 class Scenario:
-    """A command in a folder as it is before the command runs, and what it makes of it."""
+    """A command, the folder before it runs, and the folder after it ran undisturbed."""
 
     command: Command
     name: str
@@ -52,19 +52,19 @@ class Scenario:
 
 @dataclass
 class Findings:
-    """What did not hold, with how to see it again."""
+    """Problems, each with the command that reproduces it."""
 
     n_faults: int = 0
     found: list[dict[str, str]] = field(default_factory=list)
 
     def check(self, problem: str | None, reproduce: str, detail: str) -> None:
-        """Notes a problem, if there is one."""
+        """Records a problem, if there is one."""
         if problem is not None:
             self.found.append({"what": problem, "reproduce": reproduce, "detail": detail[-600:]})
 
 
 def tree(folder: Path) -> Tree:
-    """Every path below a folder with a digest of what it holds; times in JSON do not count."""
+    """Every path below a folder with a digest of its content, without the times in JSON."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -94,7 +94,7 @@ def _timeless(value: object) -> object:
 
 
 def place_decoys(area: Path, command: Command, with_output: bool) -> Tree:
-    """Puts files of others beside the output, and into it where they may lie; gives their tree."""
+    """Puts foreign files beside the output, and into it where allowed; returns their tree."""
     places = [area / name for name in BESIDE]
     if with_output and command.shares:
         places += [area / command.out / name for name in WITHIN]
@@ -108,7 +108,7 @@ def place_decoys(area: Path, command: Command, with_output: bool) -> Tree:
 
 
 def restore(scenario: Scenario, area: Path) -> None:
-    """Makes the folder what it was before the command."""
+    """Restores the folder to its state before the command."""
     shutil.rmtree(area, ignore_errors=True)
     shutil.copytree(scenario.before, area)
 
@@ -117,7 +117,7 @@ def restore(scenario: Scenario, area: Path) -> None:
 
 
 def message_problem(outcome: Outcome, killed: bool, full: bool) -> str | None:
-    """What is wrong with how a disturbed command ended."""
+    """What is wrong with the end of a disturbed command."""
     if outcome.hung:
         return "hangs"
     if "Traceback" in outcome.err or "panicked" in outcome.err:
@@ -136,8 +136,8 @@ def message_problem(outcome: Outcome, killed: bool, full: bool) -> str | None:
 
 
 def output_problem(scenario: Scenario, area: Path, run: Run) -> str | None:
-    """What is wrong with what a disturbed command left: the output must be old, new, absent, or
-    known to be unfinished."""
+    """What is wrong with the files of a disturbed command: the output must be old, new, absent, or
+    marked as unfinished."""
     now = tree(area)
     if any(now.get(name) != digest for name, digest in scenario.decoys.items()):
         return "a file of others was touched"
@@ -150,21 +150,21 @@ def output_problem(scenario: Scenario, area: Path, run: Run) -> str | None:
         return None
     if command.reader and run(command.reader).code == 1:
         return None
-    # A reader may complete what a killed writer had written down.
+    # A reader may finish a commit that a killed writer had recorded.
     if _of_output(tree(area), command) in allowed:
         return None
     return "the output is neither old nor new nor unfinished"
 
 
 def _of_output(whole: Tree, command: Command) -> Tree:
-    """The output in a tree without what is hidden, empty if there is none."""
+    """The output in a tree without hidden files; empty if there is none."""
     inside = {n: d for n, d in whole.items() if n == command.out or n.startswith(command.out + "/")}
     shown = {n: d for n, d in inside.items() if not any(p.startswith(".") for p in n.split("/"))}
     return {n: d for n, d in shown.items() if d != "directory"}
 
 
 def recovery_problem(scenario: Scenario, area: Path, run: Run) -> str | None:
-    """What is wrong with the runs after a disturbed one, which do what the messages say."""
+    """What is wrong with the runs after a disturbed one, which follow the hints of its messages."""
     outcome = run(scenario.line)
     for option in ("--resume", "--overwrite"):
         if outcome.code == 1 and option in outcome.err and option not in scenario.line:

@@ -21,8 +21,8 @@ TRAIN = f"{SMALL} --steps 4 --checkpoint-every 2 --eval-every 2 --no-tensorboard
 class Command:
     """A command line that writes `out`.
 
-    It is run in a folder with `inputs`, which are read, and `area`, in which everything that is
-    written lies.
+    It runs in a folder with `inputs`, which it reads, and `area`, which contains everything that it
+    writes.
     """
 
     name: str
@@ -32,11 +32,11 @@ class Command:
     # A command line whose output is replaced by this one's.
     old: str
     resumes: bool = False
-    # Whether files of others may lie in the output, and must stay there.
+    # Whether the output may contain foreign files, which must then be kept.
     shares: bool = False
-    # Whether it needs torch, and takes a second and not some milliseconds.
+    # Whether it needs torch, and takes a second instead of milliseconds.
     learns: bool = False
-    # Reads the output: fails where it is unfinished, or completes what a killed writer began.
+    # Reads the output: fails if it is unfinished, or finishes the commit of a killed writer.
     reader: str = ""
 
     def line(self, option: str = "") -> str:
@@ -115,7 +115,7 @@ def _model_commands() -> Iterator[Command]:
 
 
 def write_inputs(folder: Path, run: Callable[[str], Any], learns: bool) -> None:
-    """Makes what the commands read, by commands where it can be."""
+    """Makes the inputs of the commands, where possible with commands."""
     inputs = folder / "inputs"
     corpus = inputs / "corpus"
     corpus.mkdir(parents=True)

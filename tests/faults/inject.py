@@ -21,11 +21,11 @@ def inject(
     *,
     learns: bool,
 ) -> Iterator[tuple[str, Findings]]:
-    """Goes through commands, situations, faults and calls; gives what was found of each command.
+    """Goes through commands, situations, faults and calls; yields the findings of each command.
 
     Args:
-        at: which calls to disturb; all if there is none.
-        calls: how many of them at most, and how many of commands that need torch.
+        at: the calls to disturb; all by default.
+        calls: the most calls to disturb, for commands without and with torch.
     """
     with folder(learns) as place:
         for command in chosen(only, learns):
@@ -39,8 +39,8 @@ def inject(
 
 
 def drawn(scenario: Scenario, most: int) -> Iterable[int]:
-    """Which calls to disturb: all, or `most` of them, the first and the last among them."""
-    # One more than there were: threads may make more of them another time.
+    """Which calls to disturb: all, or `most` of them, including the first and the last."""
+    # One more than were counted: with threads, the number of calls may vary.
     every = range(1, scenario.n_calls + 2)
     if len(every) <= most:
         return every

@@ -17,7 +17,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 def kill(
     only: list[str], n_signals: int, seed: int, *, learns: bool
 ) -> Iterator[tuple[str, Findings]]:
-    """Sends signals, about as many to each command; gives what was found of each."""
+    """Sends signals, about as many to each command; yields the findings of each."""
     with folder(learns) as place:
         commands = chosen(only, learns)
         left = n_signals
@@ -27,7 +27,7 @@ def kill(
             chance = random.Random(f"{seed} {command.name}")
             again = f"kill --only {command.name} --signals {share} --seed {seed}"
             findings = Findings()
-            # Of an iterator: each situation lies in the same place as the one before.
+            # Not a list: each situation overwrites the one before.
             situations = 2 + command.resumes
             for i, scenario in enumerate(scenarios(place, command)):
                 upto = share * (i + 1) // situations
@@ -61,14 +61,14 @@ def disturb(
 
 
 def ending_problem(outcome: Outcome, number: signal.Signals, first: bool) -> str | None:
-    """What is wrong with how a command ended that was sent a signal."""
+    """What is wrong with the end of a command that was sent a signal."""
     if outcome.hung:
         return f"hangs after {number.name}"
     if "Traceback" in outcome.err or "panicked" in outcome.err:
         return f"traceback after {number.name}"
-    # 0: it was over before. SIGTERM may be left to the system.
+    # 0: it finished before the signal. SIGTERM need not be handled.
     allowed = {0, 130} if number is signal.SIGINT else {0, -number, 143}
-    # What an earlier run had finished may be refused.
+    # A finished output may be refused.
     if not first and "error:" in outcome.err:
         allowed |= {1}
     return None if outcome.code in allowed else f"exit code {outcome.code} after {number.name}"

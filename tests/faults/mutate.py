@@ -15,19 +15,19 @@ from .readers import Reader, readers
 from .scenarios import Folder, folder, is_wanted
 from .warm import Limits, Outcome
 
-# Beyond what the same command takes with sound files: a constant, and so much per byte of a file.
+# Allowed beyond the cost with undamaged files: a constant, and an amount per byte of a file.
 MEMORY, MEMORY_PER_BYTE = 96 << 20, 64
 SECONDS, SECONDS_PER_BYTE = 3.0, 1e-5
-# A process that takes longer hangs; one that asks for more memory does not get it, so that it does
-# not end other programs.
+# A process that takes longer counts as hung; allocations beyond the memory limit fail, so that
+# other programs are not killed.
 LIMITS = Limits(seconds=120, memory=6 << 30)
 
 
 def mutate(
     only: list[str], n_mutations: int, seed: int, at: list[int], *, learns: bool
 ) -> Iterator[tuple[str, Findings]]:
-    """Damages files, `n_mutations` for every reader or those numbered in `at`; gives what was found
-    with each reader."""
+    """Damages files, `n_mutations` for every reader or those numbered in `at`; yields the findings
+    of each reader."""
     with folder(learns) as place:
         for reader in readers(place, learns):
             if not is_wanted(reader.name, only):
@@ -63,7 +63,7 @@ def _try_one(
 
 
 def _damage(files: dict[str, bytes], chance: random.Random) -> tuple[str, str]:
-    """Damages one of the files; gives which, and how."""
+    """Damages one of the files; returns its name and the kind of damage."""
     name = chance.choice(sorted(files))
     drawn = chance.random()
     if drawn < 0.03:

@@ -1,4 +1,4 @@
-"""Ways to damage a file: each takes its bytes and a source of chance, and gives others."""
+"""Ways to damage a file: each takes its bytes and a random generator, and returns other bytes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def nothing(data: bytes, chance: random.Random) -> bytes:
 
 
 def other_number(data: bytes, chance: random.Random) -> bytes:
-    """Another number in text; in what has none, eight bytes that may be one."""
+    """Replaces a number in text; without any, overwrites eight bytes that may be one."""
     found = list(re.finditer(rb"\d+", data[:200_000]))
     if not found:
         at = chance.randrange(len(data) + 1)
@@ -76,7 +76,7 @@ def other_number(data: bytes, chance: random.Random) -> bytes:
 
 
 def other_value(data: bytes, chance: random.Random) -> bytes:
-    """Another value somewhere in JSON, of any type, even one that is nested deeply."""
+    """Replaces a value somewhere in JSON by one of any type, even a deeply nested one."""
     try:
         value = json.loads(data)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Everything that reads files: sound files to damage, and the commands that read them."""
+"""All readers of files: undamaged files, and the commands that read them."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _models(place: Folder) -> Iterator[Reader]:
     model = 'd_model = 16\nnum_heads = 2\nnorm = "pre"\nrope_theta = 1e4\n'
     train = 'lr = 1e-3\noptimizer = "adamw"\nseed = 3\nkeep = 1\nwarmup = 1\n'
     settings = f"[model]\n{model}\n[train]\n{train}"
-    # What decides how long it takes is given beside the file.
+    # The options that determine how long it takes are not in the file.
     train = f"train inputs/tokens -o area/out --overwrite --config area/a.toml --steps 1 {SMALL}"
     account = f"account --config area/a.toml {SMALL.split(' --eval')[0]}"
     yield Reader("settings", (account, train), {"a.toml": settings.encode()}, learns=True)

@@ -1,4 +1,4 @@
-"""What was tried and found: results.json, and the tables that docs/reliability.md has of it."""
+"""Numbers of trials and findings: results.json, and the tables in docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Results = dict[str, Any]
 
 
 def kinds(findings: list[dict[str, str]]) -> list[dict[str, Any]]:
-    """Every kind of finding once: what, how often, how to see one again."""
+    """Each kind of finding once: what, how often, and how to reproduce one."""
     found: dict[str, dict[str, Any]] = {}
     for finding in findings:
-        # What follows a colon differs from one to the next.
+        # The text after a colon varies.
         kind = found.setdefault(finding["what"].split(":")[0], {**finding, "times": 0})
         kind["times"] += 1
     return list(found.values())
@@ -56,7 +56,7 @@ def fuzz_rows(logs: Path) -> dict[str, Any]:
     return rows
 
 
-# What the columns of each part are called: the row, and what was tried.
+# The column titles of each part: the row, and the number of trials.
 TABLES = {
     "inject": ("Command", "Faults", "Calls that change files: each disturbed, or as many as drawn"),
     "kill": ("Command", "Signals", "Signals at random moments"),
@@ -84,7 +84,7 @@ def tables(results: Results) -> str:
 
 
 def documented(page: str, results: Results) -> str:
-    """The page with its tables made anew."""
+    """The page with updated tables."""
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
     return before + BEGIN + tables(results) + END + after

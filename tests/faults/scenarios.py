@@ -1,4 +1,4 @@
-"""The situations that commands are disturbed in: nothing there yet, an old output to replace, an
+"""The situations in which commands are disturbed: no output, an old output to replace, an
 interrupted run to resume.
 """
 
@@ -52,7 +52,7 @@ class Folder:
 
 @contextlib.contextmanager
 def folder(learns: bool) -> Iterator[Folder]:
-    """A folder with all inputs, removed in the end."""
+    """A folder with all inputs, removed at the end."""
     # Not a TemporaryDirectory: a forked process would remove it at its exit.
     made = Folder(Path(tempfile.mkdtemp(prefix="bytemill-faults-")).resolve())
     try:
@@ -63,7 +63,7 @@ def folder(learns: bool) -> Iterator[Folder]:
 
 
 def chosen(only: list[str], learns: bool) -> list[Command]:
-    """The commands whose names match one of these patterns; all if there is none."""
+    """The commands whose names match one of these patterns; all without patterns."""
     return [c for c in commands() if is_wanted(c.name, only) and (learns or not c.learns)]
 
 
@@ -72,7 +72,7 @@ def is_wanted(name: str, only: list[str]) -> bool:
 
 
 def scenarios(place: Folder, command: Command, names: Sequence[str] = ()) -> Iterator[Scenario]:
-    """The situations of a command, each made, and gone through undisturbed, in its turn."""
+    """Yields the situations of a command; each is set up and run undisturbed first."""
     prepare = {"fresh": (_nothing, ""), "overwrite": (_old_output, "--overwrite")}
     if command.resumes:
         prepare["resume"] = (_interrupted, "--resume")
@@ -92,7 +92,7 @@ def _old_output(place: Folder, command: Command) -> None:
 
 
 def _interrupted(place: Folder, command: Command) -> None:
-    """Kills the command at a call in the middle that leaves something to resume."""
+    """Kills the command at a call near the middle after which there is work to resume."""
     place.empty()
     n_calls = place.must(command.line(), Injected(place.area)).calls
     for n in range(n_calls * 2 // 3, 0, -1):
@@ -109,7 +109,7 @@ def _interrupted(place: Folder, command: Command) -> None:
 
 
 def _prepared(place: Folder, command: Command, name: str, line: str) -> Scenario:
-    """What the command makes of the area as it is now."""
+    """A situation with the area as it is now."""
     decoys = checks.place_decoys(place.area, command, with_output=name == "overwrite")
     before = place.path / "before"
     shutil.rmtree(before, ignore_errors=True)

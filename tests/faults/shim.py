@@ -38,7 +38,7 @@ FAULTS = {
 
 
 def why_not() -> str | None:
-    """Why the shim cannot be used here, if so."""
+    """Why the shim cannot be used here; None if it can."""
     if not sys.platform.startswith("linux"):
         return "LD_PRELOAD is of Linux"
     if shutil.which("cc") is None:
@@ -61,14 +61,14 @@ def loaded() -> ctypes.CDLL | None:
 
 
 def arm(directory: Path, n: int, fault: Fault | None) -> None:
-    """From now on, counts calls below `directory`; at the n-th, the fault happens."""
+    """Counts calls below `directory` from now on and injects the fault at the n-th."""
     library = ctypes.CDLL(None)
     action, error = (fault.action, fault.error) if fault else (0, 0)
     library.faults_arm(os.fsencode(directory), ctypes.c_long(n if fault else 0), action, error)
 
 
 def seen() -> int:
-    """How many calls there were."""
+    """The number of calls since then."""
     library = ctypes.CDLL(None)
     library.faults_seen.restype = ctypes.c_long
     return int(library.faults_seen())

@@ -1,7 +1,7 @@
 """Runs commands in processes forked from this one, which has imported everything: milliseconds
 instead of seconds each.
 
-This process itself never encodes, trains or starts a thread: what is forked must find thread pools
+This process itself never encodes, trains or starts a thread: a forked process needs thread pools
 that were never used.
 """
 
@@ -24,20 +24,20 @@ from typing import NamedTuple
 
 from . import api, shim
 
-# So that a corpus of some kilobytes is written in many steps, as a large one is.
+# So that a corpus of a few kilobytes is written in many steps, like a large one.
 STEP = 4000
 
 
 class Outcome(NamedTuple):
     """How a command ended."""
 
-    code: int  # negative: the signal that ended it
+    code: int  # negative: the signal that killed it
     err: str
-    calls: int  # that changed files, as far as it came
+    calls: int  # that changed files
     seconds: float
     hung: bool
     cpu: float  # seconds
-    memory: int  # bytes, the most at a time
+    memory: int  # peak, in bytes
 
 
 class Injected(NamedTuple):
@@ -56,15 +56,15 @@ class Signal(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How long a process may take, and how much memory it may ask for beyond what this one has."""
+    """The time a process may take, and the memory it may allocate beyond that of this one."""
 
     seconds: float
     memory: int | None = None
 
 
-# On a busy machine, too: a process that only waits is found sooner.
+# Generous, for a busy machine: a process that only waits is detected sooner.
 NO_LIMITS = Limits(300.0)
-# Seconds between two looks at it, and how many looks in a row must find it idle to call it hung.
+# Seconds between two checks, and how many checks in a row must find it idle for it to count as hung.
 PATIENCE, MOST_ASLEEP = 3.0, 4
 
 
@@ -114,7 +114,7 @@ def _be_child(
 ) -> None:
     """The process of one command; does not return."""
     code = 1
-    # Ctrl-C counts while the command runs, and neither while it is prepared nor after it.
+    # Ctrl-C is handled only while the command runs, neither before nor after.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -123,7 +123,7 @@ def _be_child(
         printed = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         os.dup2(printed, 1)
         os.dup2(printed, 2)
-        # As a new process has them: what the parent had in its buffers is not printed again.
+        # New streams, so that the parent's buffers are not printed again.
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
         if injected is not None:
@@ -176,7 +176,7 @@ def _wait(child: int, sent: Signal | None, seconds: float) -> bool:
 
 
 def _progress(process: int) -> tuple[str, str]:
-    """Whether a process runs or sleeps, and how much of the processor it had."""
+    """Whether a process runs or sleeps, and its processor time."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return fields[0], f"{fields[11]} {fields[12]}"
 

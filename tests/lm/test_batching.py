@@ -1,4 +1,4 @@
-"""Continuous batching: a sample is what it is alone, whatever joins and leaves beside it."""
+"""Continuous batching: a sample does not depend on which others join and leave the batch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def generated(batch: DecodeBatch, requests: list[tuple[list[int], dict[str, Any]
 
 
 def requests() -> list[tuple[list[int], dict[str, Any], int]]:
-    # Some longer than the context of 32 ids, which is then read again.
+    # Some are longer than the context of 32 ids, so the context is read again.
     lengths = [3, 1, 32, 10, 31, 3, 17]
     return [
         (small_lm.ids(n, seed=number).tolist(), OPTIONS[number % len(OPTIONS)], 5 + 13 * number)
@@ -49,7 +49,7 @@ def requests() -> list[tuple[list[int], dict[str, Any], int]]:
 
 @small_lm.ablations
 @pytest.mark.parametrize("size", [2, 5])
-def test_ids_are_those_of_each_sample_alone(changes: dict[str, Any], size: int) -> None:
+def test_each_sample_equals_the_sample_alone(changes: dict[str, Any], size: int) -> None:
     model = small_lm.model(**changes)
     batch = DecodeBatch(model, size)
     assert isinstance(batch._step, batching._NativeRowStep) == decode.can_run(model)
@@ -58,7 +58,7 @@ def test_ids_are_those_of_each_sample_alone(changes: dict[str, Any], size: int) 
     ]
     assert generated(batch, requests()) == expected
     assert (batch.n_free, batch.samples) == (size, [])
-    # In rows that others have left.
+    # In rows that earlier samples used.
     assert generated(batch, requests()) == expected
 
 
@@ -126,7 +126,7 @@ def test_long_prompts_do_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch)
     assert second.ids[30:] == lm.generate_ids(model, long, max_tokens=20, temperature=0)[0]
 
 
-def test_leaving() -> None:
+def test_removing_samples() -> None:
     model = small_lm.model()
     batch = DecodeBatch(model, 2)
     expected = lm.generate_ids(model, [5, 6], max_tokens=30, seed=2)[0]
@@ -183,7 +183,7 @@ def test_refusals(ids: list[int], n: int, message: str) -> None:
         DecodeBatch(small_lm.model(), 0)
 
 
-def test_it_takes_the_native_step_where_generation_does() -> None:
+def test_the_native_step_is_used_where_generation_uses_it() -> None:
     for made in (small_lm.model(), small_lm.model(qk_norm=True), small_lm.model().double()):
         native = isinstance(generate.new_step(made, 1, 8), decode.NativeStep)
         assert isinstance(DecodeBatch(made, 1)._step, batching._NativeRowStep) == native

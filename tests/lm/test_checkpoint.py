@@ -1,4 +1,4 @@
-"""Checkpoints: what comes back, what is refused, what a kill leaves."""
+"""Checkpoints: what is restored, what is refused, what a kill leaves on disk."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def same(a: Any, b: Any) -> bool:
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("way", ["path", "stream"])
-def test_going_on_is_exact(name: str, way: str, tmp_path: Path) -> None:
+def test_resuming_is_exact(name: str, way: str, tmp_path: Path) -> None:
     model = small_lm.model()
     optimizer = OPTIMIZERS[name](model)
     steps(model, optimizer, 0, 3)
@@ -97,7 +97,7 @@ def test_refusals(tmp_path: Path) -> None:
 
 
 class Trap:
-    """What would run if it were unpickled."""
+    """Code that would run if it were unpickled."""
 
     def __reduce__(self) -> Any:
         return os.mkdir, ("trapped",)
@@ -154,7 +154,7 @@ def test_step_directories(tmp_path: Path) -> None:
     steps(other, again, 9, 10)
     assert same(model, other)
     assert not same(model, lm.load_checkpoint(tmp_path / "step-00000002"))
-    # The same step again replaces what was there.
+    # Saving a step again replaces it.
     written(tmp_path, 4, model)
     assert same(model, lm.load_checkpoint(tmp_path))
     checkpoint.prune_steps(tmp_path, 2, also=tmp_path / "step-00000001")
@@ -203,7 +203,7 @@ def test_a_failure_while_writing_leaves_the_step_before(
         assert same(model, lm.load_checkpoint(tmp_path))
 
 
-def test_a_version_that_is_not_known(tmp_path: Path) -> None:
+def test_an_unknown_version_is_refused(tmp_path: Path) -> None:
     place = written(tmp_path, 1, small_lm.model())
     facts = json.loads((place / "state.json").read_text())
     (place / "state.json").write_text(json.dumps(facts | {"version": 99}))

@@ -1,4 +1,4 @@
-"""Formulas of parameters, products and memory, against what torch counts, keeps and allocates."""
+"""Formulas for parameters, matrix products and memory, against torch's own measurements."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def gpt2(size: str, **changes: Any) -> lm.ModelConfig:
     return lm.ModelConfig(**{"vocab_size": 50257} | keys | changes)
 
 
-# --- figures that others have published ----------------------------------------------------------
+# --- published figures ---------------------------------------------------------------------------
 
 
 def test_gpt2_xl() -> None:
@@ -111,7 +111,7 @@ def is_kept(found: int, kept: int) -> bool:
 def kept_by_autograd(
     config: lm.ModelConfig, kernels: str, dtype: Any = None, recompute: bool = False
 ) -> int:
-    """Bytes of all tensors, other than ids and weights, that forward keeps; shared memory once."""
+    """Bytes of all tensors except ids and weights that forward keeps; shared memory counts once."""
     model = small_lm.with_kernels(lm.TransformerLM(config), kernels)
     if kernels == "torch":
         fast.attach(model, blocks=False)  # as a run does: the head in chunks
@@ -163,7 +163,7 @@ def test_recomputed_blocks_keep_their_input() -> None:
     kept = kept_by_autograd(config, "torch", recompute=True)
     one = costs.activations(small_lm.config(num_layers=1), 3, kernels="torch")
     stream = 4 * 3 * 32 * 48
-    # Going back, one block at a time has all it would otherwise keep.
+    # In the backward pass, one block at a time has all the tensors that it would otherwise keep.
     tail = kept - 4 * stream
     assert costs.activations(config, 3, kernels="torch", recompute=True) == kept + (
         one - tail - stream
@@ -178,7 +178,7 @@ def test_recomputed_blocks_keep_their_input() -> None:
     [{}, {"kernels": "torch"}, {"kernels": "plain"}, {"micro_batch_size": 2},
      {"batch_size": 1, "num_layers": 6}, {"optimizer": "muon", "num_kv_heads": 2},
      {"kernels": "plain", "context_length": 256, "batch_size": 2}, {"optimizer": "sgd"},
-     # Few ids and much within a block: there the most is not at the head.
+     # With few ids and large blocks, the peak is not at the head.
      {"vocab_size": 300, "d_ff": 512}, {"vocab_size": 300, "d_ff": 512, "kernels": "torch"},
      {"vocab_size": 300, "num_layers": 1, "d_ff": 512, "batch_size": 16},
      {"vocab_size": 300, "d_ff": 64, "batch_size": 32}, {"batch_size": 1, "tie_embeddings": True},
@@ -212,7 +212,7 @@ def test_the_peak_is_that_of_the_allocator(changes: dict[str, Any]) -> None:
     assert memory.peak <= memory.total
 
 
-# --- what follows from it ------------------------------------------------------------------------
+# --- accounts ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", presets.PRESETS)
@@ -255,7 +255,7 @@ def test_time_and_memory() -> None:
      ({"optimizer": "adam"}, "adamw, muon"), ({"dtype": "float16"}, "float32 or bfloat16"),
      ({"dtype": "bfloat16", "hardware": lm.Hardware("old", {"float32": 1e9}, 1)}, "is unknown")],
 )  # fmt: skip
-def test_accounts_that_cannot_be(options: dict[str, Any], message: str) -> None:
+def test_impossible_accounts(options: dict[str, Any], message: str) -> None:
     with pytest.raises(bytemill.ConfigError, match=message):
         lm.account(small_lm.config(), **options)
 
@@ -308,7 +308,7 @@ def test_the_chart(tmp_path: Path) -> None:
     ok("account", "--preset", "gpt2-xl", "--plot", tmp_path / "shares.svg")
     assert b"<svg" in (tmp_path / "shares.svg").read_bytes()
     assert "--overwrite" in run("account", "--plot", tmp_path / "shares.svg").said
-    # Said before anything is measured.
+    # Reported before anything is measured.
     late = run("account", "--plot", tmp_path / "shares.txt", "--measure").said
     assert ".png" in late
     assert "measuring a few" not in late
@@ -323,11 +323,11 @@ def test_a_real_step() -> None:
     found = lm.measured_step(*presets.to_configs(keys, 1))
     assert found.flops == found.predicted_flops
     assert found.allocated == pytest.approx(found.predicted_memory, rel=0.02)
-    # The allocator has spare room, and used some before: of a size that varies.
+    # The allocator has free memory left over from before, whose size varies.
     assert found.resident > 0.5 * found.predicted_memory
     assert found.mfu > 0
 
 
 def test_the_rate_of_the_machine_is_measured_however_busy_it_is() -> None:
-    """Where the first product took longer than the time for all, utilization was 10^11 percent."""
+    """If the first product took longer than the time for all, utilization was 10^11 percent."""
     assert devices.matmul_rate(torch.device("cpu"), torch.float32, seconds=0) > 1e6

@@ -1,4 +1,4 @@
-"""Tokens → batches: the order, and the files that they come from."""
+"""Tokens → batches: their order, and the files they are read from."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_permutation(n: int, key: int) -> None:
 def test_permutations_differ_and_mix() -> None:
     a, b = (data.permuted(np.arange(1000), 1000, key) for key in (1, 2))
     assert (a == b).sum() < 20
-    # About as many neighbours stay in order as by chance, and places do not hang together.
+    # As many neighbors stay in order as by chance, and positions are uncorrelated.
     assert 400 < (np.diff(a) > 0).sum() < 600
     assert abs(np.corrcoef(np.arange(1000), a)[0, 1]) < 0.1
 
@@ -44,7 +44,7 @@ def test_an_epoch_sees_each_window_once(n: int, context: int, seed: int) -> None
         assert np.array_equal(np.diff(places), np.full(len(places) - 1, context))
 
 
-def test_epochs_have_orders_and_cuts_of_their_own() -> None:
+def test_each_epoch_has_its_own_order_and_cuts() -> None:
     windows = lm.Windows(np.arange(5000, dtype=np.uint16), 10)
     first, second = (windows.starts(e * windows.per_epoch, windows.per_epoch) for e in (0, 1))
     assert first.tolist() != second.tolist()
@@ -54,7 +54,7 @@ def test_epochs_have_orders_and_cuts_of_their_own() -> None:
 
 
 @given(st.integers(0, 200), st.integers(1, 12), st.integers(1, 4))
-def test_rows_of_a_batch_do_not_depend_on_who_asks(step: int, size: int, ranks: int) -> None:
+def test_rows_of_a_batch_do_not_depend_on_the_rank(step: int, size: int, ranks: int) -> None:
     windows = lm.Windows(small_lm.tokens(400), 8, seed=3)
     size *= ranks
     whole = windows.batch(step, size)
@@ -73,7 +73,7 @@ def test_random_batches() -> None:
     assert ids.dtype == torch.int64
     assert torch.equal(ids + 1, targets)
     assert len(set(ids[:, 0].tolist())) > 40
-    # The last place is drawn too, and no more.
+    # The last position is drawn too, but none after it.
     chance = np.random.default_rng(1)
     lasts = {int(lm.get_batch(np.arange(6), 1, 4, generator=chance)[1].max()) for _ in range(40)}
     assert lasts == {4, 5}
@@ -109,7 +109,7 @@ def test_every_kind_of_file(tmp_path: Path, tokenizer: bytemill.Tokenizer) -> No
         assert torch.equal(a, b)
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_files_that_are_not_tokens(tmp_path: Path) -> None:
     (tmp_path / "odd.bin").write_bytes(b"abc")
     np.save(tmp_path / "float.npy", np.zeros(3))
     (tmp_path / "text.npy").write_text("text")

@@ -1,4 +1,4 @@
-"""The forward passes agree on every kind of model: compiled, sharded, and after a checkpoint."""
+"""The forward passes agree for every kind of model: compiled, sharded, after a checkpoint."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_compiled_blocks_agree(changes: dict[str, Any]) -> None:
     lm.attach(model, blocks=False)
     torch._dynamo.reset()
     for block in model.layers:
-        # Tracing and autograd as with torch's own compiler, without the time for C++.
+        # Traces and differentiates like torch's compiler, without the time for C++.
         block.compile(dynamic=False, backend="aot_eager", fullgraph=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own

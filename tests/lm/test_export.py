@@ -1,4 +1,4 @@
-"""Runs for transformers: what it computes and reads is ours; what it cannot be is refused."""
+"""Export to transformers: it computes the same; models it cannot represent are refused."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_weight_beyond_float16_is_refused(small: Tokenizer, tmp_path: Path) ->
         ({"feed_forward": "silu"}, "have a gate"),
     ],
 )
-def test_what_others_cannot_compute_is_refused(
+def test_models_that_the_target_cannot_represent_are_refused(
     changes: dict[str, Any], reason: str, target: Any, small: Tokenizer, tmp_path: Path
 ) -> None:
     small_lm.run(tmp_path / "run", small, **changes)
@@ -128,7 +128,7 @@ def test_what_others_cannot_compute_is_refused(
     assert not (tmp_path / "out.gguf").exists()
 
 
-def test_nothing_is_lost_or_half_written(
+def test_an_export_is_complete_or_absent(
     small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_lm.run(tmp_path / "run", small)

@@ -1,4 +1,4 @@
-"""Memory of a run: predicted before anything is allocated, compared with what there is."""
+"""Memory of a run: predicted before anything is allocated, compared with what is available."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_one_sequence_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None
     assert fitting.check_memory(model, config, plan(), base=GB // 2, force=True).peak > GB
 
 
-def test_what_does_not_fit_can_be_forced(
+def test_a_run_that_does_not_fit_can_be_forced(
     ids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fitting, "available_memory", lambda _: 0)
@@ -122,7 +122,7 @@ def test_shards_share_weights_and_moments() -> None:
     assert alone.peak - shared.peak > 3 * alone.training.weights
 
 
-def test_a_large_batch_is_not_gone_through_before_the_first_step(
+def test_a_large_batch_is_not_tried_before_the_first_step(
     ids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
@@ -135,7 +135,7 @@ def test_a_large_batch_is_not_gone_through_before_the_first_step(
     monkeypatch.setattr(trainer.Windows, "batch", counted)
     lm.train(ids, tmp_path / "run", model="tiny", vocab_size=97, batch_size=64,
              micro_batch_size=4, steps=1, threads=1, progress=False, eval_every=0)  # fmt: skip
-    # Of the warm-up, of two trials, and of the step.
+    # For the warm-up, for two trials, and for the step.
     assert sizes == [1, 4, 4, *[4] * 16]
 
 

@@ -1,7 +1,7 @@
-"""A full disk while training: an OSError that names the file, the old checkpoint intact, no rest.
+"""A full disk while training: an OSError names the file, the old checkpoint is intact, no leftovers.
 
-A limit on the size of files stands for the full disk, and a small file system where one may be
-mounted.
+A limit on the size of files simulates the full disk, and a small file system where mounting is
+allowed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def test_issue_13_17_a_full_disk_while_checkpointing(name: str, ids: Path, tmp_p
     assert not leftovers(run)
     assert [path.name for path in checkpoint.step_directories(run)] == ["step-00000002"]
     lm.load(run)
-    # With room again, all is as if nothing had happened.
+    # With free space again, the run continues as if nothing had happened.
     assert command(*again, "--quiet").code == 0
     again[3] = tmp_path / "undisturbed"
     assert command(*again, "--quiet").code == 0
@@ -86,7 +86,7 @@ def test_issue_13_17_a_full_disk_while_checkpointing(name: str, ids: Path, tmp_p
     assert (run / "step-00000005" / name).read_bytes() == expected
 
 
-def test_a_full_disk_while_a_run_is_begun(
+def test_a_full_disk_when_a_run_starts(
     ids: Path, tmp_path: Path, tokenizer: bytemill.Tokenizer
 ) -> None:
     with files_of_at_most(200), pytest.raises(OSError, match="File too large") as caught:
@@ -149,7 +149,7 @@ def test_a_full_disk_while_exporting(
     lm.export_run(tmp_path / "run", out, to=to)
 
 
-# In a mount namespace of its own, which goes with the process.
+# In a mount namespace of its own, which ends with the process.
 REALLY_FULL = """
     import contextlib, json, subprocess, sys
     from pathlib import Path
@@ -189,7 +189,7 @@ REALLY_FULL = """
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_really_full(ids: Path, tmp_path: Path) -> None:
+def test_a_small_file_system_that_is_full(ids: Path, tmp_path: Path) -> None:
     apart = ["unshare", "--mount"]
     try:
         subprocess.run([*apart, "mount", "-t", "tmpfs", "none", tmp_path], check=True,

@@ -1,4 +1,4 @@
-"""Generation: the cache changes nothing, sampling is what it says, text comes whole."""
+"""Generation: the cache changes nothing, sampling follows its options, characters are never split."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bytemill.lm.generate import Sampler
 def test_with_and_without_cache(changes: dict[str, Any], n_samples: int) -> None:
     model = small_lm.model(**changes)
     options = {"n_samples": n_samples, "temperature": 0.8, "top_k": 20, "seed": 4}
-    # Longer than the context: its later half is read anew, twice.
+    # Longer than the context: its second half is read again, twice.
     cached = model.generate([5, 6, 7], max_tokens=70, **options)
     assert cached == model.generate([5, 6, 7], max_tokens=70, use_cache=False, **options)
     assert [len(sample) for sample in cached] == [70] * n_samples
@@ -93,7 +93,7 @@ def test_stop_ids() -> None:
 
 
 def allowed(logits: Any, top_k: int | None, top_p: float | None, min_p: float | None) -> set[int]:
-    """The ids that may be drawn, by the book."""
+    """The ids that may be drawn, by definition."""
     shares = torch.softmax(logits.double(), -1)
     order = sorted(range(len(shares)), key=lambda i: -shares[i])
     if top_k is not None:
@@ -126,7 +126,7 @@ def test_what_may_be_drawn(
     sampler = Sampler(sampling, 50, 1, torch.device("cpu"))
     drawn = set(sampler.choose(logits.expand(50, -1)).tolist())
     expected = allowed(logits, top_k, top_p, min_p)
-    # A share at the very edge may fall to either side by rounding.
+    # Rounding may put a probability at the limit on either side.
     assert drawn <= expected or len(drawn - expected) <= 1
     if len(expected) == 1:
         assert len(drawn) == 1
@@ -204,7 +204,7 @@ def test_inputs_of_a_wrong_type(tokenizer: bytemill.Tokenizer) -> None:
 
 
 class Scripted:
-    """A decode step that says what it was told to."""
+    """A decode step that generates a given text."""
 
     def __init__(self, ids: list[int], n: int) -> None:
         self.ids, self.n = iter(ids), n
@@ -217,7 +217,7 @@ class Scripted:
 
 @pytest.fixture
 def says(monkeypatch: pytest.MonkeyPatch, tokenizer: bytemill.Tokenizer) -> Any:
-    """Runs `stream_text` on a model that says this text, byte by byte."""
+    """Runs `stream_text` on a model that generates this text, byte by byte."""
     model = small_lm.model(vocab_size=len(tokenizer))
 
     def run(text: bytes | list[int], **options: Any) -> list[lm.GeneratedText]:
@@ -241,7 +241,7 @@ def test_stop_strings_never_show(says: Any) -> None:
     shown = says(b"one two\n\nthree", stop=["\n\n", "five"])
     assert "".join(piece.text for piece in shown) == "one two"
     assert shown[-1].done == "stop"
-    # What only begins like one is shown once that is clear.
+    # Text that only begins like a stop string is shown once that is certain.
     shown = says(b"a\nb\n", stop=["\n\n"])
     assert [piece.text for piece in shown] == ["a", "\nb", "\n"]
     with pytest.raises(bytemill.ConfigError, match="stop strings must not be empty"):
@@ -249,7 +249,7 @@ def test_stop_strings_never_show(says: Any) -> None:
 
 
 @given(st.text("ab", max_size=20), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
-def test_stop_strings_by_the_book(text: str, stops: list[str]) -> None:
+def test_stop_strings_against_a_plain_search(text: str, stops: list[str]) -> None:
     tokenizer = bytemill.Tokenizer({i: bytes([i]) for i in range(256)}, [])
     shown = generate.TextStream(tokenizer, tuple(stops))
     found, stopped = "", False

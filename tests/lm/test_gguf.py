@@ -1,4 +1,4 @@
-"""GGUF files: by llama.cpp's own reader, and by llama.cpp itself where it is installed."""
+"""GGUF files, read by llama.cpp's own reader, and by llama.cpp if it is installed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_reader_finds_all(small: Tokenizer, tmp_path: Path) -> None:
     assert texts[398:] == ["<|endoftext|>", "<|pad|>", "[PAD400]", "[PAD401]", "[PAD402]"]
     assert pairs["tokenizer.ggml.token_type"][-6:] == [1, 3, 3, 5, 5, 5]
     assert len(pairs["tokenizer.ggml.merges"]) == len(small.merges)
-    # Neighbours are turned there as here: not a row is moved.
+    # llama.cpp rotates adjacent pairs too: no row is moved.
     weights = {
         "token_embd.weight": model.embedding.weight,
         "blk.1.attn_q.weight": model.layers[1].attention.query.weight,
@@ -104,7 +104,7 @@ def test_names_of_patterns(tokenizer: Tokenizer, small: Tokenizer, tmp_path: Pat
     for pattern in ("cl100k", r"\w+|\W+"):
         with pytest.raises(ConfigError, match="has no name for the split pattern"):
             pre_tokenizer(with_pattern(tokenizer, pattern))
-    # A token that merges do not lead to: taken whole by llama-bpe alone.
+    # A token that no merges create: only llama-bpe encodes it as a whole.
     odd = {i: bytes([i]) for i in range(256)} | {256: b"ab", 257: b"abc"}
     merges = [(b"a", b"b")]
     assert (

@@ -1,6 +1,6 @@
-"""Files of runs, sweeps and models of others that are damaged or hostile: one error, little memory.
+"""Damaged or hostile files of runs, sweeps and imported models: one error, little memory.
 
-No model is made of a config that the weights beside it do not bear out.
+No model is created from a config that does not match its weights.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 QUIET = {"progress": False, "tensorboard": False}
 DEEP = "[" * 100_000
-# What a field of any type may be instead.
+# Replacements for a field of any type.
 VALUES = ["null", "true", "-1", "0", "1048576", "1e400", "-1e999", "1e308", "NaN", "Infinity",
           '"1"', '""', "[]", "{}", "[1]", "9" * 60, "9" * 5000, "1.5", '"\\ud800"',
           "[" * 500 + "]" * 500, DEEP]  # fmt: skip
@@ -42,7 +42,7 @@ VALUES = ["null", "true", "-1", "0", "1048576", "1e400", "-1e999", "1e308", "NaN
 
 @pytest.fixture(autouse=True)
 def small_models_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails where a model is made that is larger than any of these files."""
+    """Fails if a model is created that is larger than any of these files."""
     real = model.TransformerLM.__init__
 
     def checked(self: Any, config: lm.ModelConfig, *arguments: Any, **options: Any) -> None:
@@ -74,7 +74,7 @@ def run(trained: Path, tmp_path: Path) -> Path:
 
 
 def put(path: Path, keys: list[str], text: str) -> None:
-    """Puts JSON text in the place of a value."""
+    """Replaces a value by JSON text."""
     fields = json.loads(path.read_text())
     inner = fields
     for key in keys[:-1]:
@@ -84,7 +84,7 @@ def put(path: Path, keys: list[str], text: str) -> None:
 
 
 def refused(work: Callable[[], Any]) -> bool:
-    """Whether it is refused, and if so, as a checkpoint that is not in order, in few words."""
+    """Whether it is refused; if so, it must be with a short CheckpointError."""
     message = ""
     try:
         work()
@@ -153,7 +153,7 @@ def test_a_hostile_state(name: str, run: Path, ids: Path) -> None:
             lambda: lm.load(run),
             lambda: lm.export_run(run, run / "out", overwrite=True),
         ):
-            # A value may be as good as the one that was there: null for a default, for one.
+            # The replacement may be valid: null for a default, for example.
             if not refused(work):
                 fields = json.loads(path.read_text())["model"]
                 assert lm.ModelConfig.from_json(fields).vocab_size == 97, (name, text)
@@ -171,7 +171,7 @@ def test_a_hostile_config(name: str, run: Path, ids: Path) -> None:
         path.write_text(original)
         put(path, keys, text)
         with pytest.MonkeyPatch.context() as patch:
-            # Whatever would be computed is not at issue here.
+            # The computation is not tested here.
             patch.setattr("bytemill.lm.training._Session.go", lambda *_, **__: None)
             patch.setattr("bytemill.lm.trainer._warm_up", lambda *_: None)
             patch.setattr("bytemill.lm.trainer.check_memory", lambda *_, **__: None)
@@ -208,7 +208,7 @@ def test_hostile_metrics(run: Path, ids: Path, tmp_path: Path) -> None:
             list(metrics.read_metrics(run))
         with pytest.raises(bytemill.CheckpointError, match=r"metrics\.jsonl: line 1"):
             lm.train(ids, run, resume=True, steps=3, **QUIET)
-    # What a kill leaves: a last line without its end.
+    # A kill leaves a truncated last line.
     path.write_text(original + '{"step": 3, "lo')
     lm.train(ids, run, resume=True, steps=3, **QUIET)
     assert [row["step"] for row in metrics.read_metrics(run) if "loss" in row] == [1, 2, 3]
@@ -232,7 +232,7 @@ def test_issue_13_5_a_state_of_another_step_is_refused(run: Path, ids: Path) -> 
     ):
         with pytest.raises(bytemill.CheckpointError, match="to step 2, but its directory is step-"):
             work()
-    # A directory that has another kind of name says nothing about its step.
+    # A directory with another kind of name does not state its step.
     (run / "step-00000050").rename(run.parent / "kept")
     assert lm.load_checkpoint(run.parent / "kept").config.d_model == 32
 
@@ -277,7 +277,7 @@ def test_issue_13_5_weights_must_be_finite_numbers(kind: str, run: Path, ids: Pa
         with pytest.raises(bytemill.CheckpointError, match=message):
             work()
     assert not (run.parent / "out").exists()
-    # A model is filled whole or not at all.
+    # A model is loaded completely or not at all.
     assert all(torch.equal(p, q) for p, q in zip(before, filled.parameters(), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Models of transformers as runs: what comes in is what went out; what ours is not is refused."""
+"""Import from transformers: the inverse of export; models that ours cannot represent are refused."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ __all__ = ["small"]  # a fixture
 
 
 def edit(path: Path, **changes: Any) -> None:
-    """Changes fields of a JSON file; None takes one away."""
+    """Changes fields of a JSON file; None removes one."""
     fields = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({name: v for name, v in fields.items() if v is not None}))
 
 
 @pytest.fixture
 def exported(small: Tokenizer, tmp_path: Path) -> Path:
-    """A model as transformers would have it."""
+    """An exported model in transformers' format."""
     small_lm.run(tmp_path / "run", small, num_kv_heads=2)
     lm.export_run(tmp_path / "run", tmp_path / "model")
     return tmp_path / "model"
 
 
 @shapes
-def test_out_and_in_again_is_the_same_to_the_bit(
+def test_export_and_import_give_the_same_bits(
     changes: dict[str, Any],
     small: Tokenizer,
     tmp_path: Path,
@@ -120,17 +120,19 @@ def test_a_llama_of_transformers(changes: dict[str, Any], tmp_path: Path) -> Non
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
 )
-def test_what_ours_is_not_is_refused(changes: dict[str, Any], reason: str, exported: Path) -> None:
+def test_models_that_ours_cannot_represent_are_refused(
+    changes: dict[str, Any], reason: str, exported: Path
+) -> None:
     edit(exported / "config.json", **changes)
     with pytest.raises(CheckpointError, match=reason):
         lm.import_run(exported, exported.parent / "back")
     assert sorted(path.name for path in exported.parent.iterdir()) == ["model", "run"]
 
 
-def test_what_is_not_there_or_not_safe(exported: Path) -> None:
+def test_missing_and_unsafe_files(exported: Path) -> None:
     back = exported.parent / "back"
     weights = load_file(exported / "model.safetensors")
-    # A bias that config.json does not tell of; and what older files have besides.
+    # A bias that config.json does not mention; and an extra tensor of older files.
     name = "model.layers.0.self_attn.rotary_emb.inv_freq"
     save_file(weights | {name: torch.ones(6)}, exported / "model.safetensors")
     lm.import_run(exported, back)
@@ -162,7 +164,7 @@ def test_what_is_not_there_or_not_safe(exported: Path) -> None:
     (exported / "config.json").write_text("[]")
     with pytest.raises(CheckpointError, match="JSON object"):
         lm.import_run(exported, back, overwrite=True)
-    lm.load(back)  # what was there is there still
+    lm.load(back)  # the old run is intact
 
 
 def test_only_a_run_is_replaced(exported: Path) -> None:
@@ -192,7 +194,7 @@ def test_the_command(exported: Path) -> None:
     assert run("import", exported / "nowhere", "-o", back).code == 1
 
 
-# --- going on with an imported model ------------------------------------------------------------
+# --- training an imported model -----------------------------------------------------------------
 
 
 def test_training_starts_from_a_run(exported: Path, small: Tokenizer) -> None:
@@ -210,7 +212,7 @@ def test_training_starts_from_a_run(exported: Path, small: Tokenizer) -> None:
     assert (tuned.config, tokenizer) == (start.config, small)
     torch.testing.assert_close(tuned.head_weight, start.head_weight, rtol=0, atol=1e-6)
     assert result.loss > 0
-    # It is a run like any other: it resumes without the weights that it began with.
+    # It is a run like any other: it resumes without the weights it started from.
     (top / "imported").rename(top / "elsewhere")
     lm.train(top / "tokens", top / "tuned", resume=True, steps=3, **options)
     (top / "elsewhere").rename(top / "imported")

@@ -25,7 +25,7 @@ def test_the_typed_keywords_are_the_fields_of_the_configs() -> None:
     assert get_type_hints(keywords.SamplingOptions) == get_type_hints(lm.Sampling)
 
 
-def test_the_typed_choices_are_those_there_are() -> None:
+def test_the_typed_choices_are_complete() -> None:
     assert get_args(keywords.PresetName) == tuple(lm.PRESETS)
 
 
@@ -44,7 +44,7 @@ def test_signatures_list_sampling(function: Callable[..., Any]) -> None:
     assert {"temperature", "top_k", "seed", "n_samples", "use_cache"} < set(parameters)
 
 
-# The course prescribes the place of these; layers and optimizers take theirs as torch's do.
+# The course prescribes these positions; layers and optimizers follow torch.
 POSITIONAL = {
     "constant_schedule(warmup)",
     "get_batch(device)",

@@ -1,4 +1,4 @@
-"""The whole model: against transformers' Llama, its own plain version, and finite differences."""
+"""The whole model against transformers' Llama, its own plain version and finite differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bytemill import lm
 
 
 def halves(weight: Any, n_heads: int) -> Any:
-    """Rows of a projection for rotary halves, where ours are for neighbours."""
+    """Reorders the rows of a projection: rotary pairs are halves there, adjacent numbers here."""
     heads = weight.unflatten(0, (n_heads, -1))
     return torch.cat((heads[:, 0::2], heads[:, 1::2]), 1).flatten(0, 1)
 
@@ -108,7 +108,7 @@ def test_logits_and_gradients_are_llamas(changes: dict[str, Any], kernels: Any) 
 
 
 @small_lm.ablations
-def test_three_ways_to_compute_agree(changes: dict[str, Any]) -> None:
+def test_the_three_implementations_agree(changes: dict[str, Any]) -> None:
     model = small_lm.model(**changes)
     ids, targets = small_lm.ids(2, 3, 20), small_lm.ids(2, 3, 20, seed=1)
     ids, targets = ids.flatten(0, 1), targets.flatten(0, 1)
@@ -165,12 +165,12 @@ def test_any_leading_dimensions() -> None:
 def test_a_block_makes_its_own_positions() -> None:
     block = lm.TransformerBlock(small_lm.config())
     x = torch.randn(1, 6, 48, generator=torch.Generator().manual_seed(0))
-    # What the last sees is the same, in another order: that makes a difference ...
+    # The last token sees the same tokens in another order: that must make a difference ...
     other = x[:, [2, 0, 1, 3, 4, 5]]
     assert not torch.allclose(block(x)[:, 5], block(other)[:, 5], atol=1e-4)
     blind = lm.TransformerBlock(small_lm.config(positions="none"))
     assert torch.allclose(blind(x)[:, 5], blind(other)[:, 5], atol=1e-4)
-    # ... and reading on behind a cache gives what reading at once gives.
+    # ... and continuing after a cache gives the same as reading everything at once.
     cache = lm.TransformerLM(small_lm.config(num_layers=1)).new_cache().layers[0]
     parts = torch.cat([block(x[:, :4], cache), block(x[:, 4:], cache)], 1)
     torch.testing.assert_close(parts, block(x), rtol=1e-4, atol=1e-5)
@@ -199,7 +199,7 @@ def test_the_number_of_parameters() -> None:
 
 
 @pytest.mark.parametrize("kernels", ["plain", "torch", "fused"])
-def test_one_batch_is_learnt_by_heart(kernels: Any) -> None:
+def test_one_batch_is_overfitted(kernels: Any) -> None:
     model = small_lm.with_kernels(small_lm.model(), kernels)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
     ids = small_lm.ids(4, 17)
@@ -252,7 +252,7 @@ def test_head_and_loss_by_differences_and_in_part() -> None:
     )
 
 
-def test_the_fused_way_keeps_less() -> None:
+def test_the_fused_path_keeps_less() -> None:
     """Bytes that autograd holds between forward and backward."""
 
     def kept(kernels: Any) -> int:
@@ -284,7 +284,7 @@ def test_a_compiled_body_agrees() -> None:
     for block in model.layers:
         block.compile(dynamic=False)
     try:
-        # The compiler warns of this and that; none of it is ours.
+        # These warnings are the compiler's own.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = small_lm.gradients(model, model.loss(ids, ids))

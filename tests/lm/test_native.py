@@ -1,4 +1,4 @@
-"""The native decode step: the numbers of the modules, whatever the model, threads and process."""
+"""The native decode step: equal to the modules for every model, thread count and process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def two_threads() -> Any:
 
 
 def all_logits(step: Any, ids: Any) -> Any:
-    """Behind each id from the third on."""
+    """The logits after each id from the third on."""
     with torch.inference_mode():
         found = [step.read(ids[:, :3]), *(step.step(column) for column in ids[:, 3:].unbind(1))]
     return torch.stack(found, 1)
@@ -90,7 +90,7 @@ def test_threads_change_no_bit() -> None:
     assert torch.equal(found[0], found[2])
 
 
-def test_samples_beside_it_change_no_bit() -> None:
+def test_other_samples_change_no_bit() -> None:
     model, ids = small_lm.model(), small_lm.ids(5, 20)
     steps = decode.NativeStep(model, 5, 20), decode.NativeStep(model, 1, 20)
     with torch.inference_mode():
@@ -101,7 +101,7 @@ def test_samples_beside_it_change_no_bit() -> None:
             assert torch.equal(many[:1], one)
 
 
-def test_weights_are_those_of_the_moment() -> None:
+def test_changed_weights_take_effect() -> None:
     model = small_lm.model()
     options = {"max_tokens": 20, "temperature": 0}
     before = model.generate([1, 2], **options)
@@ -117,12 +117,12 @@ def test_weights_are_those_of_the_moment() -> None:
     after = model.generate([1, 2], **options)
     assert after != before
     assert after == model.generate([1, 2], use_cache=False, **options)
-    # A step that is there already sees them too.
+    # An existing step sees them too.
     assert not torch.equal(first, all_logits(step, ids)[:, 1])
     torch.testing.assert_close(
         all_logits(step, ids), model(ids)[:, 2:].detach(), rtol=1e-4, atol=1e-4
     )
-    # Put in another's place.
+    # Replaced by another parameter.
     model.load_state_dict(small_lm.model(seed=5).state_dict(), assign=True)
     again = model.generate([1, 2], **options)
     assert again == model.generate([1, 2], use_cache=False, **options)
@@ -132,7 +132,7 @@ def taken_by(model: lm.TransformerLM) -> type:
     return type(generate.new_step(model, 1, 8))
 
 
-def test_what_it_does_not_take() -> None:
+def test_models_that_it_does_not_support() -> None:
     assert taken_by(small_lm.model()) is decode.NativeStep
     assert taken_by(small_lm.model().double()) is generate.CachedStep
     assert taken_by(small_lm.model().bfloat16()) is generate.CachedStep
@@ -226,7 +226,7 @@ def go_on(step: Any, ids: Any, queue: Any) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_goes_on_after_a_fork(two_threads: None) -> None:
+def test_works_after_a_fork(two_threads: None) -> None:
     step = decode.NativeStep(small_lm.model(**SHAPES["large"]), 1, 8)
     with torch.inference_mode():
         step.read(torch.tensor([[1, 2]]))
