@@ -3,8 +3,8 @@
     python tests/module_graph.py          all edges; cycles and upward edges go to stderr
     python tests/module_graph.py --svg    the rooms and what they use, as docs/modules.svg
 
-A room of the core may use the rooms to its left and nothing else, and no two modules inside a room
-may need each other, directly or through others. `use` lines and paths are read with regular
+A room of the core may use only the rooms to its left, and modules inside a room must not depend
+on each other in a cycle. `use` lines and paths are read with regular
 expressions; a name that a `mod.rs` merely passes on (`pub use`) counts as its origin's.
 """
 
@@ -36,7 +36,7 @@ def modules(src: Path) -> dict[Module, Path]:
 def code(path: Path) -> str:
     """A file without comments, strings and its test module, which is last if it is in the file."""
     text = re.sub(r"//[^\n]*", "", path.read_text())
-    # What is indented is in a module of the file itself.
+    # Indented items belong to a module inside the file.
     text = re.sub(r"^( +use )super::", r"\1self::", text, flags=re.MULTILINE)
     text = re.split(r"#\[cfg\((?:all\()?test[^\n]*\s+mod \w+ {", text)[0]
     return re.sub(r'"(?:[^"\\]|\\.)*"', '""', text)
@@ -68,7 +68,7 @@ INLINE = re.compile(r"\b((?:crate|super)(?:::\w+)+)")
 
 
 def absolute(path: str, here: Module, children: set[str]) -> Module | None:
-    """A path as it is from the root of the crate, if it is of the crate."""
+    """A path from the root of the crate; None if it is outside of the crate."""
     parts = [part.strip() for part in path.split("::")]
     if parts[0] == "crate":
         return tuple(parts[1:])
@@ -137,7 +137,7 @@ def upward(edges: Graph) -> list[str]:
 
 
 def circles(edges: Graph) -> list[list[str]]:
-    """Modules that need each other, by Tarjan's algorithm."""
+    """Cycles of modules, by Tarjan's algorithm."""
     number: dict[Module, int] = {}
     low: dict[Module, int] = {}
     stack: list[Module] = []

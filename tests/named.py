@@ -16,7 +16,7 @@ import rivals
 from bytemill import encodings
 from bytemill.encodings.published import RANKS
 
-# What decides where vocabularies are found.
+# Variables that determine where vocabularies are searched.
 VARIABLES = (
     "BYTEMILL_ENCODINGS", "TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME",
     "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LOCALAPPDATA", "TEMP", "TMP",
@@ -24,7 +24,7 @@ VARIABLES = (
 
 
 class Small:
-    """A vocabulary as GPT-2's, in each form that vocabularies are stored in."""
+    """A vocabulary like GPT-2's, in each form that vocabularies are stored in."""
 
     def __init__(self, tokenizer: bytemill.Tokenizer) -> None:
         letters = {byte: letter for letter, byte in rivals.byte_letters().items()}
@@ -70,12 +70,12 @@ def lines(ranks: dict[bytes, int]) -> bytes:
 
 
 def forget() -> None:
-    """Encodings are looked for again."""
+    """Clears the cache of encodings."""
     encodings._loaded.cache_clear()
 
 
 def isolate(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """No vocabulary is found but those of installed packages and below `folder`."""
+    """Restricts vocabularies to those of installed packages and below `folder`."""
     for name in VARIABLES:
         patch.delenv(name, raising=False)
     for name, place in {"HOME": "home", "USERPROFILE": "home", "TMPDIR": "tmp"}.items():

@@ -1,4 +1,4 @@
-"""What every page of HTML must be: well-formed, and complete by itself."""
+"""Every HTML page must be well-formed and self-contained."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VOID = ("meta", "input", "br")
 
 
 class _Balanced(HTMLParser):
-    """Sees that every element is closed where it must be, and notes what might load something."""
+    """Checks that every element is closed, and records what might load something."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class _Balanced(HTMLParser):
 
 
 def check(page: str) -> None:
-    """Fails unless the page is well-formed, loads nothing, runs nothing, and is light or dark."""
+    """Fails unless the page is well-formed, loads and runs nothing, and is light or dark."""
     parser = _Balanced()
     parser.feed(page)
     parser.close()
@@ -43,7 +43,7 @@ def check(page: str) -> None:
     assert "url(" not in page
     assert "@import" not in page
     assert "prefers-color-scheme: dark" in page
-    # Every colour and measure of the drawings comes from the page itself.
+    # All colors and sizes of the charts come from the page itself.
     defined = set(re.findall(r"(--[\w]+):", page))
     assert set(re.findall(r"var\((--[\w]+)\)", page)) <= defined
     drawings(page)

@@ -1,4 +1,4 @@
-"""Tokenizers of the `tokenizers` library as models have them, trained on the spot."""
+"""Freshly trained tokenizers of the `tokenizers` library, built like those of models."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ TEXTS = [
 def trained(documents: list[str], pattern: str = "gpt2") -> Any:
     """A tokenizer with some ids, without a post-processor."""
     texts = [*documents[:30], "naïve déjà vu 日本語日本語 😀😀 " * 50]
-    learnt = train_tokenizer(iter(texts), vocab_size=1200, special_tokens=[EOT], pattern=pattern)
-    made: Any = tokenizers.Tokenizer.from_buffer(learnt.write()[0])
+    learned = train_tokenizer(iter(texts), vocab_size=1200, special_tokens=[EOT], pattern=pattern)
+    made: Any = tokenizers.Tokenizer.from_buffer(learned.write()[0])
     made.post_processor = None
     return made
 
@@ -68,7 +68,7 @@ def qwen(documents: list[str]) -> Any:
 
 
 def surrounded(documents: list[str]) -> Any:
-    """Tokens on both sides, and one that takes the white space before it."""
+    """Tokens around each text, and one that includes the white space before it."""
     made = trained(documents)
     made.add_special_tokens(["<s>", "</s>", AddedToken("<mask>", lstrip=True)])
     made.add_tokens([AddedToken("<plain>", normalized=False)])
@@ -89,7 +89,7 @@ def roberta(documents: list[str]) -> Any:
 
 
 def prefixed(documents: list[str]) -> Any:
-    """What bytemill leaves to the original."""
+    """A tokenizer that bytemill does not accelerate."""
     made = trained(documents)
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     return made

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Ray gives up on processes that do not answer for some seconds, and then ends the one that runs
-# the tests: on a machine that is busy with others, they may well not answer for so long.
+# Ray kills the process that runs the tests if other processes do not answer for some seconds,
+# which happens on a busy machine.
 PATIENT = {"health_check_failure_threshold": 100, "gcs_rpc_server_reconnect_timeout_s": 600}
 
 

@@ -1,7 +1,7 @@
-"""The obvious tokenizer: what everything fast is held to.
+"""The obvious tokenizer, to which all fast code is compared.
 
-Written to be seen to be right, not to be quick: every merge recounts every pair, and every step
-of encoding looks at the whole piece again.
+Written to be evidently correct, not fast: every merge recounts every pair, and every step of
+encoding searches the whole piece again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Pair = tuple[Token, Token]
 
 
 def pieces(data: bytes, pattern: str = "gpt2") -> list[bytes]:
-    """What the pattern cuts a document into.
+    """The pieces of a document.
 
     A byte that is not UTF-8 becomes a lone surrogate, which is a character of no class.
     """
@@ -52,7 +52,7 @@ def pieces(data: bytes, pattern: str = "gpt2") -> list[bytes]:
 
 
 def split_specials(data: bytes, specials: Iterable[str]) -> Iterator[tuple[bytes, bool]]:
-    """Stretches of plain text and special tokens (marked True); of several the longest wins."""
+    """Plain text and special tokens (marked True); of several tokens the longest wins."""
     longest_first = sorted((s.encode() for s in specials), key=len, reverse=True)
     start = at = 0
     while at < len(data):
@@ -69,7 +69,7 @@ def split_specials(data: bytes, specials: Iterable[str]) -> Iterator[tuple[bytes
 
 
 def documents(data: bytes, separator: str) -> list[bytes]:
-    """What a separator cuts a text file into."""
+    """The documents of a text file."""
     return [document for document in data.split(separator.encode()) if document]
 
 
@@ -114,8 +114,8 @@ def train(
 ) -> list[Pair]:
     """The merges: highest count first, of equal counts the greatest pair of byte strings.
 
-    With `tie_break="rustbpe"`, of equal counts the pair of the tokens that were there first; the
-    bytes are in the order of their values.
+    With `tie_break="rustbpe"`, of equal counts the pair of the oldest tokens; the bytes are in the
+    order of their values.
     """
     words = {singles(piece): n for piece, n in counts.items() if n >= min_piece_count}
     limit = float("inf") if max_token_length is None else max_token_length

@@ -1,7 +1,7 @@
-"""The tokenizers of others, set up to follow our rules.
+"""Other libraries' tokenizers, configured to follow our rules.
 
-Nothing of theirs is imported before it is used, and a test that uses what is not installed is
-skipped: not every version of Python has all of them.
+They are imported when they are used, and tests that need a missing one are skipped: not every
+version of Python has all of them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Published(NamedTuple):
 
 @cache
 def tiktoken_definition(name: str) -> Published:
-    """What tiktoken says of an encoding, but for the ranks, which it would have to download."""
+    """tiktoken's definition of an encoding, without the ranks, which it would have to download."""
     public = pytest.importorskip("tiktoken_ext.openai_public")
 
     readers = ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks")
@@ -54,7 +54,7 @@ def tiktoken_definition(name: str) -> Published:
 
 
 def package(name: str) -> Path:
-    """Where an installed package lies; it is not imported."""
+    """The directory of an installed package, which is not imported."""
     found = importlib.util.find_spec(name)
     if found is None:
         pytest.skip(f"needs {name}")
@@ -70,7 +70,7 @@ def rank_file(name: str) -> bytes:
 
 @cache
 def published(name: str) -> Published:
-    """cl100k or o200k, whole."""
+    """cl100k or o200k, with ranks and special tokens."""
     ranks = {}
     for line in rank_file(name).splitlines():
         token, rank = line.split()

@@ -1,4 +1,4 @@
-"""The web app, for tests: a client of it, and something to serve."""
+"""The web app for tests: a client, and files to serve."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def client(*paths: Path, **settings: Any) -> TestClient:
 
 @contextlib.contextmanager
 def running(*paths: Path, **settings: Any) -> Iterator[str]:
-    """The app over `paths`, behind a port of this machine; gives its address."""
+    """Serves `paths` on a local port; yields the address."""
     import uvicorn
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -64,7 +64,7 @@ def until(true: Any, seconds: float = 30.0) -> None:
 
 
 def scan_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the server look for files at every request."""
+    """Makes the server scan for files at every request."""
     monkeypatch.setattr(catalog, "RESCAN_SECONDS", 0)
     monkeypatch.setattr(catalog, "RESCAN_PAUSE", 0)
 

@@ -15,7 +15,7 @@ from bytemill.lm import ModelConfig, TransformerLM, fast, naive
 from bytemill.lm.run.checkpoint import weights_of, write_step
 from bytemill.lm.run.config_file import write_config
 
-# Models as small as these only lose by a second thread, and most of all on a busy machine.
+# A second thread only slows such small models down, especially on a busy machine.
 torch.set_num_threads(1)
 
 
@@ -37,7 +37,7 @@ ablations = pytest.mark.parametrize("changes", ABLATIONS, ids=names)
 
 
 def config(**changes: Any) -> ModelConfig:
-    """A model of some ten thousand parameters."""
+    """A model of about ten thousand parameters."""
     shape = {
         "vocab_size": 97,
         "context_length": 32,
@@ -61,7 +61,7 @@ def model(seed: int = 0, dtype: Any = None, **changes: Any) -> TransformerLM:
 
 
 def with_kernels(model: TransformerLM, kernels: str) -> TransformerLM:
-    """The model made to compute this way: `plain`, `torch` or `fused`."""
+    """The model with the kernels `plain`, `torch` or `fused`."""
     if kernels == "plain":
         return naive.attach(model)
     return fast.attach(model) if kernels == "fused" else fast.detach(model)
@@ -75,7 +75,7 @@ def gradients(model: TransformerLM, loss: Any) -> dict[str, Any]:
 
 
 def run(place: Path, tokenizer: Tokenizer | None = None, **changes: Any) -> TransformerLM:
-    """A run with that model at step 7, as if it had been trained; gives the model."""
+    """Writes a run with this model at step 7, as if trained; returns the model."""
     if tokenizer is not None:
         changes = {"vocab_size": tokenizer.max_id + 1} | changes
     made = model(**changes).eval()

@@ -1,8 +1,8 @@
 """Smoke test of an installed bytemill: `python tests/smoke_wheel.py`, in any environment.
 
-For wheels and source distributions, in environments without Rust and without pytest: nothing but
-bytemill is imported. Import, train, encode, decode, save, the command line; training and generating
-with a model if torch is installed, else the hint that names what installs it. Runs in a directory
+For wheels and source distributions, in environments without Rust and pytest: only bytemill is
+imported. Import, train, encode, decode, save, the command line; training and generating
+with a model if torch is installed, otherwise the hint that names the extra. Runs in a directory
 that is removed. Prints a line for every part and exits with 1 at the first that fails.
 """
 

@@ -2,8 +2,8 @@
 `python tests/soak_tokens.py ROUNDS KILLS`.
 
 Every round draws options, makes the tokens undisturbed, then makes them again with a SIGKILL at
-each of some random moments and `resume`. What comes out must be the same, byte for byte, and what
-is there in between must be whole or not there.
+some random moments and `resume`. The result must be the same, byte for byte, and every file in
+between must be complete or absent.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def content(folder: Path) -> dict[str, bytes]:
 def killed(
     tokenizer: Path, paths: list[str], folder: Path, plan: dict[str, Any], n_kills: int, seed: int
 ) -> int:
-    """Holds killed and resumed work to undisturbed work; gives how often it was killed midway."""
+    """Compares killed and resumed work with undisturbed work; returns the number of kills midway."""
     undisturbed, disturbed = folder / "undisturbed", folder / "disturbed"
     process = begun(command(tokenizer, paths, undisturbed, plan))
     began = time.perf_counter()
@@ -66,7 +66,7 @@ def killed(
         process.send_signal(signal.SIGKILL)
         process.wait()
         if (disturbed / "manifest.json").exists():
-            # Finished; what a killed process had still to tidy up is hidden.
+            # Finished; only hidden files may be left to clean up.
             assert dict(shown(disturbed)) == content(undisturbed)
             shutil.rmtree(disturbed)
         else:
@@ -78,7 +78,7 @@ def killed(
 
 
 def begun(arguments: list[str]) -> subprocess.Popen[bytes]:
-    """The process, when it is past the start of Python."""
+    """Starts the process and waits until Python has started."""
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
@@ -87,7 +87,7 @@ def begun(arguments: list[str]) -> subprocess.Popen[bytes]:
 
 
 def shown(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Name and content of what is not hidden."""
+    """Name and content of each file that is not hidden."""
     if folder.exists():
         for path in folder.iterdir():
             if not path.name.startswith("."):
@@ -95,7 +95,7 @@ def shown(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def being_moved(folder: Path) -> bool:
-    """Whether all was finished and being moved into place when the end came."""
+    """Whether it was killed while moving finished files into place."""
     return (folder / ".partial" / "manifest.json").exists()
 
 
@@ -107,7 +107,7 @@ def draw_plan(chance: random.Random) -> dict[str, Any]:
         "append_eot": chance.random() < 0.7,
         "val_fraction": chance.choice([None, 0.2]),
         "shuffle": chance.random() < 0.5,
-        # Whether shuffling deals parts, as it does with large ones.
+        # Whether shuffling deals parts, as it does if they are large.
         "dealt": chance.random() < 0.5,
         "seed": chance.randrange(2**64),
     }

@@ -1,11 +1,11 @@
-"""The examples of the README and the guides run, and print what they say.
+"""The examples of the README and the guides run, and print what is shown.
 
 Blocks of one document run in order, in one directory and one namespace. A `python` block is a
 doctest if it has prompts, else plain code. In a `console` block every line after `$ ` is a command
 and the lines below it what it prints; `...` stands for anything. In a `sh` block every line is a
 command, of which `make` only says what it would do, and `pip` only has to name extras that exist.
 Blocks of another kind (`text`) are not run. The `sh` blocks of the guides need more machines, data
-or time than a test has: their commands and options have to exist. The README's language model is
+or time than a test has: only their commands and options are checked. The README's language model is
 trained for 3 steps in place of 300. Commands of the guides run in this process, where they need no
 shell: to start Python and torch anew for each would take minutes.
 """
@@ -56,7 +56,7 @@ def blocks(document: Path) -> list[Block]:
 
 
 def commands(code: str) -> Iterator[tuple[str, str]]:
-    """(command, what it prints); a command goes on after a backslash."""
+    """(command, what it prints); a backslash continues a command."""
     for part in re.split(r"^\$ ", code, flags=re.MULTILINE)[1:]:
         command, output = re.split(r"(?<!\\)\n", part, maxsplit=1)
         yield command, output
@@ -179,7 +179,7 @@ def test_links_within_the_repository_lead_somewhere(document: Path) -> None:
         assert (document.parent / target).exists() or target.startswith("reference/"), target
 
 
-def test_the_annotated_trees_name_what_is_there() -> None:
+def test_the_annotated_trees_name_existing_files() -> None:
     for document in (TOP / "README.md", TOP / "CONTRIBUTING.md"):
         for block in blocks(document):
             if block.language == "tree":

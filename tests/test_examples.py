@@ -17,7 +17,7 @@ EXAMPLES = TOP / "examples"
 NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 
 
-def test_there_are_three_notebooks_and_all_are_linked() -> None:
+def test_all_three_notebooks_are_linked() -> None:
     page = (TOP / "docs" / "notebooks.md").read_text(encoding="utf-8")
     assert len(NOTEBOOKS) == 3
     for path in [*NOTEBOOKS, *EXAMPLES.glob("*.py")]:
@@ -52,7 +52,7 @@ def test_notebooks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert outputs
-    # Nothing is said on stderr: progress is a display, and no warning appears.
+    # Nothing is printed to stderr: progress is a display, and there are no warnings.
     assert [output for output in outputs if output.get("name") == "stderr"] == []
 
 

@@ -1,6 +1,6 @@
 """A quick subset of `make faults`: some faults, some signals, some damaged files.
 
-In processes of their own, because the library that fails system calls must be there from the start.
+In processes of their own, because the library that fails system calls must be loaded at startup.
 """
 
 from __future__ import annotations

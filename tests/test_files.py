@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, whatever is killed, and one process writes at a time."""
+"""Files appear completely or not at all, whatever is killed, and one process writes at a time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KILLED_WHILE_WRITING = """
 
 
 @POSIX
-def test_the_temporary_of_a_killed_process_goes_with_the_next_writing(tmp_path: Path) -> None:
+def test_the_next_write_removes_the_temporary_of_a_killed_process(tmp_path: Path) -> None:
     target = tmp_path / "file"
     target.write_bytes(b"old")
     assert in_child(KILLED_WHILE_WRITING, target).returncode == -signal.SIGKILL
@@ -46,7 +46,7 @@ def test_the_temporary_of_a_killed_process_goes_with_the_next_writing(tmp_path: 
     assert (names(tmp_path), target.read_bytes()) == (["file"], b"new")
 
 
-def test_the_temporary_of_a_living_writer_and_foreign_files_stay(tmp_path: Path) -> None:
+def test_temporaries_of_live_writers_and_foreign_files_are_kept(tmp_path: Path) -> None:
     target = tmp_path / "file"
     foreign = tmp_path / ".file.0123456789.bytemill.txt"
     foreign.write_bytes(b"mine")

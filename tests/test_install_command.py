@@ -1,4 +1,4 @@
-"""The command that hints name for a missing extra works where bytemill was installed from."""
+"""The command in the hint for a missing extra installs from where bytemill was installed from."""
 
 from __future__ import annotations
 

@@ -64,6 +64,6 @@ def test_counts_in_thousands(text: str, number: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "k", "1.5", "10kB", "1e-3", "1e999", "1.5e0", "3,20", "ten", "1.0005k"]
 )
-def test_what_is_no_count(text: str) -> None:
+def test_invalid_counts(text: str) -> None:
     with pytest.raises(bytemill.ConfigError, match="not a whole number"):
         _numbers.parse_count(text)

@@ -23,12 +23,12 @@ TOP = Path(__file__).parents[1]
 CLASSES = [value for value in map(bytemill.__getattr__, bytemill.__all__) if inspect.isclass(value)]
 
 
-def test_all_is_complete_and_begins_with_what_is_used_first() -> None:
+def test_all_is_complete_and_begins_with_the_main_functions() -> None:
     assert bytemill.__all__[:3] == ["train_tokenizer", "train_bpe", "Tokenizer"]
     assert len(set(bytemill.__all__)) == len(bytemill.__all__)
     lazy = [name for names in bytemill._MODULES.values() for name in names]
     assert sorted(lazy) == sorted(bytemill.__all__)
-    # What type checkers and editors see is the same.
+    # Type checkers and editors see the same names.
     tree = ast.parse(inspect.getsource(bytemill))
     checked = next(node for node in tree.body if isinstance(node, ast.If))
     seen = {
@@ -58,7 +58,7 @@ def test_everything_public_is_documented() -> None:
             assert inspect.getdoc(value), name
 
 
-# Their last parameter is an argument, not an option, or the course prescribes its place.
+# Their last parameter is an argument, not an option, or the course prescribes its position.
 POSITIONAL = {
     "Corpus.inputs(entries)",
     "Tokenizer(special_tokens)",
@@ -113,7 +113,7 @@ def test_the_version_is_cargos() -> None:
     assert re.search(rf"^## \[{re.escape(cargo[1])}\]", (TOP / "CHANGELOG.md").read_text(), re.M)
 
 
-def test_the_unicode_version_is_told() -> None:
+def test_the_unicode_version_is_available() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", bytemill.UNICODE_VERSION)
 
 
@@ -132,7 +132,7 @@ def test_errors_carry_a_message_and_a_hint(error: type[bytemill.BytemillError]) 
     assert issubclass(error, bytemill.BytemillError)
 
 
-def test_threads_can_be_set_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BYTEMILL_THREADS", "3")
     assert _native.default_threads() == 3
     monkeypatch.delenv("BYTEMILL_THREADS")
@@ -159,7 +159,7 @@ def test_issue_15_a_missing_package_is_named_with_its_extra(
     assert str(failure.value) == (
         f"this needs nothing_such, which is not installed\nhint: {install_command('some')}"
     )
-    # A package that is there, but lacks something itself, is another failure.
+    # An installed package whose own dependency is missing is another failure.
     (tmp_path / "half_there.py").write_text("import nothing_such")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="nothing_such") as other:

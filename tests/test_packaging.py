@@ -1,4 +1,4 @@
-"""What is packaged: the source distribution is complete, the lowest versions are those promised."""
+"""Packaging: the source distribution is complete, and the lowest versions match the metadata."""
 
 from __future__ import annotations
 

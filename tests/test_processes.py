@@ -1,4 +1,4 @@
-"""What only another process can show: flat memory, long pieces, forks, lazy imports."""
+"""Tests that need another process: constant memory, long pieces, forks, lazy imports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 import bytemill
 
-# Linux keeps the greatest size in /proc; the figure of getrusage would include the parent's.
+# Linux has the peak in /proc; getrusage would include the parent's.
 PEAK = """
 import sys
 
@@ -46,7 +46,7 @@ def saved(tokenizer: bytemill.Tokenizer, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs getrusage")
 @pytest.mark.parametrize("size", [5_000_000, 20_000_000])
-def test_encoding_a_stream_takes_no_memory(
+def test_encoding_a_stream_takes_constant_memory(
     tokenizer: bytemill.Tokenizer, saved: Path, corpus: Path, tmp_path: Path, size: int
 ) -> None:
     text = corpus.read_bytes().decode().replace("<|endoftext|>", "\n")
@@ -165,7 +165,7 @@ os._exit(0)
 
 
 def beats_during(work: Callable[[], object]) -> int:
-    """How often another thread wakes up while `work` is done."""
+    """How often another thread wakes up during `work`."""
     n, over = 0, threading.Event()
 
     def beat() -> None:
@@ -200,7 +200,7 @@ def test_other_threads_run_meanwhile(call: str) -> None:
         "decode": lambda: tokenizer.decode(np.tile(ids, 10)),
     }[call]
     if call == "finish":
-        # A regular expression of which nothing is known: all is encoded at the end.
+        # A regular expression without known safe cuts: everything is encoded at the end.
         assert stream.push(text) == []
     assert beats_during(work) >= 3
 

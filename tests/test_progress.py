@@ -1,4 +1,4 @@
-"""Progress: what an event says, when and how it is shown, and that it never gets in the way."""
+"""Progress: the content of events, their displays, and that a broken display never ends the work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bytemill.progress import (
 
 
 class Clock:
-    """A clock that goes on only when told; the processor works at half its speed."""
+    """A clock that advances only when told; processor time advances at half its speed."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -99,7 +99,7 @@ def test_a_function_gets_every_event(clock: Clock) -> None:
     assert middle.eta == pytest.approx(2)
     assert middle.cpu == pytest.approx(150)
     assert last.eta == pytest.approx(0)
-    # The second phase begins when the first was last heard of.
+    # The second phase begins at the last event of the first.
     assert events[40].seconds == pytest.approx(0.1)
     assert events[79].rate == pytest.approx(100)
 
@@ -186,7 +186,7 @@ def test_a_terminal_has_one_line_redrawn(clock: Clock, terminal: Terminal) -> No
     assert all(len(line) <= 97 for line in drawn)
     assert "█░" in drawn[20]
     assert " 50%  2.00 MB of 4.00 MB  1.00 MB/s  2.0 s left  memory " in drawn[20]
-    # What is longer is covered by what follows.
+    # A shorter line overwrites all of a longer one.
     for before, after in zip(drawn, drawn[1:]):
         assert len(after) >= len(before.rstrip())
 
@@ -359,7 +359,7 @@ def test_a_note_is_printed_above_the_progress_line(
         streams.note(None, "one file is empty")
         clock.now += 1
         report("count", 20, 100)
-    # What a terminal shows: each carriage return writes over the line.
+    # As on a terminal: text after a carriage return overwrites the line.
     lines = [line.rpartition("\r")[2] for line in terminal.getvalue().split("\n")]
     assert lines[0] == "note: one file is empty"
     assert lines[1].startswith("count   20 bytes in")
@@ -382,7 +382,7 @@ def train(option: StepOption, clock: Clock, first: int = 0) -> None:
     """Ten steps of a second each; a note after every fifth."""
     with Progress(option) as report:
         report.say("model   1,000 parameters")
-        clock.now += 100  # what is prepared is no step
+        clock.now += 100  # preparation is not a step
         report.begin("train", first)
         for step in range(first + 1, first + 11):
             clock.now += 1

@@ -42,7 +42,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
     pages = [*site.rglob("*.html")]
     assert len(pages) > 20
-    # What a browser fetches by itself. A link that a reader may follow is an `a`.
+    # Elements that a browser loads by itself; links for the reader are `a`.
     loaded = re.compile(
         r"""<(?:script|img|source|iframe|embed|object|link(?! rel="canonical"))\b[^>]*?"""
         r"""\b(?:src|srcset|href|data)=["']?((?:https?:)?//[^"'> ]*)"""
@@ -65,7 +65,7 @@ def test_every_command_and_every_public_name_has_a_heading(site: Path) -> None:
     commands = (reference / "command-line.html").read_text(encoding="utf-8")
     for name in COMMANDS:
         assert f'id="bytemill-{name}"' in commands
-    # Every paragraph of a help text is one, and not code.
+    # Every paragraph of a help text is a paragraph, not code.
     assert "<p>CORPUS is files, directories," in commands
     assert "<td></td>" not in commands
     assert "[default: <|endoftext|>]" in html.unescape(commands)
@@ -91,7 +91,7 @@ def test_names_in_signatures_are_links(site: Path) -> None:
     for page in ("python", "python-lm", "python-types"):
         text = (site / "reference" / f"{page}.html").read_text(encoding="utf-8")
         linked += text.count('class="autorefs autorefs-internal"')
-        # Fields are titled with themselves; the native module and private names have no page.
+        # Fields are their own titles; the native module and private names have no page.
         names = {name for name in plain.findall(text) if not re.search(r"\.[A-Z]\w*\.|\._", name)}
         assert names == set(), page
     assert linked > 300

@@ -1,4 +1,4 @@
-"""How much memory may be used, and that no more is."""
+"""The memory limit, and that it holds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ V2, V1 = "sys/fs/cgroup", "sys/fs/cgroup/memory"
         ({f"{V2}/memory.max": "max\n"}, None),
         ({f"{V2}/memory.max": "100000000\n"}, 100_000_000),
         ({"proc/self/cgroup": "0::/\n", f"{V2}/memory.max": "1000\n"}, 1000),
-        # The tightest of the groups around counts.
+        # The tightest limit of all enclosing groups counts.
         (
             {
                 "proc/self/cgroup": "0::/user/job\n",
@@ -52,7 +52,7 @@ V2, V1 = "sys/fs/cgroup", "sys/fs/cgroup/memory"
             },
             7000,
         ),
-        # In a container, the group of the host is not to be seen.
+        # In a container, the host's groups are not visible.
         (
             {
                 "proc/self/cgroup": "2:memory:/docker/abc\n",
@@ -74,7 +74,7 @@ def test_limits_of_control_groups(tmp_path: Path, files: dict[str, str], limit: 
     [
         ({"proc/meminfo": "MemTotal: 900 kB\nMemAvailable:  5 kB\n"}, 5 * 1024),
         ({f"{V2}/memory.max": "8000000000", f"{V2}/memory.current": "7999990000"}, 10_000),
-        # The page cache gives way.
+        # The page cache can be reclaimed.
         (
             {
                 "proc/self/cgroup": "0::/a\n",
@@ -95,7 +95,7 @@ def test_limits_of_control_groups(tmp_path: Path, files: dict[str, str], limit: 
         ({f"{V2}/memory.max": "1000", f"{V2}/memory.current": "8000"}, None),
     ],
 )
-def test_what_others_hold_is_not_available(
+def test_memory_of_other_processes_is_not_available(
     tmp_path: Path, files: dict[str, str], left: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_system, "resident_memory", lambda: 100)
@@ -108,8 +108,8 @@ def test_what_others_hold_is_not_available(
     assert _system.available_memory() <= _system.allowed_memory()
 
 
-def test_the_limit_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What this process happens to use grows with the tests that ran before this one.
+def test_the_requested_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The real figure grows with the tests that ran before this one.
     monkeypatch.setattr(_system, "resident_memory", lambda: 500_000_000)
     assert _system.memory_limit("3GB") == _system.MemoryLimit(3 * 10**9, 2_500_000_000)
     assert _system.memory_limit(2 * 10**9) == _system.MemoryLimit(2 * 10**9, 1_500_000_000)
@@ -134,7 +134,7 @@ def test_a_limit_of_another_type(limit: object) -> None:
         bytemill.count_corpus(iter(["a"]), memory_limit=limit)
 
 
-def test_a_limit_that_is_no_size(tmp_path: Path) -> None:
+def test_a_limit_that_is_not_a_size(tmp_path: Path) -> None:
     with pytest.raises(bytemill.ConfigError, match="not a size"):
         bytemill.count_corpus(iter(["a"]), memory_limit="much")
     with pytest.raises(bytemill.ConfigError, match="spill_dir"):
@@ -161,7 +161,7 @@ print(int(status["VmHWM"].split()[0]) * 1024)
 def test_a_limit_holds_and_changes_nothing(tmp_path: Path) -> None:
     corpus = tmp_path / "zipf.txt"
     with open(corpus, "wb") as file:
-        # A long tail: little text, many different pieces.
+        # A long tail: little text with many distinct pieces.
         zipf.write(file, 25_000_000, 1.08, 1)
     results = {}
     for limit in ("150MB", "4GB"):
@@ -172,7 +172,7 @@ def test_a_limit_holds_and_changes_nothing(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         results[limit] = int(done.stdout)
         assert sorted(os.listdir(folder)) == ["a.counts", "a.json"]
-    # Without a tight limit it would have been more, or this proves nothing.
+    # Without a tight limit it takes more; otherwise this test proves nothing.
     assert results["150MB"] <= 150_000_000 < results["4GB"], results
     for name in ("a.counts", "a.json"):
         tight, free = (tmp_path / limit / name for limit in results)
@@ -250,7 +250,7 @@ def many_pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_AS")
 @pytest.mark.parametrize("threads", [1, 2])
-def test_memory_that_cannot_be_had_is_a_memory_error(many_pieces: Path, threads: int) -> None:
+def test_failed_allocations_are_memory_errors(many_pieces: Path, threads: int) -> None:
     command = [sys.executable, "-c", OUT_OF_MEMORY, many_pieces, str(threads)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -263,7 +263,7 @@ def test_memory_that_cannot_be_had_is_a_memory_error(many_pieces: Path, threads:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_AS")
 @pytest.mark.parametrize("limit", [200, 400])
 @pytest.mark.parametrize("options", [(), ("--memory-limit", "4GB")])
-def test_a_limited_address_space_ends_in_no_abort(
+def test_a_limited_address_space_causes_no_abort(
     many_pieces: Path, tmp_path: Path, limit: int, options: tuple[str, ...]
 ) -> None:
     """Issue 13: `ulimit -v` ended in an abort with a backtrace."""

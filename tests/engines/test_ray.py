@@ -314,7 +314,7 @@ def test_encoding_resumes(
     kept = {path: path.stat().st_mtime_ns for path in partial.glob("*-*.json")}
     if phase == "write":
         assert kept
-        # Parts are deleted once their ids are in shards, unless every shard needs every part.
+        # Parts are deleted once they are in shards, unless every shard needs all.
         needed = "shuffle" in options and not dealt
         assert needed or any(
             not part.with_name(f"{part.stem}-00000.npy").exists() for part in parts

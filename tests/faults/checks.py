@@ -1,5 +1,5 @@
-"""What must hold after a fault: no old file is lost, the message is clear, and the next run produces
-what an undisturbed run does, without leftovers.
+"""What must hold after a fault: no old file is lost, the message is clear, and the next run has
+the result of an undisturbed one, without leftovers.
 """
 
 from __future__ import annotations

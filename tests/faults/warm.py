@@ -64,7 +64,7 @@ class Limits(NamedTuple):
 
 # Generous, for a busy machine: a process that only waits is detected sooner.
 NO_LIMITS = Limits(300.0)
-# Seconds between two checks, and how many checks in a row must find it idle for it to count as hung.
+# Seconds between two checks, and how many in a row must find it idle for it to count as hung.
 PATIENCE, MOST_ASLEEP = 3.0, 4
 
 

@@ -1,4 +1,4 @@
-"""A full disk while training: an OSError names the file, the old checkpoint is intact, no leftovers.
+"""A full disk while training: an OSError names the file, the old checkpoint is kept, no leftovers.
 
 A limit on the size of files simulates the full disk, and a small file system where mounting is
 allowed.

@@ -1,4 +1,4 @@
-"""Generation: the cache changes nothing, sampling follows its options, characters are never split."""
+"""Generation: the cache changes nothing, sampling follows its options, characters stay whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Import from transformers: the inverse of export; models that ours cannot represent are refused."""
+"""Import from transformers: the inverse of export; models we cannot represent are refused."""
 
 from __future__ import annotations
 

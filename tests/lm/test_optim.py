@@ -199,7 +199,7 @@ def test_the_rate_of_the_embedding(name: Any, given: float, tied: bool, expected
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon", "sgd"])
-def test_a_run_s_optimizers_learn(name: Any) -> None:
+def test_the_optimizers_of_a_run_learn(name: Any) -> None:
     model = small_lm.model()
     config = lm.TrainConfig(optimizer=name, lr=0.5 if name == "sgd" else 0.01)
     made = optim.make_optimizers(model, config)

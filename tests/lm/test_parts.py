@@ -1,4 +1,4 @@
-"""The parts of the language model, each against something independent of it."""
+"""The parts of the language model, each against an independent implementation."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_rms_norm(shape: tuple[int, ...], d: int) -> None:
 
 @pytest.mark.parametrize("norm", [lm.RMSNorm(64), naive.rms_norm], ids=["torch", "naive"])
 def test_rms_norm_counts_in_float32(norm: Any) -> None:
-    # 256² · 64 is beyond what float16 can hold.
+    # 256² · 64 overflows float16.
     y = norm(torch.full((2, 64), 256.0, dtype=torch.float16))
     assert y.dtype == torch.float16
     close(y, torch.ones(2, 64))
@@ -110,7 +110,7 @@ def test_weights_start_as_a_truncated_normal(module: Any, std: float) -> None:
     assert weight.abs().max() <= 3 * std
     assert weight.abs().max() > 2.9 * std
     assert weight.mean().abs() < 0.01 * std
-    # What is cut off beyond three deviations takes 1.3 % from the deviation.
+    # Truncating at three deviations reduces the deviation by 1.3 %.
     assert weight.std() == pytest.approx(0.9866 * std, rel=0.01)
 
 
@@ -205,7 +205,7 @@ def test_impossible_configs(changes: dict[str, Any], message: str, hint: str) ->
     assert hint in str(caught.value.hint)
 
 
-def test_config_there_and_back() -> None:
+def test_config_round_trip() -> None:
     config = small_lm.config(num_kv_heads=2, rope_theta=500)
     assert isinstance(config.rope_theta, float)
     assert lm.ModelConfig.from_json(config.to_json()) == config
@@ -223,7 +223,7 @@ def test_type_checkers_see_every_name() -> None:
 
 
 @pytest.mark.parametrize("name", lm.__all__)
-def test_every_name_is_there_and_documented(name: str) -> None:
+def test_every_name_exists_and_is_documented(name: str) -> None:
     value = getattr(lm, name)
     assert value.__doc__
     assert name in dir(lm)

@@ -1,4 +1,4 @@
-"""The native passes of training against the same in float64, at every level of the processor."""
+"""The native training passes against the same in float64, at every SIMD level."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def numbers(*shape: int, seed: int = 0, spread: float = 1.0) -> Tensor:
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float = 3e-6) -> None:
-    """As near as float32 can be expected to come, beside the largest number of all."""
+    """Checks that all numbers are equal up to float32 rounding of the largest one."""
     assert found.dtype == torch.float32
     largest = max(float(expected.abs().max()), 1e-3)
     assert float((found.double() - expected).abs().max()) <= tolerance * largest
@@ -174,14 +174,14 @@ def test_torchs_own_threads_are_found() -> None:
         library = sublayers.openmp_library()
         assert library is not None
         assert Path(library).is_file()
-    # A library that is not there is not loaded, and does no harm.
+    # A library that is not loaded stays unloaded, and does no harm.
     passes = Passes(2, openmp="/nowhere/libgomp.so.1")
     out = torch.empty(40_000)
     passes.swiglu(*arrays(numbers(40_000), numbers(40_000), out))
     assert torch.isfinite(out).all()
 
 
-def test_what_is_no_number_stays_none(passes: Passes) -> None:
+def test_nan_propagates(passes: Passes) -> None:
     row = torch.tensor([[1.0, torch.nan, 2.0]])
     assert np.isnan(passes.cross_entropy(sublayers.array(row), np.array([0]), 1.0))
     assert torch.isnan(row).all()
@@ -193,7 +193,7 @@ def test_what_is_no_number_stays_none(passes: Passes) -> None:
     assert torch.equal(out[1], torch.ones(2))
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_mismatched_arrays_are_refused() -> None:
     passes = Passes(1)
     a, b = numbers(4, 6), numbers(3, 6)
     with pytest.raises(bytemill.ConfigError, match="must all have the same size"):

@@ -1,4 +1,4 @@
-"""Several real processes as one run: the same losses as one, other numbers of ranks, dead ranks."""
+"""Several processes as one run: the losses of one process, other numbers of ranks, dead ranks."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_two_ranks_do_what_one_does(parallel: str, ids: Path, alone: Path, tmp_p
     assert f"2 ranks ({parallel})" in done.stderr
     assert done.stderr.count("saved   ") == 1
     same(run, alone)
-    # From half-way on by two, whether one process or two were there before.
+    # The second half by two processes, after a first half by one or by two.
     half = tmp_path / "half"
     shutil.copytree(alone if parallel == "ddp" else run, half)
     shutil.rmtree(half / "step-00000008")
@@ -171,7 +171,7 @@ def test_a_dead_rank_ends_the_others(dies: int, ids: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_ranks_on_a_run_that_is_written_all_end_at_once(ids: Path, tmp_path: Path) -> None:
+def test_all_ranks_fail_at_once_if_the_run_has_a_writer(ids: Path, tmp_path: Path) -> None:
     with output_directory.writing(tmp_path / "run"):
         processes = ranks(ids, tmp_path / "run", ["lives", "lives"], [8, 8])
         said = [processes[0].communicate(timeout=80)[1]]
@@ -205,7 +205,7 @@ def test_a_batch_that_does_not_divide() -> None:
         trainer.rows_of(config, parallel.World(0, 4, torch.device("cpu")))
 
 
-def test_environments_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inconsistent_environments(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in parallel.NAMES:
         monkeypatch.delenv(name, raising=False)
     assert parallel.ranks_of_environment() == (0, 1)
@@ -225,7 +225,7 @@ def test_environments_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.slow
-def test_others_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_never_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     import datetime
 
     monkeypatch.setattr(parallel, "CONNECT_TIMEOUT", datetime.timedelta(seconds=2))

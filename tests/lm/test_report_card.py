@@ -227,7 +227,7 @@ def test_the_state_of_a_run(tmp_path: Path) -> None:
         training = report_run(run)
         assert training.status == "training"
         assert "in training, step 7 of 40" in training.to_html()
-    # What a killed process leaves.
+    # Left by a killed process.
     (run / ".lock").write_text("12345")
     assert report_run(run).status == "interrupted"
     # A line that is being written.
@@ -298,7 +298,7 @@ def test_no_torch_is_imported(tmp_path: Path, small: bytemill.Tokenizer) -> None
 
 
 def parsed(line: str) -> dict[str, Any]:
-    """The options of `bytemill train` in a line, those that were given."""
+    """The options that are given in a `bytemill train` command."""
     words = shlex.split(line)
     assert words[:2] == ["bytemill", "train"]
     context = train_command.make_context("train", words[2:])
@@ -369,7 +369,7 @@ def test_tokens_that_are_still_there_are_described(
     assert " -t " not in train
     n_ids = len(small.encode(corpus.read_text())) + 1  # with an end of text
     assert found.bytes_per_token == pytest.approx(corpus.stat().st_size / n_ids)
-    # Others in their place say nothing about this run.
+    # Other tokens at the same path are not those of this run.
     (tokens / "manifest.json").write_text(
         (tokens / "manifest.json").read_text().replace(small.fingerprint, "0" * 64)
     )
@@ -421,7 +421,7 @@ def test_hostile_configs(path: tuple[str, ...], tmp_path: Path) -> None:
 
 
 def survives(work: Callable[[], RunReport]) -> None:
-    """Fails unless there is a report, with all its views, or an error of ours."""
+    """Fails unless `work` returns a report with working views or raises an error of ours."""
     try:
         found = work()
     except bytemill.BytemillError:

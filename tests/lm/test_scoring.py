@@ -1,4 +1,4 @@
-"""Evaluation with a sliding window, against one position at a time; and the mistakes it names."""
+"""Evaluation with a sliding window against one position at a time; and the mistakes it reports."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def here(tokenizer: bytemill.Tokenizer, tmp_path_factory: pytest.TempPathFactory
 
 
 def naive(model: Any, ids: list[int], context: int, stride: int) -> list[float]:
-    """The loss of each id but the first, each read with a forward pass of its own.
+    """The loss of each id except the first, each with a forward pass of its own.
 
-    The window that predicts an id is the first, in steps of the stride, that reaches it; one that
-    would begin before the text is begun at its beginning.
+    An id is predicted by the first window, in steps of the stride, that reaches it; a window that
+    would begin before the text begins at its start.
     """
     found = []
     for place in range(1, len(ids)):
@@ -110,7 +110,7 @@ def test_every_id_is_scored_once(n_ids: int, context: int, stride: int) -> None:
     scored: list[int] = []
     for start, first, end in evaluation.spans(n_ids, context, stride):
         assert end - 1 - start <= context
-        # As much context as there can be; the first window has less for its first ids.
+        # The most context possible; in the first window, the first ids have less.
         assert end - 1 - start == min(context, n_ids - 1)
         scored += range(first, end)
     assert scored == list(range(1, n_ids))
@@ -126,8 +126,8 @@ def test_what_is_evaluated(here: Path) -> None:
     assert "trained on" in everything.warnings[0]
 
 
-def test_documents_that_were_trained_on(here: Path) -> None:
-    # Words are drawn from ten, but documents of 16 tokens are not alike by chance.
+def test_training_documents_are_reported(here: Path) -> None:
+    # There are only ten words, but two documents of 16 tokens are not equal by chance.
     clean = lm.evaluate(here / "run", here / "val", progress=False)
     assert clean.warnings == []
     train = {tuple(ids.tolist()) for ids in bytemill.Tokens(here / "train").documents}
@@ -145,7 +145,7 @@ def test_documents_that_were_trained_on(here: Path) -> None:
     assert raw.warnings == found.warnings
 
 
-def test_what_is_around_a_document_does_not_count(here: Path) -> None:
+def test_white_space_around_a_document_is_ignored(here: Path) -> None:
     train = (here / "train.txt").read_text().split(END)
     long = [text for text in train if len(text.split()) > 30][:3]
     # A copy with line breaks around it, and one at the end of a file, without an end-of-text.
@@ -157,7 +157,7 @@ def test_what_is_around_a_document_does_not_count(here: Path) -> None:
     assert found.warnings[0].startswith("3 of 3 documents (100.0% of the tokens)")
 
 
-def test_what_an_imported_model_was_trained_on_is_not_known(here: Path) -> None:
+def test_the_training_data_of_an_imported_model_is_unknown(here: Path) -> None:
     lm.export_run(here / "run", here / "exported", progress=False)
     lm.import_run(here / "exported", here / "imported", progress=False)
     found = lm.evaluate(here / "imported", here / "val", progress=False)
@@ -175,13 +175,13 @@ def test_what_an_imported_model_was_trained_on_is_not_known(here: Path) -> None:
         (math.nan, "nan"),
     ],
 )
-def test_losses_that_tell_of_a_mistake(loss: float, words: str) -> None:
+def test_losses_that_indicate_a_mistake(loss: float, words: str) -> None:
     (warning,) = evaluation_checks.of_loss(loss, 10000)
     assert words in warning
     assert evaluation_checks.of_loss(4.0, 10000) == []
 
 
-def test_another_dtype_shows(here: Path) -> None:
+def test_a_wrong_dtype_is_reported(here: Path) -> None:
     # 32-bit ids read as 16-bit ones: every other is 0.
     ids = bytemill.Tokens(here / "val")[:]
     ids.astype(np.uint32).tofile(here / "wide.bin")
@@ -190,7 +190,7 @@ def test_another_dtype_shows(here: Path) -> None:
 
 
 @pytest.mark.parametrize("per_document", [False, True])
-def test_ids_that_cannot_be_are_named(here: Path, tmp_path: Path, per_document: bool) -> None:
+def test_impossible_ids_are_named(here: Path, tmp_path: Path, per_document: bool) -> None:
     """Issue 13, 5."""
     ids = np.asarray(lm.open_tokens(here / "val")[:200]).astype(np.int32)
     for wrong, rule in ((-100, "is negative"), (70_000, "is not below vocab_size=")):

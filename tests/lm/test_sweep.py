@@ -1,4 +1,4 @@
-"""Sweeps: what they go through, that they go on, stop what diverges, and find the best."""
+"""Sweeps: which settings they try; they resume, stop diverging runs and find the best."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than such small runs; `swept`, made once for all, is drawn."""
+    """Skips drawing, which takes longer than such small runs; only `swept` is drawn."""
     for name in ("plot_settings", "plot_curves"):
         monkeypatch.setattr(search, name, lambda *arguments: None)
 
 
-# --- what is gone through ------------------------------------------------------------------------
+# --- settings ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_grids_and_draws() -> None:
     assert {trial["num_layers"] for trial in drawn} == {1, 2, 3, 4}
     assert all(type(trial["num_layers"]) is int for trial in drawn)
     assert all(1e-4 <= trial["lr"] <= 1e-1 for trial in drawn)
-    # Logarithms are even: a third in each of the three decades, half of the others below a half.
+    # Logarithms are uniform: a third in each of the three decades; half of the others are below 0.5.
     for low in (1e-4, 1e-3, 1e-2):
         assert 70 < sum(low <= trial["lr"] < 10 * low for trial in drawn) < 130
     assert 120 < sum(trial["weight_decay"] < 0.5 for trial in drawn) < 180
@@ -174,29 +174,29 @@ def test_the_picture_of_runs_that_all_diverged(
     plot.plot_curves(bad, tmp_path / "a.png")
     plot.plot_curves(swept.trials, tmp_path / "b.png")
     assert [axes.get_yscale() for axes in drawn] == ["log", "linear"]
-    # All of them is in the picture.
+    # All of each curve is in the picture.
     highest = max(max(line.get_ydata()) for line in drawn[0].lines)
     assert highest <= drawn[0].get_ylim()[1]
 
 
 class Enough(Exception):
-    """Ends a sweep from within."""
+    """Raised from a callback to end a sweep."""
 
 
 @pytest.mark.slow
-def test_going_on(ids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resuming(ids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values: dict[str, Any] = {"lr": [1e-3, 1e-2]}
     whole = lm.sweep(ids, tmp_path / "whole", values, **SMALL)
 
     def stop(event: bytemill.ProgressEvent) -> None:
-        if event.done == 16 + 13:  # in the second run, behind a checkpoint
+        if event.done == 16 + 13:  # in the second run, after a checkpoint
             raise Enough
 
     with pytest.raises(Enough):
         lm.sweep(ids, tmp_path / "parts", values,
                  **SMALL | {"progress": stop, "checkpoint_every": 4})  # fmt: skip
     first, second = (tmp_path / "parts" / f"lr={lr}" for lr in (0.001, 0.01))
-    # What is over is in the table already.
+    # Finished runs are in the table already.
     table = json.loads((tmp_path / "parts" / "sweep.json").read_text())
     assert ([trial["run"] for trial in table["trials"]], table["best"]) == (
         [first.name],
@@ -235,7 +235,7 @@ def test_going_on(ids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
                  **SMALL | {"checkpoint_every": 4})  # fmt: skip
 
 
-def test_what_cannot_be(ids: Path, tmp_path: Path) -> None:
+def test_impossible_settings(ids: Path, tmp_path: Path) -> None:
     # Five heads do not divide the width: that run fails, the other is done.
     found = lm.sweep(ids, tmp_path / "a", {"num_heads": [4, 5]}, **SMALL | {"steps": 2})
     assert [trial.status for trial in found.trials] == ["done", "failed"]
@@ -254,7 +254,9 @@ def test_what_cannot_be(ids: Path, tmp_path: Path) -> None:
     assert (tmp_path / "c" / "thesis.tex").exists()
 
 
-def test_what_does_not_fit(ids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_that_does_not_fit(
+    ids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original = search.train
 
     def small_machine(*arguments: Any, **options: Any) -> Any:
@@ -290,7 +292,7 @@ def test_settings_predicted_not_to_fit_are_skipped(
     monkeypatch.setattr(fitting, "available_memory", lambda _: 0)
     forced = lm.sweep(ids, tmp_path / "c", {"batch_size": [4, 8]}, force=True, **keys)
     assert [trial.status for trial in forced.trials] == ["done", "done"]
-    # Whether it was forced is not what a run is.
+    # `force` is not part of a run's settings.
     again = lm.sweep(ids, tmp_path / "c", {"batch_size": [4, 8]}, resume=True, **keys)
     assert [trial.status for trial in again.trials] == ["done", "done"]
 
@@ -340,12 +342,12 @@ def test_a_range_test(ids: Path, tmp_path: Path) -> None:
     assert found["rates"][0] == 1e-6
     assert found["rates"][-1] < 1e3
     assert len(found["rates"]) == len(found["losses"]) == len(found["smoothed"])
-    # Rates near this are best for such a model; a factor of ten either way is what it is for.
+    # Rates near this are best for such a model; the suggestion is good to a factor of ten.
     assert 1e-3 < found["suggestion"] < 2e-1
     assert (out / "lr.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((out / "lr.json").read_text()) == found
     assert "--overwrite" in run("sweep", ids, "-o", out, *options).said
-    # Said before any step is taken.
+    # Reported before the first step.
     assert "not a directory" in run("sweep", ids, "-o", out / "lr.png", *options).said
 
 
@@ -389,6 +391,6 @@ def test_on_ray(ids: Path, swept: lm.Sweep, tmp_path: Path) -> None:
     assert [trial.settings for trial in there.trials] == [trial.settings for trial in here]
     assert [t.status for t in there.trials] == ["done", "diverged"]
     assert [t.score for t in there.trials] == pytest.approx([t.score for t in here])
-    # What was done there need not be done again here.
+    # Finished runs are not repeated.
     again = lm.sweep(ids, tmp_path / "there", values, resume=True, **SMALL)
     assert again.trials == there.trials

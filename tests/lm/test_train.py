@@ -1,4 +1,4 @@
-"""Training: runs that learn, survive, go on exactly, and refuse what cannot be."""
+"""Training: runs learn, survive kills, resume exactly, and refuse impossible settings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def rows(run: Path, key: str) -> list[dict[str, Any]]:
 
 
 class Enough(Exception):
-    """Ends a run from within."""
+    """Raised from a callback to end a run."""
 
 
 def until(step: int) -> Any:
@@ -68,7 +68,7 @@ def test_a_run(ids: Path, tmp_path: Path) -> None:
     assert result.step == 60
     assert result.tokens == 60 * 8 * 16
     assert result.evaluation is not None
-    # Nine in ten ids follow from the one before, the rest are anything.
+    # Nine in ten ids follow from the one before, the others are random.
     assert result.evaluation.loss < 1.5 < 3.5 < seen[0].loss
     assert [report.step for report in seen] == list(range(1, 61))
     lines = rows(run, "loss")
@@ -86,7 +86,7 @@ def test_a_run(ids: Path, tmp_path: Path) -> None:
     model, tokenizer = lm.load(run)
     assert tokenizer is None
     assert model.config.d_model == 32
-    # The model that was loaded is the one that was measured.
+    # The loaded model is the best one, whose loss was recorded.
     evaluator = evaluation.Evaluator(lm.open_tokens(ids)[19600:], 16, 128)
     world = lm_world()
     assert evaluator(model, world, devices.contextlib.nullcontext()).loss == pytest.approx(
@@ -107,7 +107,7 @@ def lm_world() -> Any:
     "changes",
     [{}, {"optimizer": "muon"}, {"schedule": "wsd", "qk_norm": True}, {"micro_batch_size": 3}],
 )
-def test_going_on_is_exact(changes: dict[str, Any], ids: Path, tmp_path: Path) -> None:
+def test_resuming_is_exact(changes: dict[str, Any], ids: Path, tmp_path: Path) -> None:
     options = SMALL | changes
     lm.train(ids, tmp_path / "whole", **options)
     with pytest.raises(Enough):
@@ -155,7 +155,7 @@ def killed(*arguments: object) -> int:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
-def test_60_steps_are_30_and_a_kill_and_30(ids: Path, tmp_path: Path) -> None:
+def test_30_steps_a_kill_and_30_more_are_60(ids: Path, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert killed(ids, whole, 60, "step", 99) == 0
     assert killed(ids, parts, 60, "step", 33) == -signal.SIGKILL
@@ -206,7 +206,7 @@ def test_kernels_train_alike(kernels: str, ids: Path, tmp_path: Path) -> None:
     assert found[0] == pytest.approx(found[1], rel=1e-3)
 
 
-def test_a_loss_that_is_no_number_stops_the_run(ids: Path, tmp_path: Path) -> None:
+def test_a_nan_loss_stops_the_run(ids: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with pytest.raises(bytemill.TrainingError) as caught:
         lm.train(
@@ -250,7 +250,7 @@ def test_bits_per_byte(tmp_path: Path, tokenizer: bytemill.Tokenizer) -> None:
 # --- config -------------------------------------------------------------------------------------
 
 
-def test_the_file_goes_over_the_preset_and_options_over_the_file(tmp_path: Path) -> None:
+def test_the_file_overrides_the_preset_and_options_override_the_file(tmp_path: Path) -> None:
     file = tmp_path / "train.toml"
     file.write_text('preset = "tiny"\nlr = 0.5\n[model]\nd_model = 96\n[train]\nsteps = 7\n')
     keys = presets.merged(None, presets.read_toml(file), {"steps": 9})
@@ -296,7 +296,7 @@ def test_configs_that_are_refused(text: str, message: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", presets.PRESETS)
-def test_every_preset_makes_sense(name: str) -> None:
+def test_every_preset_is_consistent(name: str) -> None:
     model, train = presets.to_configs(presets.merged(name, None, {}), 50257)
     assert train.warmup_steps < train.steps
     assert train.last_lr < train.lr
@@ -321,7 +321,7 @@ def test_the_count_of_parameters_and_products(changes: dict[str, Any]) -> None:
     assert counter.get_total_flops() == costs.forward_flops(config, 32)
 
 
-def test_what_cannot_be_resumed_or_replaced(ids: Path, tmp_path: Path) -> None:
+def test_runs_that_cannot_be_resumed_or_replaced(ids: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     lm.train(ids, run, **SMALL)
     quiet = {"progress": False, "tensorboard": False}
@@ -362,9 +362,7 @@ def test_raw_ids_need_a_vocabulary(ids: Path, tmp_path: Path) -> None:
     [("corpus.txt", b"a"), ("a.jsonl", b'{"text": "a"}'), ("a.txt.gz", b"\x1f\x8b"),
      ("corpus", "Straßen, 道路 and\troads\r\n".encode() * 300)],
 )  # fmt: skip
-def test_text_in_place_of_tokens_is_to_be_encoded_first(
-    name: str, data: bytes, tmp_path: Path
-) -> None:
+def test_text_in_place_of_tokens_is_refused(name: str, data: bytes, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(data)
     for tokenizer in (None, "nothing.json"):
@@ -375,7 +373,7 @@ def test_text_in_place_of_tokens_is_to_be_encoded_first(
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
 @pytest.mark.parametrize("n_ids", [97, 256, 1000, 50257])
-def test_raw_ids_are_not_taken_for_text(n_ids: int, dtype: str, tmp_path: Path) -> None:
+def test_raw_ids_are_not_mistaken_for_text(n_ids: int, dtype: str, tmp_path: Path) -> None:
     path = tmp_path / "train.bin"
     np.random.default_rng(n_ids).integers(32, n_ids, 2000).astype(dtype).tofile(path)
     assert len(lm.open_tokens(path, dtype=dtype)) == 2000
@@ -394,7 +392,7 @@ def test_tokens_and_tokenizers_must_match(
         lm.train(tmp_path / "tokens", tmp_path / "run", tokenizer=other, **options)
     with pytest.raises(bytemill.TokensError, match="encoded with another tokenizer"):
         lm.train(tmp_path / "tokens", tmp_path / "run", val=tmp_path / "others", **options)
-    # Without the one in their directory, a tokenizer beside the tokens is taken if it is theirs.
+    # Without one in their directory, a tokenizer beside the tokens is used if it made them.
     (tmp_path / "tokens" / "tokenizer.json").unlink()
     other.save(tmp_path / "tokenizer.json")
     lm.train(tmp_path / "tokens", tmp_path / "a", **options)
@@ -521,7 +519,7 @@ def test_bfloat16_trains(ids: Path, tmp_path: Path) -> None:
     assert result.loss < 3
 
 
-def test_what_cannot_be_compiled_runs_as_it_is(
+def test_a_model_that_cannot_be_compiled_runs_uncompiled(
     ids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
     def broken(*_: Any, **__: Any) -> Any:
@@ -573,7 +571,7 @@ def test_pictures(ids: Path, tmp_path: Path) -> None:
         lm.plot_runs([tmp_path], tmp_path / "a.png")
 
 
-def test_a_run_killed_before_it_noted_its_best_finds_it_again(ids: Path, tmp_path: Path) -> None:
+def test_a_run_killed_before_it_recorded_its_best_finds_it_again(ids: Path, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     options = SMALL | {"eval_every": 5}
     lm.train(ids, whole, **options)

@@ -1,4 +1,4 @@
-"""The walk through the code names files, lines and functions that exist."""
+"""The code walkthrough names files, line counts and functions that exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEXT = (TOP / "docs" / "walkthrough.md").read_text(encoding="utf-8")
 ROWS = re.findall(
     r"^\| (\d+) \| \[\w+\.py\]\(\.\./(\S+)\) \| (\d+) \| (.*) \|$", TEXT, re.MULTILINE
 )
-# The reading that the last line counts: model, data, optimizers, training loop, generation.
+# The files whose lines the last line adds up: model, data, optimizers, training loop, generation.
 COUNTED = ("model", "data", "optim", "trainer", "training", "generate")
 
 

@@ -1,4 +1,4 @@
-"""Runs, sweeps, exports: one writer at a time, only our own files replaced, no kill locks out."""
+"""Runs, sweeps, exports: one writer at a time, only our own files replaced, no lock after kills."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def busy(request: pytest.FixtureRequest, ids: Path, tmp_path: Path) -> Iterator[
     try:
         wait(child, (run / ".lock").exists)
         yield run
-        # The first one was not disturbed: it still writes checkpoints.
+        # The first writer was not disturbed: it still writes checkpoints.
         wait(child, lambda: any(int(p.name[5:]) >= 15 for p in checkpoint.step_directories(run)))
     finally:
         child.kill()
@@ -100,7 +100,7 @@ def test_a_run_has_one_writer_at_a_time(busy: Path, ids: Path) -> None:
 
 
 @POSIX
-def test_import_does_not_replace_a_run_that_is_written(ids: Path, tmp_path: Path) -> None:
+def test_import_does_not_replace_a_run_in_training(ids: Path, tmp_path: Path) -> None:
     small_lm.run(tmp_path / "source")
     lm.export_run(tmp_path / "source", tmp_path / "model")
     run = tmp_path / "run"
@@ -140,7 +140,7 @@ def test_one_writer_of_exports_imports_and_sweeps(
     )
     with lock, pytest.raises(bytemill.CheckpointError, match="is writing there"):
         write()
-    # And afterwards, when the directory has gone again, nothing is in the way.
+    # Afterwards the directory is removed, and nothing prevents a new writer.
     assert not out.exists()
     write()
     assert out.exists()
@@ -148,7 +148,7 @@ def test_one_writer_of_exports_imports_and_sweeps(
 
 
 @POSIX
-def test_the_lock_of_another_is_not_removed_by_who_exchanged_the_directory(tmp_path: Path) -> None:
+def test_exchanging_a_directory_keeps_the_lock_of_a_new_writer(tmp_path: Path) -> None:
     target = tmp_path / "out"
 
     def none(_: Path) -> None:
@@ -156,7 +156,7 @@ def test_the_lock_of_another_is_not_removed_by_who_exchanged_the_directory(tmp_p
 
     with output_directory.replacing_target(target, True, none, "a thing") as directory:
         (directory / "file").write_text("new")
-        (directory / ".lock").write_text("1")  # as if another had come at once
+        (directory / ".lock").write_text("1")  # as if another writer had started at once
     assert names(target) == [".lock", "file"]
 
 
@@ -171,7 +171,7 @@ def test_a_foreign_lock_file_is_kept(ids: Path, tmp_path: Path) -> None:
     assert (run / ".lock").read_text() == "held by my editor\n"
 
 
-def test_what_changed_between_reading_and_locking_is_noticed(
+def test_a_change_between_reading_and_locking_is_detected(
     ids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bytemill.lm.run import resuming
@@ -195,7 +195,7 @@ def test_what_changed_between_reading_and_locking_is_noticed(
 
 
 def foreign(run: Path) -> list[Path]:
-    """Puts files into a run that are none of ours, and gives them."""
+    """Adds foreign files to a run and returns them."""
     last = checkpoint.step_directories(run)[-1]
     (run / "events").mkdir(exist_ok=True)
     (run / "wandb").mkdir()
@@ -213,7 +213,7 @@ def foreign(run: Path) -> list[Path]:
 def test_overwriting_a_run_keeps_foreign_files(ids: Path, tmp_path: Path) -> None:
     run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
     lm.train(ids, run, **SMALL | {"tensorboard": True, "keep": 5})
-    # A checkpoint that was moved to another disk: the link is ours, what it leads to is not.
+    # A checkpoint that was moved to another disk: the link is ours, its target is not.
     shutil.move(run / "step-00000002", elsewhere)
     (run / "step-00000002").symlink_to(elsewhere)
     kept = foreign(run)
@@ -236,7 +236,7 @@ def test_overwriting_a_run_removes_all_of_ours(ids: Path, tmp_path: Path) -> Non
     assert names(run) == []
 
 
-def test_a_directory_with_a_config_of_others_is_refused(ids: Path, tmp_path: Path) -> None:
+def test_a_directory_with_a_foreign_config_is_refused(ids: Path, tmp_path: Path) -> None:
     place = tmp_path / "model"
     place.mkdir()
     for text in ('{"model_type": "llama"}', "not json", "[]"):
@@ -270,7 +270,7 @@ def test_an_export_is_replaced_only_if_all_of_it_is_ours(tmp_path: Path) -> None
         lm.export_run(tmp_path / "run", out, overwrite=True)
     (out / "README.md").unlink()
     lm.export_run(tmp_path / "run", out, overwrite=True)
-    # A model of others has files of the same names.
+    # Models of other programs have files of the same names.
     from safetensors.torch import load_file, save_file
 
     save_file(load_file(out / "model.safetensors"), out / "model.safetensors")
@@ -336,7 +336,7 @@ def test_a_table_of_a_sweep_names_runs_within_it(runs: Any, ids: Path, tmp_path:
 
 
 def killed(place: Path, at: int, work: Callable[[], Any]) -> bool:
-    """Does work in a child that dies before it changes `place` the n-th time; whether it did so."""
+    """Runs `work` in a child that dies before its n-th change of `place`; False if it finished."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch has threads, idle ones
         child = os.fork()
@@ -383,7 +383,7 @@ def killed(place: Path, at: int, work: Callable[[], Any]) -> bool:
 @POSIX
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_no_kill_of_a_starting_training_locks_out_the_next(
+def test_a_run_killed_at_its_start_does_not_block_the_next(
     overwrite: bool, ids: Path, tmp_path: Path
 ) -> None:
     run, old, left = tmp_path / "run", tmp_path / "old", tmp_path / "left"
@@ -402,7 +402,7 @@ def test_no_kill_of_a_starting_training_locks_out_the_next(
     restore(old, run)
     while killed(run, at, lambda: lm.train(ids, run, overwrite=overwrite, **options)):
         found = names(run) if run.exists() else []
-        # Temporaries have names by chance.
+        # Temporary files have random names.
         state = tuple(re.sub("[0-9a-f]{8}.bytemill", "", name) for name in found)
         for again in ("plain", "resume", "overwrite") if state not in states else ():
             restore(run, left)
@@ -413,7 +413,7 @@ def test_no_kill_of_a_starting_training_locks_out_the_next(
                 continue
             changes = options
             if again == "resume" and is_run:
-                # The old run, if it is replaced; a new one that was begun, otherwise.
+                # Either the old run, or one that was just started.
                 changes = {"progress": False, "tensorboard": False, "vocab_size": 97}
             lm.train(ids, left, **{} if again == "plain" else {again: True}, **changes)
             assert not list(left.glob(".*"))
@@ -431,7 +431,7 @@ def test_no_kill_of_a_starting_training_locks_out_the_next(
 @pytest.mark.slow
 @POSIX
 @pytest.mark.parametrize("kind", ["export", "import"])
-def test_no_kill_of_an_export_or_import_is_in_the_way(kind: str, tmp_path: Path) -> None:
+def test_a_killed_export_or_import_does_not_block_the_next(kind: str, tmp_path: Path) -> None:
     small_lm.run(tmp_path / "source")
     lm.export_run(tmp_path / "source", tmp_path / "model")
     top = tmp_path / "top"
@@ -460,10 +460,10 @@ def test_no_kill_of_an_export_or_import_is_in_the_way(kind: str, tmp_path: Path)
 @POSIX
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_no_kill_of_a_sweep_locks_out_the_next(
+def test_a_killed_sweep_does_not_block_the_next(
     ids: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("plot_settings", "plot_curves"):  # which take most of the time
+    for name in ("plot_settings", "plot_curves"):  # these take most of the time
         monkeypatch.setattr(f"bytemill.lm.plan.sweeping.{name}", lambda *_: None)
     place, old, left = tmp_path / "sweep", tmp_path / "old", tmp_path / "left"
     options = SMALL | {"steps": 1, "eval_every": 0, "checkpoint_every": 1}
@@ -500,7 +500,7 @@ def test_no_kill_of_a_sweep_locks_out_the_next(
 
 @pytest.mark.slow
 @POSIX
-def test_leftovers_of_a_killed_start_are_as_good_as_nothing(ids: Path, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_start_are_ignored(ids: Path, tmp_path: Path) -> None:
     for options in ({}, {"resume": True}, {"overwrite": True}):
         for left in ([], [".lock"], [".lock", ".config.json.0123abcd.bytemill"]):
             run = tmp_path / "run"

@@ -1,4 +1,4 @@
-"""Comparing tokenizers, held to a slow comparison of spans; and the reading of samples."""
+"""Comparing tokenizers, against a slow comparison of spans; and reading samples."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def bounds(tokenizer: bytemill.Tokenizer, data: bytes) -> list[tuple[int, int]]:
     return found
 
 
-def obvious(
+def by_definition(
     tokenizers: dict[str, bytemill.Tokenizer], data: bytes
 ) -> tuple[list[float], float, Counter[bytes]]:
-    """Shares, agreement and differences, as one would define them."""
+    """Shares, agreement and differences, from their definitions."""
     cuts = [bounds(tokenizer, data) for tokenizer in tokenizers.values()]
     shared = [len(set(cut) & set(cuts[0])) / len(cut) for cut in cuts]
     ends = [{end for _, end in cut} for cut in cuts]
@@ -59,10 +59,10 @@ def obvious(
 @given(
     st.one_of(st.text(min_size=1), st.binary(min_size=1), st.text("ab <|endoftx>\n", min_size=1))
 )
-def test_equal_to_the_obvious(three: dict[str, bytemill.Tokenizer], text: str | bytes) -> None:
+def test_equals_the_definition(three: dict[str, bytemill.Tokenizer], text: str | bytes) -> None:
     data = text.encode() if isinstance(text, str) else text
     found = compare(three, iter([text]), n_differences=10_000, progress=False)
-    shared, agreement, differences = obvious(three, data)
+    shared, agreement, differences = by_definition(three, data)
     assert [row.shared for row in found.rows] == pytest.approx(shared)
     assert found.agreement == pytest.approx(agreement)
     assert {one.text: one.count for one in found.differences} == differences
@@ -117,7 +117,7 @@ def test_the_worst_passages(two: dict[str, bytemill.Tokenizer], tmp_path: Path) 
         assert text.startswith(worst.text)
 
 
-def test_differences_that_are_too_many_are_forgotten(
+def test_only_the_most_common_differences_are_kept(
     two: dict[str, bytemill.Tokenizer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measures, "HELD", 4)

@@ -1,4 +1,4 @@
-"""Looking at a tokenizer: its vocabulary, its tokens in a text, and pictures of these."""
+"""Inspecting a tokenizer: its vocabulary, its tokens in a text, and how both are displayed."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def test_statistics_of_a_real_vocabulary(tokenizer: bytemill.Tokenizer) -> None:
     assert sum(found.lengths.values()) == 3999
     assert len(found.longest) == 20
     assert found.longest == sorted(found.longest, key=lambda x: (-len(x[1]), x[0]))
-    # What was learnt from text by the rules can be reached by them.
+    # The rules can reach every token that was learned by the rules.
     assert found.unreachable == []
 
 
 def test_tokens_that_no_text_encodes_to() -> None:
     vocab = {i: bytes([i]) for i in range(256)} | {256: b"ab", 257: b"abc", 258: b"bc"}
-    # "abc" is never made: the merge of b and c comes first, and a with bc does not merge.
+    # "abc" is never created: b and c merge first, and a does not merge with bc.
     tokenizer = bytemill.Tokenizer(vocab, [(b"b", b"c"), (b"a", b"b"), (b"ab", b"c")])
     assert statistics(tokenizer).unreachable == [257]
 
@@ -87,7 +87,7 @@ def test_special_tokens_are_marked(tokenizer: bytemill.Tokenizer) -> None:
     assert not any(span.special for span in tokenized(tokenizer, text, special="none").spans)
 
 
-# --- what is hidden ---------------------------------------------------------------------------
+# --- invisible characters ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""Reports on tokenizers: every vocabulary size at once, held to encoding with each; tokens that
-never came; the page.
+"""Reports on tokenizers: every vocabulary size at once, against encoding with each; unused
+tokens; the page.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HOSTILE = "<script>alert('&')</script>"
 
 @pytest.fixture(scope="module")
 def sizes(tokenizer: bytemill.Tokenizer) -> dict[int, bytemill.Tokenizer]:
-    """A tokenizer in many sizes, the smallest that there is among them."""
+    """A tokenizer in many sizes, including the smallest possible."""
     return {n: tokenizer.with_vocab_size(n) for n in (257, 258, 300, 400, 777, 1499, 1500)}
 
 
@@ -99,17 +99,17 @@ def test_uses(tokenizer: bytemill.Tokenizer, spread: int) -> None:
         tokenizer.merges,
         {text: id * spread for text, id in specials.items()},
     )
-    # The special token never comes, but that is no fault of the vocabulary's.
+    # Special tokens do not count as unused.
     text = TEXT.replace("<|endoftext|>", "")
     found = report({"it": other}, {"one": iter([text]), "two": iter(["zebra"])})
     rows = [one.rows[0] for one in found.corpora.values()]
     ids = [Counter(other.encode(one)) for one in (text, "zebra")]
-    learnt = list(other.vocab)[256:-1]
+    learned = list(other.vocab)[256:-1]
     for row, counts in zip(rows, ids):
         assert row.uses.tolist() == [counts[id] for id in other.vocab]
-        assert row.unused == sum(id not in counts for id in learnt)
+        assert row.unused == sum(id not in counts for id in learned)
     about = found.vocabularies["it"]
-    assert [id for id, _ in about.unused] == [id for id in learnt if id not in ids[0] | ids[1]]
+    assert [id for id, _ in about.unused] == [id for id in learned if id not in ids[0] | ids[1]]
     assert about.unused_share == len(about.unused) / 3743
     assert all(other.token_bytes(id) == token for id, token in about.unused)
     assert (about.n_tokens, about.n_learned) == (3999, 3743)
@@ -185,11 +185,11 @@ def test_the_drawings_are_well_formed_and_to_scale(made: Report) -> None:
             points = [tuple(map(float, p.split())) for p in curve.get("d", "")[1:].split("L")]
             xs, ys = zip(*points)
             assert list(xs) == sorted(xs)
-            # Upwards is less: with more merges there are never more tokens.
+            # y grows downwards: with more merges there are never more tokens.
             assert list(ys) == sorted(ys, reverse=True)
 
 
-def test_more_tokenizers_than_colours(tokenizer: bytemill.Tokenizer) -> None:
+def test_more_tokenizers_than_colors(tokenizer: bytemill.Tokenizer) -> None:
     many = {f"first {n}": tokenizer.with_vocab_size(n) for n in range(257, 270)}
     page = report(many, {"a": iter([TEXT])}).to_html()
     assert page.count("stroke-dasharray") == len(many) - 8

@@ -52,7 +52,7 @@ TINY: dict[str, Any] = {
     "tensorboard": False,
     "threads": 1,
 }
-# The lines that an element's text takes.
+# The number of lines of an element's text.
 LINES = """one => {
     const range = document.createRange();
     range.selectNodeContents(one);
@@ -81,7 +81,7 @@ CONTRASTS = """selector => {
 TEXT = 'def greet(name):\n    print("hello", name)\n'
 
 
-# --- what is served -------------------------------------------------------------------------------
+# --- the server -----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,7 @@ class Tab:
 
 @pytest.fixture
 def tab(browser: Browser, server: Server) -> Iterator[Tab]:
-    """A tab of 1200 × 800; at the end, it must have had no error, and sent no other request."""
+    """A tab of 1200 × 800; it must have no error, and send no request to another host."""
     yield from opened(browser, server, 1200)
 
 
@@ -249,7 +249,7 @@ def test_tokens_show_white_space_and_bytes(tab: Tab) -> None:
     assert page.locator(".row").count() == 2
 
 
-def test_special_tokens_are_a_switch(tab: Tab, tokenizer: Tokenizer) -> None:
+def test_the_switch_for_special_tokens(tab: Tab, tokenizer: Tokenizer) -> None:
     page = tab.open("/", t=tokenizer_id(tab, "large.json"), text="a<|endoftext|>")
     expect(page.locator(".row .special")).to_have_text(["<|endoftext|>"])
     page.get_by_label("Special tokens").uncheck()
@@ -301,7 +301,7 @@ def test_tokenizers_side_by_side(tab: Tab) -> None:
     expect(columns.nth(1).locator(".row span").first).to_be_visible()
     differing = columns.nth(1).locator(".differs")
     expect(differing.first).to_be_visible()
-    # What is marked in one column is not a token in the other; together they cover the same text.
+    # Tokens marked in one column are not tokens in the other; both columns mark the same text.
     texts = [column.locator(".differs").all_text_contents() for column in columns.all()]
     assert "".join(texts[0]) == "".join(texts[1])
     assert texts[0] != texts[1]
@@ -336,7 +336,7 @@ def test_a_megabyte_of_text(tab: Tab, documents: list[str], tokenizer: Tokenizer
     page.locator(".tokens").evaluate("view => { view.scrollTop = view.scrollHeight; }")
     expect(page.locator(f'.row [data-i="{n - 1}"]').first).to_be_visible()
     assert page.evaluate("document.querySelectorAll('*').length") < 4000
-    # What changes only the view does not tokenize again.
+    # Changing only the view does not tokenize again.
     page.get_by_label("Show ids").check()
     page.get_by_label("Show white space").uncheck()
     expect(page.locator(".row small").first).to_be_visible()
@@ -346,7 +346,7 @@ def test_a_megabyte_of_text(tab: Tab, documents: list[str], tokenizer: Tokenizer
     assert len(page.url) < 1000
 
 
-def test_pasted_again_the_old_request_is_aborted(tab: Tab) -> None:
+def test_pasting_again_aborts_the_old_request(tab: Tab) -> None:
     page = tab.open("/", t=tokenizer_id(tab, "large.json"))
     expect(page.get_by_text("Tokens by length")).to_be_visible()
     typed(tab, "one " * 250_000)
@@ -407,7 +407,7 @@ def test_keys_of_the_token_view(tab: Tab) -> None:
 def test_a_sample_streams_and_stops(tab: Tab) -> None:
     page = tab.open("/write", m=f"{run_id(tab, 'done')}:best", max_tokens="4096", prompt="hello")
     expect(page.get_by_text("parameters")).to_be_visible()
-    # Stopped from inside: at the speed of so small a model, it could end before a test would react.
+    # Stopped by a script in the page: so small a model could finish before the test reacts.
     page.evaluate(
         """() => new MutationObserver((_, observer) => {
             if (document.querySelectorAll(".text span:not(.prompt)").length < 4) return;
@@ -447,7 +447,7 @@ def test_another_token_is_continued(tab: Tab) -> None:
     other.focus()
     page.keyboard.press("Enter")
     expect(menu).to_have_count(0)
-    # The keyboard is back in the text.
+    # The focus is back in the text.
     expect(page.locator(".text")).to_be_focused()
     # The first tokens stay, the chosen one follows, then 12 new ones.
     expect(written).to_have_count(4 + 1 + 12)
@@ -467,7 +467,7 @@ def test_a_refused_prompt_is_kept(tab: Tab) -> None:
     for name in ("Continue", "Edit", "Copy"):
         expect(page.locator(".sample").get_by_role("button", name=name)).to_be_disabled()
     expect(page.locator("#prompt")).to_have_value(prompt)
-    # The browser reports the refusal, which is what is tested here.
+    # The browser logs the refusal, which is expected here.
     tab.problems = [one for one in tab.problems if "400" not in one]
 
 
@@ -571,7 +571,7 @@ def test_charts_have_curves_and_labels_that_fit(tab: Tab) -> None:
     assert cut == []
 
 
-def test_what_differs_between_runs(tab: Tab) -> None:
+def test_differences_between_runs(tab: Tab) -> None:
     page = tab.open("/runs", runs=f"{run_id(tab, 'done')},{run_id(tab, 'live')}")
     table = page.locator("#details table")
     expect(table).to_contain_text("train.lr")
@@ -587,7 +587,7 @@ def test_a_sweep_is_a_table_with_plots(tab: Tab) -> None:
     table = page.locator(".trials")
     rows = table.locator("tbody tr")
     expect(rows).to_have_count(2)
-    # The best first, its runs drawn, the loss over what varies.
+    # The best run first; all runs drawn; the loss over the varied setting.
     expect(rows.first).to_have_class("best")
     expect(page.locator(".plots circle")).to_have_count(2)
     expect(page.locator("#runs input:checked")).to_have_count(3)
@@ -599,7 +599,7 @@ def test_a_sweep_is_a_table_with_plots(tab: Tab) -> None:
     box = rows.first.get_by_role("checkbox")
     box.uncheck()
     expect(page.locator("#runs input:checked")).to_have_count(2)
-    # Both lists show the same runs, in the same colours, and a box keeps the focus.
+    # Both lists show the same runs in the same colors, and a checkbox keeps the focus.
     colours = "one => one.querySelector('path').getAttribute('stroke')"
     drawn = page.locator("#runs label:has(:checked)").last
     shown = table.locator("label:has(:checked)")
@@ -648,7 +648,7 @@ def test_every_control_has_a_name(tab: Tab, path: str) -> None:
     assert unnamed == []
 
 
-def test_the_colours_are_a_switch(tab: Tab) -> None:
+def test_the_color_switch(tab: Tab) -> None:
     page = tab.open("/")
     page.emulate_media(color_scheme="light")
 
@@ -669,14 +669,16 @@ def test_the_colours_are_a_switch(tab: Tab) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_ids_can_be_read_on_every_colour(tab: Tab, scheme: Any) -> None:
+def test_ids_are_readable_on_every_color(tab: Tab, scheme: Any) -> None:
     page = tab.open("/", t=tokenizer_id(tab, "large.json"), text=TEXT, ids="1")
     page.emulate_media(color_scheme=scheme)
     expect(page.locator(".row small").nth(5)).to_be_visible()
     assert page.evaluate(CONTRASTS, ".row small") >= 4.5
 
 
-def test_nothing_found(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_without_files(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(encodings, "available", list)
     server = Server([tmp_path])
     try:
@@ -689,7 +691,7 @@ def test_nothing_found(browser: Browser, tmp_path: Path, monkeypatch: pytest.Mon
         server.close()
 
 
-def test_the_server_goes_away(browser: Browser, place: Path) -> None:
+def test_the_server_stops_and_returns(browser: Browser, place: Path) -> None:
     server = Server([place])
     for tab in opened(browser, server, 900):
         page = tab.open("/", text="hello")
@@ -701,6 +703,6 @@ def test_the_server_goes_away(browser: Browser, place: Path) -> None:
         server = Server([place], server.port)
         expect(page.locator("#offline")).to_be_hidden()
         expect(page.locator(".facts")).to_contain_text("11 bytes")
-        # The browser reports requests that fail, which is what is tested here.
+        # The browser logs requests that fail, which is expected here.
         tab.problems = [one for one in tab.problems if "ERR_" not in one]
     server.close()

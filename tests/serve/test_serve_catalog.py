@@ -75,7 +75,7 @@ def test_a_tiktoken_file_needs_its_pattern_beside_it(place: Path) -> None:
         "split pattern"
     ]
     (place / "tokenizer_config.json").write_text(json.dumps({"pat_str": r"\w+|\W+"}))
-    # The note is that of the file, which has not changed.
+    # The same note again, because the file has not changed.
     assert names(found(place)) == ["things/ranks.tiktoken"]
 
 
@@ -91,14 +91,14 @@ def test_copies_in_tokens_are_shown_only_if_they_are_the_only_ones(place: Path) 
     assert names(found(place)) == ["things/tokenizer.json"]
 
 
-def test_what_cannot_be_read_is_a_note(place: Path) -> None:
+def test_unreadable_files_have_notes(place: Path) -> None:
     (place / "tokenizer.json").write_text('{"model": 1}')
     (place / "run").mkdir()
     (place / "run" / "config.json").write_text('{"kind": "bytemill run", "model": []}')
     (place / "sweep").mkdir()
     (place / "sweep" / "sweep.json").write_text('{"kind": "bytemill sweep"}')
     (place / "some.json").write_text('{"added_tokens": 1}')
-    # Not meant as tokenizers: no notes.
+    # Not tokenizers: no notes.
     (place / "package.json").write_text('{"name": "x"}')
     (place / "sentencepiece.model").write_bytes(b"\n\x0b\n\x05<unk>")
     result = found(place)
@@ -197,21 +197,21 @@ def test_a_scan_is_kept_for_a_second(place: Path, monkeypatch: pytest.MonkeyPatc
     assert catalog.found() is not before
 
 
-def test_a_long_scan_holds_nobody_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_scan_does_not_block_requests(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serving.scan_always(monkeypatch)
     catalog = Catalog([place])
     before = catalog.found()
-    goes_on, done = threading.Event(), threading.Event()
+    started, done = threading.Event(), threading.Event()
 
     def slow(self: Any, roots: Any) -> Found:
-        goes_on.set()
+        started.set()
         assert done.wait(60)
         return Found()
 
     monkeypatch.setattr(scans.Scan, "over", slow)
     scanning = threading.Thread(target=catalog.found)
     scanning.start()
-    assert goes_on.wait(60)
+    assert started.wait(60)
     assert catalog.found() is before
     done.set()
     scanning.join()

@@ -1,4 +1,4 @@
-"""`bytemill serve` as a process: its address, its refusals, and how it ends."""
+"""`bytemill serve` as a process: its address, its error messages, and its exit."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
         status, body, _ = ask(address, "/")
         assert status == 200
         assert body.lower().startswith(b"<!doctype html>")
-        # A connection that is open does not hold it up.
+        # An open connection does not delay it.
         with socket.create_connection((address.hostname, address.port)) as idle:
             idle.send(b"GET / HTTP/1.1\r\n")
             process.send_signal(signal.SIGINT)

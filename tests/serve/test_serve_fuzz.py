@@ -186,7 +186,7 @@ def test_requests_with_one_wrong_field_have_an_answer(
 
 
 def test_valid_requests_succeed(app: Any) -> None:
-    """Or the test above would fuzz refusals only."""
+    """Otherwise the test above would only fuzz refusals."""
     if "RUN" not in app[1]:
         pytest.skip("torch is not installed")
     statuses = {

@@ -58,7 +58,7 @@ def test_the_host_given_and_all_addresses() -> None:
         assert client.get("/api/catalog", headers={"Host": "10.1.2.3:80"}).status_code == 200
         assert client.get("/api/catalog", headers={"Host": "10.1.2.4:80"}).status_code == 403
     with serving.client(host="0.0.0.0", insecure=True) as client:
-        # No address can be rebound, only a name.
+        # DNS rebinding needs a name, not an address.
         assert client.get("/api/catalog", headers={"Host": "10.1.2.4:80"}).status_code == 200
         assert client.get("/api/catalog", headers={"Host": "evil.example"}).status_code == 403
 
@@ -237,7 +237,7 @@ def test_bodies_that_are_too_large() -> None:
         assert client.post("/api/tokenize", content=b" " * 1000).status_code == 400
 
 
-def test_bodies_that_are_too_slow() -> None:
+def test_bodies_that_arrive_too_slowly() -> None:
     app = make_app(Settings(paths=[], body_seconds=0.05))
     host = [(b"host", b"127.0.0.1")]
 
@@ -282,7 +282,7 @@ def _status(
     return int(sent[0]["status"])
 
 
-def test_a_file_in_static_is_all_that_is_served(tmp_path: Path) -> None:
+def test_only_files_in_static_are_served(tmp_path: Path) -> None:
     (tmp_path / "secret.css").write_text("secret")
     with serving.client(tmp_path) as client:
         assert client.get("/static/secret.css").status_code == 404

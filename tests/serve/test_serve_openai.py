@@ -188,7 +188,7 @@ def test_logprobs_are_those_of_the_model(client: Any, model: Any, tokenizer: Any
         assert len(top) in (4, 5)
     assert len(logprobs.tokens) == len(logprobs.text_offset) == len(ids)
     for token, start in zip(logprobs.tokens, logprobs.text_offset):
-        shown = text[start:].lstrip("\ufffd")  # of bytes before it that are no character
+        shown = text[start:].lstrip("\ufffd")  # bytes before it that are not UTF-8
         assert token.startswith("bytes:") or shown.startswith(token)
     # Scoring alone, as evaluation harnesses do it.
     scored = client.completions.create(
@@ -208,7 +208,7 @@ def test_stop(client: Any, model: Any, tokenizer: Any) -> None:
     options = {"model": "tiny", "prompt": "the", "max_tokens": 40, "seed": 8}
     found = client.completions.create(**options, stop=[stop, "never"], logprobs=0)
     assert (found.choices[0].text, found.choices[0].finish_reason) == (expected, "stop")
-    # No token of the stop string.
+    # Tokens of the stop string are not returned.
     assert all(start < len(expected) for start in found.choices[0].logprobs.text_offset)
     chunks = list(client.completions.create(**options, stop=stop, stream=True))
     assert "".join(chunk.choices[0].text for chunk in chunks) == expected
@@ -298,7 +298,7 @@ def test_wrong_requests(client: Any, options: dict[str, Any], param: str | None)
     assert caught.value.message
 
 
-def test_harmless_options_are_taken(client: Any) -> None:
+def test_harmless_options_are_accepted(client: Any) -> None:
     found = client.completions.create(
         model="tiny", prompt="a", user="me", best_of=1, presence_penalty=0, suffix="",
         extra_body={"top_k": -1, "logit_bias": {}, "metadata": None, "temperature": 1e-30},
@@ -425,7 +425,7 @@ def test_clients_at_once_get_what_each_gets_alone(address: str, model: Any, toke
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Steps of batches wait, 5 ms, or less once this is set."""
+    """Makes each batch step wait 5 ms; set the event to end that."""
     hurry, step = threading.Event(), lm.DecodeBatch.step
 
     def slower(batch: Any) -> Any:
@@ -438,7 +438,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 @contextlib.contextmanager
 def generating(address: str, wait: bool = True, **options: Any) -> Iterator[None]:
-    """A client that asks for much text and goes away; with `wait`, it has some of it by then."""
+    """A client that requests a long text and disconnects; with `wait`, after some of it arrived."""
     host, _, port = address.removeprefix("http://").partition(":")
     asked = {"model": "tiny", "prompt": "a", "max_tokens": 30_000, "temperature": 0}
     body = json.dumps(asked | {"stream": True} | options).encode()
@@ -481,7 +481,7 @@ def test_a_full_queue_answers_429(place: Path, slow: threading.Event) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_goes_away_stops_costing(
+def test_a_disconnected_client_frees_its_place(
     place: Path, slow: threading.Event, stream: bool
 ) -> None:
     settings = {"device": "cpu", "max_batch": 1, "max_queue": 8}

@@ -97,7 +97,7 @@ def test_a_run(client: Any, place: Path) -> None:
     serving.error_of(client.get("/api/runs/none"), 404)
 
 
-def test_metrics_from_any_line_on(client: Any, place: Path) -> None:
+def test_metrics_from_a_given_line(client: Any, place: Path) -> None:
     url = f"/api/runs/{ids(client)['a']}/metrics"
     truth = [json.loads(line) for line in (place / "a" / METRICS).read_text().splitlines()]
     found = client.get(url).json()
@@ -108,7 +108,7 @@ def test_metrics_from_any_line_on(client: Any, place: Path) -> None:
     assert (later["rows"], later["after"]) == (found["rows"][5:], 5)
     end = client.get(url, params={"after": found["next"]}).json()
     assert (end["rows"], end["next"]) == ([], found["next"])
-    # More than there are: the run must have been started anew.
+    # More lines than the file has: the run must have been restarted.
     assert client.get(url, params={"after": 1000}).json()["after"] == 0
     for query in ("after=-1", "after=x", "after=1e9", "version=x", "after=" + "9" * 5000):
         serving.error_of(client.get(f"{url}?{query}"), 400)
@@ -226,7 +226,7 @@ def test_the_report_of_a_run(client: Any) -> None:
     response = client.get(f"/runs/{ids(client)['a']}/report")
     assert response.status_code == 200
     assert response.headers["content-type"] == "text/html; charset=utf-8"
-    # A page with its own style, which runs and loads nothing.
+    # A self-contained page without scripts.
     policy = response.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:;")
     assert response.headers["x-frame-options"] == "DENY"
@@ -288,7 +288,7 @@ def test_live_metrics(tmp_path: Path, tokens: Path, monkeypatch: pytest.MonkeyPa
             if query["after"] < found["next"]:
                 n_polls += 1
             query = found | {"after": found["next"]}
-            # It may be seen before its first step, and between its last and the next scan.
+            # Scans may see it before its first step and after its last.
             if status != "interrupted" and statuses[-1:] != [status]:
                 statuses.append(status)
     assert statuses == ["training", "finished"]
@@ -317,7 +317,7 @@ def test_run_state_while_a_process_writes(tmp_path: Path, place: Path) -> None:
     assert lm.run_state(tmp_path / "a").status == "finished"
     with writing(tmp_path / "a"):
         assert lm.run_state(tmp_path / "a").status == "training"
-        # Looking does not disturb.
+        # Reading the state does not disturb the writer.
         with pytest.raises(CheckpointError, match="is writing there"), writing(tmp_path / "a"):
             pass
     assert lm.run_state(tmp_path / "a").status == "finished"
@@ -347,7 +347,7 @@ def test_a_log_that_is_replaced_and_cut(tmp_path: Path) -> None:
     assert log.rows(0, 1) == [{"step": 1}]
     assert log.rows(-5, 2) == [{"step": 1}, {"step": 2}]
     assert (len(log), log.version) == (3, 0)
-    # A run that is resumed replaces the file; one that is trained anew removes it first.
+    # Resuming a run replaces the file; training from the start removes it first.
     (tmp_path / "new").write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"step": 4}\n')
     os.replace(tmp_path / "new", path)
     assert log.rows(3, 10) == [{"step": 4}]
@@ -360,7 +360,7 @@ def test_a_log_that_is_replaced_and_cut(tmp_path: Path) -> None:
         log.rows(0, 10)
 
 
-def test_samples_of_a_run_that_is_started_anew(
+def test_samples_of_a_restarted_run(
     tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(place / "a", tmp_path / "a")

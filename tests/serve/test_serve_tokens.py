@@ -101,7 +101,7 @@ def test_refused_bodies(client: Any, id: str, body: Any, status: int, message: s
 
 def test_a_text_that_is_too_long(client: Any, id: str) -> None:
     serving.error_of(tokenize(client, id, "x" * ((4 << 20) + 1)), 413)
-    # It is bytes that count.
+    # The limit is in bytes.
     serving.error_of(client.post(
         "/api/tokenize",
         content=json.dumps({"tokenizer": id, "text": "é" * (3 << 20)}, ensure_ascii=False).encode(),
@@ -152,7 +152,7 @@ def test_a_token_and_its_merges(client: Any, id: str, tokenizer: bytemill.Tokeni
 
 
 @pytest.mark.parametrize("number", ["300", "-1", "x", "1.0", "٣", "9" * 5000, "1e3"])
-def test_tokens_that_are_not_there(client: Any, id: str, number: str) -> None:
+def test_unknown_tokens(client: Any, id: str, number: str) -> None:
     serving.error_of(client.get(f"/api/tokenizers/{id}/tokens/{number}"), 404)
 
 
@@ -186,7 +186,7 @@ def test_search(client: Any, id: str, tokenizer: bytemill.Tokenizer) -> None:
     wanted = [id for id, token in tokenizer.vocab.items() if b"at" in token]
     assert found["total"] == len(wanted)
     assert sorted(token["id"] for token in found["tokens"]) == wanted
-    # What is closest comes first.
+    # The best match comes first.
     assert found["tokens"][0]["text"] == "at"
     assert len(search(q="at", limit=2).json()["tokens"]) == 2
     assert search(q="at", limit=0).json() == {"total": len(wanted), "tokens": []}

@@ -120,7 +120,7 @@ def test_texts_are_those_of_each_request_alone(model: Any, make: Any) -> None:
 
 
 def test_stop_strings_and_characters_across_tokens(model: Any, make: Any) -> None:
-    """The texts are those of `generate_text`, whatever is cut off."""
+    """The texts are those of `generate_text`, wherever they are cut."""
     worker = make()
 
     async def check(seed: int, stop: tuple[str, ...]) -> None:
@@ -199,13 +199,13 @@ def test_cancelled_requests_free_their_place(make: Any, gate: Gate) -> None:
         await anext(steps)
         second = worker.submit(order(max_tokens=4))
         third = worker.submit(order(max_tokens=4))
-        third.cancel()  # it waits
+        third.cancel()  # still waiting
         assert not worker.is_idle
         first.cancel()
         gate.open()
         assert (await collected(second))[0][-1].done == "length"
         await happens(lambda: worker.is_idle and worker.n_free == 1)
-        first.cancel()  # again, to no effect
+        first.cancel()  # a second time, without effect
         second.cancel()
 
     run(check())
@@ -224,7 +224,7 @@ def test_a_full_queue_is_refused(make: Any, gate: Gate) -> None:
         assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "1"})
         first.cancel()
         gate.open(1)
-        # The second has its place.
+        # The second takes its place.
         await happens(lambda: not worker._waiting)
         third = worker.submit(order())
         gate.open()
@@ -234,7 +234,7 @@ def test_a_full_queue_is_refused(make: Any, gate: Gate) -> None:
     run(check())
 
 
-def test_a_large_request_does_not_keep_out_small_ones(make: Any, gate: Gate) -> None:
+def test_a_large_request_does_not_block_small_ones(make: Any, gate: Gate) -> None:
     worker = make(max_batch=2)
 
     async def check() -> None:
@@ -295,7 +295,7 @@ def test_ids_without_a_token_are_refused_in_prompts_and_never_chosen(make: Any) 
     run(check())
 
 
-def test_the_end_of_an_engine(make: Any, gate: Gate) -> None:
+def test_shutting_down_an_engine(make: Any, gate: Gate) -> None:
     worker = make(max_batch=1)
 
     async def check() -> None:
@@ -314,12 +314,12 @@ def test_the_end_of_an_engine(make: Any, gate: Gate) -> None:
     assert not worker._thread.is_alive()
 
 
-def test_steps_that_piled_up_arrive_together(make: Any) -> None:
+def test_queued_steps_arrive_together(make: Any) -> None:
     worker = make()
 
     async def check() -> None:
         generation = worker.submit(order(max_tokens=20))
-        # Not `await`: the event loop is busy meanwhile.
+        # Not `await`: the event loop must be blocked meanwhile.
         serving.until(lambda: worker.is_idle)
         worker.close()
         arrived = [steps async for steps in generation]

@@ -94,7 +94,7 @@ def test_samples_with_probabilities(client: Any, run: str, model: Any, tokenizer
 
 
 def test_another_token_is_chosen(client: Any, run: str, model: Any, tokenizer: Any) -> None:
-    """A sample continues from ids: those before the one that was exchanged, and the other one."""
+    """A sample continues from ids: those before the replaced token, and its replacement."""
     first = events(client, run, prompt="the cat", max_tokens=10, temperature=0, alternatives=2)
     tokens = of_kind(first, "token")
     other = tokens[4]["top"][1]["id"]

@@ -44,7 +44,7 @@ def test_convert(
 def test_ids_that_would_change_are_not_written(
     tokenizer: bytemill.Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What a format loses, ours refuses to write; so play a writer that loses its last merges.
+    # Our writers refuse what a format cannot hold; so this one drops the last merges.
     save = bytemill.Tokenizer.save
 
     def lossy(self: bytemill.Tokenizer, path: Path, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Vocabularies are downloaded on request only, checked, and stored whole or not at all."""
+"""Vocabularies are downloaded only on request, verified, and stored completely or not at all."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_download_is_stored_and_found(cache: Path, server: Server, small: name
     )  # fmt: skip
     assert bytemill.get_encoding("gpt2").token_id("!") == 0
     assert encodings.status(["gpt2"])[0].place == "bytemill's cache"
-    # What is found is not downloaded again; p50k follows from r50k.
+    # Existing files are not downloaded again; p50k is derived from r50k.
     for name in ("gpt2", "r50k_base", "p50k_edit"):
         assert encodings.download(name, mirror=f"{server.url}/") == path
     assert server.asked == ["/r50k_base.tiktoken"]

@@ -1,4 +1,4 @@
-"""Named encodings: what they are, beside tiktoken; where their vocabularies are found."""
+"""Named encodings: their definitions against tiktoken; where their vocabularies are found."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from bytemill.errors import install_command
 from command_line import ok, run
 
 NAMES = list(public.ENCODING_CONSTRUCTORS)
-# Of which a package that only tests install has the vocabulary.
+# A package that only tests install has their vocabularies.
 SHIPPED = ["cl100k_base", "o200k_base", "o200k_harmony"]
 GPT2 = ["gpt2", "r50k_base", "p50k_base", "p50k_edit"]
 
@@ -46,7 +46,7 @@ def small(documents: list[str]) -> named.Small:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A folder, outside of which no vocabulary is found, not even in a package."""
+    """The only folder in which vocabularies are found; packages are not searched."""
     named.isolate(monkeypatch, tmp_path)
     find_spec = sources.importlib.util.find_spec
     monkeypatch.setattr(
@@ -92,7 +92,7 @@ def test_patterns_and_special_tokens_are_tiktokens(
         return {}
 
     def load_gpt2(vocab_bpe_file: str, **_: str) -> dict[bytes, int]:
-        # Its hash is not that of the rank file: test_every_form compares what is in it.
+        # Its hash is not that of the rank file: test_every_form compares the content.
         asked[vocab_bpe_file] = ""
         return {}
 
@@ -241,13 +241,13 @@ def test_places_are_searched_in_order(
             monkeypatch.setenv(variable, str(alone / value))
         (found,) = encodings.status(["gpt2"])
         assert (found.place, found.path) == (place, path)
-    # tiktoken takes an empty variable for: no cache.
+    # To tiktoken, an empty variable means no cache.
     monkeypatch.delenv("BYTEMILL_ENCODINGS")
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
     assert encodings.status(["gpt2"])[0].place != "tiktoken's cache"
 
 
-def test_what_is_damaged_is_skipped_and_named(own: Path, small: named.Small) -> None:
+def test_damaged_files_are_skipped_and_named(own: Path, small: named.Small) -> None:
     data = small.file
     damaged = {
         "r50k_base.tiktoken": data[:-1],
@@ -272,13 +272,13 @@ def test_what_is_damaged_is_skipped_and_named(own: Path, small: named.Small) -> 
     [b"", b"{}", b"[]", b"null", b'{"model": 1}', b'{"model": {}}', b'{"model": {"merges": 5}}',
      b'{"model": {"merges": [null]}}', b"\x1f\x8b", b"[" * 100_000, b"#version: 0.2", b"\0" * 99],
 )  # fmt: skip
-def test_nothing_in_a_file_is_a_traceback(own: Path, small: named.Small, content: bytes) -> None:
+def test_no_content_of_a_file_is_a_traceback(own: Path, small: named.Small, content: bytes) -> None:
     for name in small.forms:
         (own / name).write_bytes(content)
     assert encodings.available() == []
 
 
-def test_other_things_than_files_are_skipped(
+def test_everything_but_regular_files_is_skipped(
     own: Path, small: named.Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (own / "r50k_base.tiktoken").mkdir()
@@ -295,7 +295,7 @@ def test_other_things_than_files_are_skipped(
     assert encodings.available() == []
 
 
-def test_what_is_missing_comes_with_the_ways_to_get_it(alone: Path) -> None:
+def test_a_missing_vocabulary_names_the_ways_to_get_it(alone: Path) -> None:
     assert encodings.available() == []
     for name in NAMES:
         with pytest.raises(TokenizerError) as failure:
@@ -362,7 +362,7 @@ def test_a_file_wins_over_an_encoding(
     assert ok("encode", "-t", "gpt2", stdin=b"\x01\x02").text == "1 2\n"
     assert encodings.load("./gpt2") == encodings.load(Path("gpt2")) == other
     Path("gpt2").unlink()
-    # A path that does not exist is no name.
+    # A path that does not exist is not a name.
     for path in ("./gpt2", Path("gpt2"), "gpt3"):
         with pytest.raises(FileNotFoundError):
             encodings.load(path)

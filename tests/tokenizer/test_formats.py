@@ -1,4 +1,4 @@
-"""Tokenizer files: what is saved comes back, and what is damaged is refused with its place."""
+"""Tokenizer files: saved tokenizers load unchanged; damaged files are refused with the position."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bytemill import ConfigError, Tokenizer, TokenizerError, train_tokenizer
 
 EOT = "<|endoftext|>"
 FORMATS = ["huggingface", "gpt2", "tiktoken", "minbpe"]
-# What a format that does not carry them must be told.
+# Options for formats that do not store these.
 TOLD = {"pattern": "gpt2", "special_tokens": [EOT]}
 OPTIONS = {"huggingface": {}, "gpt2": TOLD, "tiktoken": TOLD, "minbpe": {}}
 
@@ -54,10 +54,10 @@ def files(made: Tokenizer, kind: str, tmp_path_factory: pytest.TempPathFactory) 
     return [path / "vocab.json", path / "merges.txt"] if kind == "gpt2" else [path]
 
 
-# --- there and back -------------------------------------------------------------------------------
+# --- round trips ----------------------------------------------------------------------------------
 
 
-def test_what_is_saved_comes_back(made: Tokenizer, kind: str, files: list[Path]) -> None:
+def test_saving_and_loading(made: Tokenizer, kind: str, files: list[Path]) -> None:
     for file in files:
         loaded = Tokenizer.load(file, **OPTIONS[kind])
         assert loaded.vocab == made.vocab
@@ -77,7 +77,7 @@ def test_saving_is_repeatable(
     )
 
 
-def test_a_directory_will_do(made: Tokenizer, kind: str, files: list[Path]) -> None:
+def test_loading_a_directory(made: Tokenizer, kind: str, files: list[Path]) -> None:
     if kind == "huggingface":
         (files[0].parent / "tokenizer.json").write_bytes(files[0].read_bytes())
     if kind in ("huggingface", "gpt2", "tiktoken"):
@@ -86,7 +86,7 @@ def test_a_directory_will_do(made: Tokenizer, kind: str, files: list[Path]) -> N
 
 
 @pytest.mark.parametrize("pattern", [*reference.PATTERNS, r"\p{L}+|.", ["o200k", r"\s|\S+"]])
-def test_patterns_are_carried(pattern: str | list[str], tmp_path: Path) -> None:
+def test_patterns_are_stored(pattern: str | list[str], tmp_path: Path) -> None:
     tokenizer = train_tokenizer(iter(["some text some text"]), vocab_size=260, pattern=pattern)
     tokenizer.save(tmp_path / "tokenizer.json")
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")
@@ -94,7 +94,7 @@ def test_patterns_are_carried(pattern: str | list[str], tmp_path: Path) -> None:
     assert loaded.pattern == pattern
 
 
-def test_ignore_merges_is_carried_or_refused(tmp_path: Path) -> None:
+def test_ignore_merges_is_stored_or_refused(tmp_path: Path) -> None:
     vocab = {i: bytes([i]) for i in range(256)} | {256: b"bc", 257: b"ab", 258: b"abc"}
     merges = [(b"b", b"c"), (b"a", b"b"), (b"ab", b"c")]
     for ignore_merges, ids in ((True, [258]), (False, [97, 256])):
@@ -192,7 +192,7 @@ def load_damaged(files: list[Path], kind: str, number: int, data: bytes, into: P
 
 
 @given(st.data())
-def test_damaged_files_are_refused_or_whole(
+def test_damaged_files_are_refused_or_complete(
     files: list[Path], kind: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     number = data.draw(st.integers(0, len(files) - 1))
@@ -244,7 +244,7 @@ def test_noise_is_not_a_tokenizer(tmp_path_factory: pytest.TempPathFactory, cont
     ],
     ids=range(12),
 )
-def test_a_vocabulary_that_cannot_be_is_refused(
+def test_an_impossible_vocabulary_is_refused(
     made: Tokenizer, tmp_path: Path, change: object, said: str
 ) -> None:
     file = tmp_path / "tokenizer.json"

@@ -82,7 +82,7 @@ def test_tokens_without_merges_that_real_files_have(old: Tokenizer, tmp_path: Pa
 
 # --- at every instant -----------------------------------------------------------------------------
 
-# Forks a writer for each step at which it may be killed, and says after which it was.
+# Forks a writer and kills it after each possible step, which it prints.
 WRITER = """
     import builtins, os, signal, sys
     from pathlib import Path
@@ -138,13 +138,13 @@ def test_the_pair_is_replaced_together(old: Tokenizer, new: Tokenizer, tmp_path:
     found = set()
     for number, (name, killed) in enumerate(lines):
         directory = tmp_path / "out" / name
-        # Whichever of the three is loaded first completes or ignores what was interrupted.
+        # Loading any of the three first finishes or ignores the interrupted write.
         paths = [directory, directory / "vocab.json", directory / "merges.txt"]
         paths = paths[number // 2 % 3 :] + paths[: number // 2 % 3]
         try:
             loaded = [load(path) for path in paths]
         except (FileNotFoundError, TokenizerError):
-            # Only where there was nothing before, and nothing is there now.
+            # Only if there was no file before, and there is none now.
             assert name.startswith("fresh")
             assert not list(directory.glob("[vm]*"))
             assert killed == "True"

@@ -1,4 +1,4 @@
-"""The ids are those of `tokenizers`, and what we save `tokenizers` and `transformers` load."""
+"""The ids are those of `tokenizers`; `tokenizers` and `transformers` load what we save."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_vocabulary_is_the_same(pair: Pair) -> None:
 
 
 @given(generated.merge_lists(), generated.merge_letters, st.booleans())
-def test_merges_that_no_training_gives(
+def test_merges_that_no_training_produces(
     tmp_path_factory: pytest.TempPathFactory,
     merges: list[tuple[bytes, bytes]],
     text: str,
@@ -97,7 +97,7 @@ def test_transformers_loads_it(tokenizer: Tokenizer, documents: list[str], tmp_p
     assert Tokenizer.from_huggingface(fast) == tokenizer
 
 
-# --- what others made -----------------------------------------------------------------------------
+# --- foreign files --------------------------------------------------------------------------------
 
 
 def test_what_they_train_we_load(documents: list[str], tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_deepseek_saved_again(deepseek: Pair, tmp_path: Path) -> None:
     assert their_ids(theirs, text) == ours.encode(text)
 
 
-# --- what cannot be honoured exactly --------------------------------------------------------------
+# --- what cannot be honored exactly ---------------------------------------------------------------
 
 
 def byte_level(**parts: object) -> tokenizers.Tokenizer:
@@ -170,7 +170,9 @@ def byte_level(**parts: object) -> tokenizers.Tokenizer:
         ({"model": models.Unigram([("a", 0.0)])}, "Unigram"),
     ],
 )
-def test_what_changes_the_text_is_refused_by_name(parts: dict[str, object], named: str) -> None:
+def test_settings_that_change_the_text_are_refused_by_name(
+    parts: dict[str, object], named: str
+) -> None:
     with pytest.raises(TokenizerError, match=named):
         Tokenizer.from_huggingface(byte_level(**parts))
 
@@ -192,7 +194,7 @@ def test_what_changes_the_text_is_refused_by_name(parts: dict[str, object], name
         },
     ],
 )
-def test_what_changes_nothing_is_accepted(parts: dict[str, object]) -> None:
+def test_settings_that_change_nothing_are_accepted(parts: dict[str, object]) -> None:
     theirs = byte_level(**parts)
     ours = Tokenizer.from_huggingface(theirs)
     for text in ("hello 12345  world\n", "naïve\t'data' 😀"):

@@ -1,4 +1,4 @@
-"""Learning: the merges are those of the obvious algorithm, however the work is cut."""
+"""Learning: the merges are those of the obvious algorithm, however the work is divided."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ patterns = st.sampled_from([*reference.PATTERNS, r"\p{L}+|\P{L}"])
 tie_breaks = st.sampled_from(["bytes", "rustbpe"])
 
 
-def learnt(
+def learned(
     documents: Iterable[str | bytes], n_merges: int, specials: Iterable[str] = (), **options: object
 ) -> Merges:
     specials = list(specials)
@@ -67,7 +67,7 @@ def test_merges_are_those_of_the_naive_trainer(
     if len(expected) < n_merges:
         n_merges = len(expected)
     options = {"pattern": pattern, "threads": threads, "tie_break": tie_break}
-    assert expected == learnt(documents, n_merges, generated.SPECIALS, **options)
+    assert expected == learned(documents, n_merges, generated.SPECIALS, **options)
 
 
 @pytest.mark.slow
@@ -115,14 +115,14 @@ def test_limits_are_those_of_the_naive_trainer(
     }
     counts = reference.count((d.encode() for d in documents), [], "gpt2")
     expected = reference.train(counts, 40, **limits)
-    assert learnt(documents, len(expected), **limits) == expected
+    assert learned(documents, len(expected), **limits) == expected
 
 
 @pytest.mark.slow
 def test_a_real_corpus(documents: list[str]) -> None:
     some = documents[:12]
     counts = reference.count((d.encode() for d in some), [], "gpt2")
-    assert learnt(some, 150) == reference.train(counts, 150)
+    assert learned(some, 150) == reference.train(counts, 150)
 
 
 @pytest.mark.slow
@@ -160,7 +160,7 @@ def test_one_document_without_a_special_token_is_cut_too(
 def test_ten_thousand_merges_are_those_of_huggingface(documents: list[str]) -> None:
     expected = rivals.huggingface_merges(documents, 10_000)
     assert len(expected) == 10_000
-    assert learnt(documents, 10_000, tie_break="huggingface") == expected
+    assert learned(documents, 10_000, tie_break="huggingface") == expected
 
 
 @pytest.mark.slow
@@ -173,7 +173,7 @@ def test_ten_thousand_merges_are_those_of_huggingface(documents: list[str]) -> N
 @example(["aaaa aaa aa", "aaaaaa aaaaa baaab aabaab"])
 def test_runs_of_letters_are_merged_as_huggingface_does(documents: list[str]) -> None:
     expected = rivals.huggingface_merges(documents, 40)
-    assert learnt(documents, len(expected), tie_break="huggingface") == expected
+    assert learned(documents, len(expected), tie_break="huggingface") == expected
 
 
 # --- more, and fewer, merges ----------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_extending_keeps_what_was_known(tokenizer: bytemill.Tokenizer, tie_break
     )
 
 
-def test_extending_needs_ids_that_are_left() -> None:
+def test_extending_needs_free_ids() -> None:
     vocab = {i: bytes([i]) for i in range(256)} | {2**32 - 4: b"ab"}
     last = bytemill.Tokenizer(vocab, [(b"a", b"b")], ["<|a|>"])
     assert (

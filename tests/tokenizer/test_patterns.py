@@ -36,7 +36,7 @@ def test_the_type_of_names_lists_all_patterns() -> None:
 
 
 @pytest.mark.parametrize("name", ["cl100k", "cl100k_base", "gpt4", "gpt-4", "gpt-3.5-turbo"])
-def test_names_of_others_give_their_ids(name: str, tmp_path: Path) -> None:
+def test_names_from_other_libraries_give_their_ids(name: str, tmp_path: Path) -> None:
     file = tmp_path / "cl100k_base.tiktoken"
     file.write_bytes(rivals.rank_file("cl100k"))
     tokenizer = Tokenizer.load(file, pattern=name)
@@ -99,7 +99,7 @@ def test_help_lists_every_name(command: str) -> None:
     assert NAMES in " ".join(done.stdout.split())
 
 
-# --- whose fault it is --------------------------------------------------------------------------
+# --- errors name the source ---------------------------------------------------------------------
 
 BAD = ["(unclosed", "[z-a]", r"(a)\2", "cl100k_base", "gpt2", "name", r"(?:(?:ab){1000}){1000}"]
 
@@ -159,7 +159,7 @@ def test_a_literal_text_of_a_file_may_read_like_a_name() -> None:
 
 
 def cutting_at(pattern: dict[str, str]) -> Any:
-    """A live tokenizer of Hugging Face's that knows bytes alone and cuts text by `pattern`."""
+    """A live Hugging Face tokenizer of the bytes alone that cuts text by `pattern`."""
     tokenizers = pytest.importorskip("tokenizers")
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     split = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
@@ -172,10 +172,10 @@ def cutting_at(pattern: dict[str, str]) -> Any:
     return tokenizers.Tokenizer.from_str(json.dumps(content))
 
 
-# --- expressions that cost too much ---------------------------------------------------------------
+# --- costly expressions ---------------------------------------------------------------------------
 
 
-# Deadlines are in time of the processor: whatever else the machine does, they mean the same.
+# Deadlines are in processor time, so they do not depend on the load of the machine.
 START = """
     import resource, signal, sys, time
     import bytemill

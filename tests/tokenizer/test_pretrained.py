@@ -1,4 +1,4 @@
-"""`Tokenizer.from_pretrained`: paths, the hub's cache, and what is said where neither helps."""
+"""`Tokenizer.from_pretrained`: paths, the hub's cache, and the errors if neither has the files."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_without_huggingface_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cached(cache: Path, name: str, files: dict[str, bytes]) -> None:
-    """Puts files where `huggingface_hub` looks for those of a model."""
+    """Puts files into the cache of `huggingface_hub`."""
     model = cache / f"models--{name.replace('/', '--')}"
     (model / "refs").mkdir(parents=True)
     (model / "refs/main").write_text("0" * 40)
@@ -101,7 +101,7 @@ def cached(cache: Path, name: str, files: dict[str, bytes]) -> None:
 
 
 def offline(cache: Path, name: str, **variables: str) -> str:
-    """What a fresh process, by default one that may not use the network, prints for a name."""
+    """What a new process prints for a name, by default without network access."""
     pytest.importorskip("huggingface_hub")
     code = (
         "import sys, bytemill\n"
@@ -139,12 +139,12 @@ def test_out_of_reach(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(20)  # with the hub's own retries this takes 48 s
 def test_issue_13_an_unreachable_hub_is_given_up_at_once(tmp_path: Path, small: Tokenizer) -> None:
-    # A reserved port of this machine: refused, whatever the network is.
+    # A reserved local port: refused with any network.
     said = offline(tmp_path, "gpt2", HF_ENDPOINT="http://127.0.0.1:1", HF_HUB_OFFLINE="0")
     assert said.startswith("TokenizerError gpt2: no such file or directory, ")
     assert "cannot be reached: " in said
     assert said.endswith("hint: give the path of a tokenizer, or connect to the network")
-    # What is in the cache needs no network.
+    # Files in the cache need no network.
     vocab, merges = small.write("gpt2")
     cached(tmp_path, "older", {"vocab.json": vocab, "merges.txt": merges})
     assert offline(tmp_path, "older", HF_ENDPOINT="http://127.0.0.1:1") == small.fingerprint
@@ -207,7 +207,7 @@ def test_older_models(small: Tokenizer, tmp_path: Path, monkeypatch: pytest.Monk
         (Hub.RepositoryNotFoundError, "no such model on the hub"),
         (Hub.HfHubHTTPError, "cannot be downloaded from the hub: the hub says no"),
         (Hub.HFValidationError, "cannot be downloaded from the hub"),
-        # What the HTTP library raises, a class that huggingface_hub does not name.
+        # An error of the HTTP library, of a class that huggingface_hub does not export.
         (OSError, "the hub cannot be reached: the hub says no"),
         (Hub.OfflineModeIsEnabled, "cannot be reached: HF_HUB_OFFLINE is set"),
     ],

@@ -21,7 +21,7 @@ def of_merges(merges: list[tuple[bytes, bytes]], **options: object) -> Tokenizer
 
 @pytest.fixture(scope="module", params=["gpt2", "cl100k", "o200k", r"\p{L}+|\s+(?!\S)|."])
 def trained(request: pytest.FixtureRequest, documents: list[str]) -> Tokenizer:
-    """A tokenizer that has seen runs, other scripts and code."""
+    """A tokenizer trained on runs, other scripts and code."""
     texts = [*documents[:30], "aaaa aaaaaaaa " * 50, "naïve déjà vu 日本語日本語 😀😀 " * 50]
     return train_tokenizer(
         iter(texts), vocab_size=1500, special_tokens=generated.SPECIALS, pattern=request.param
@@ -41,7 +41,7 @@ def test_pieces_are_those_of_the_pattern(pattern: str, data: bytes) -> None:
     expected = reference.pieces(data, pattern)
     assert _native.split([pattern], data) == expected
     assert _native.split([_native.pattern_regex(pattern)], data) == expected
-    # An alternative that never matches makes it an expression that only the engine knows.
+    # An alternative that never matches turns it into an expression without a scanner.
     assert _native.split([_native.pattern_regex(pattern) + "|(?!)"], data) == expected
 
 
@@ -68,7 +68,9 @@ def test_each_stage_cuts_the_pieces_of_the_one_before(data: bytes) -> None:
 
 
 @given(generated.data, modes)
-def test_bytes_come_back(trained: Tokenizer, data: bytes, special: str | set[str]) -> None:
+def test_decoding_restores_the_bytes(
+    trained: Tokenizer, data: bytes, special: str | set[str]
+) -> None:
     assert trained.decode_bytes(trained.encode(data, special=special)) == data
 
 
@@ -90,7 +92,7 @@ def test_ids_are_those_of_the_naive_encoder(
 @given(generated.merge_lists(), generated.merge_letters)
 @example([(b"ab", b"c"), (b"a", b"b")], "abc ab")
 @example([(b"b", b"a"), (b"a", b"b"), (b"ab", b"a"), (b"a", b"ba")], "ababababa")
-def test_merges_that_no_training_gives(merges: list[tuple[bytes, bytes]], text: str) -> None:
+def test_merges_that_no_training_produces(merges: list[tuple[bytes, bytes]], text: str) -> None:
     tokenizer = of_merges(merges)
     assert [tokenizer.token_bytes(id) for id in tokenizer.encode(text, special="none")] == (
         reference.encode(text.encode(), merges)
@@ -114,7 +116,7 @@ def test_unreachable_tokens_are_those_no_text_gives(merges: list[tuple[bytes, by
     assert tokenizer.unreachable() == sorted(map(tokenizer.token_id, lost))
 
 
-# --- every way to say the same --------------------------------------------------------------------
+# --- equivalent calls -----------------------------------------------------------------------------
 
 
 @given(st.data(), generated.texts, modes)
@@ -186,7 +188,7 @@ def test_surrogates_are_joined_or_replaced(
 
 
 def whole_characters(text: str, n_bytes: int) -> str:
-    """The longest start of a text of at most so many bytes."""
+    """The longest prefix of whole characters of at most `n_bytes` bytes."""
     return text.encode()[:n_bytes].decode(errors="ignore")
 
 

@@ -17,7 +17,7 @@ import rivals
 from bytemill import Tokenizer, _native, train_tokenizer
 
 BYTES = {bytes([i]): i for i in range(256)}
-# Code points that are unassigned, private or not characters at all, too.
+# Including unassigned, private and noncharacter code points.
 any_text = st.one_of(
     generated.texts, st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 )
@@ -63,7 +63,7 @@ def encoding_of(tokenizer: Tokenizer, pattern: str) -> tiktoken.Encoding:
 def pair(
     request: pytest.FixtureRequest, documents: list[str]
 ) -> tuple[Tokenizer, tiktoken.Encoding]:
-    """A tokenizer trained on the spot, and tiktoken with the same tables."""
+    """A freshly trained tokenizer, and tiktoken with the same tables."""
     pattern = rivals.tiktoken_definition(f"{request.param}_base").pattern
     texts = [*documents[:40], *HOSTILE * 3]
     tokenizer = train_tokenizer(
@@ -119,7 +119,7 @@ def test_ids_of_any_text(published: tuple[Tokenizer, tiktoken.Encoding], text: s
 
 
 @given(generated.data)
-def test_bytes_that_are_not_text_come_back(
+def test_bytes_that_are_not_text_round_trip(
     published: tuple[Tokenizer, tiktoken.Encoding], data: bytes
 ) -> None:
     tokenizer, encoding = published
@@ -147,7 +147,7 @@ def test_a_rank_file_is_the_live_encoding(openai: rivals.Published, tmp_path: Pa
     assert (tmp_path / "again.tiktoken").read_bytes().split() == file.read_bytes().split()
 
 
-# --- ranks that no training gives -----------------------------------------------------------------
+# --- ranks that no training produces --------------------------------------------------------------
 
 
 @given(generated.rank_lists, generated.merge_letters, generated.texts)

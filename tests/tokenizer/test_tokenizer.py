@@ -1,4 +1,4 @@
-"""The tokenizer as an object: shapes in, shapes out, and what it refuses."""
+"""The tokenizer as an object: types of arguments and results, and what it refuses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def small() -> Tokenizer:
 # --- construction ---------------------------------------------------------------------------------
 
 
-def test_ids_may_be_any(small: Tokenizer) -> None:
+def test_ids_may_have_gaps(small: Tokenizer) -> None:
     assert small.encode("hello w") == [7, 9, 3]
     assert small.encode("x") == [1000 + ord("x")]
     assert small.decode([7, 9, 3]) == "hello w"
@@ -68,7 +68,7 @@ def test_special_tokens_in_the_vocabulary_keep_theirs() -> None:
         (BYTES | {2**32 - 2: b"ab"}, [(b"a", b"b")], ["<|a|>"], "largest possible is 4294967294"),
     ],
 )
-def test_a_vocabulary_that_cannot_be_is_refused(
+def test_an_impossible_vocabulary_is_refused(
     vocab: dict[int, bytes], merges: list[tuple[bytes, bytes]], specials: list[str], said: str
 ) -> None:
     with pytest.raises(TokenizerError, match=said):
@@ -335,7 +335,7 @@ def test_issue_13_truncate_shortens_text(small: Tokenizer) -> None:
         small.truncate(text, -1)
     with pytest.raises(TypeError):
         small.truncate(300)  # the vocabulary is shortened by with_vocab_size
-    # What is encoded in place of a lone surrogate is what can be cut.
+    # The replacement of a lone surrogate is what is encoded and cut.
     assert small.truncate("a\ud800b", 99) == "a\ud800b"
     assert small.truncate("a\ud800b", 4) == "a\ufffd"
 
@@ -349,7 +349,7 @@ def test_many_threads_at_once(tokenizer: Tokenizer, documents: list[str]) -> Non
     assert all(batch == expected for batch in batches)
 
 
-def test_what_is_remembered_is_a_setting(tokenizer: Tokenizer, documents: list[str]) -> None:
+def test_the_cache_limit_is_a_setting(tokenizer: Tokenizer, documents: list[str]) -> None:
     changed = copy.deepcopy(tokenizer)
     assert changed.cache_size == 64 << 20
     expected = [tokenizer.encode(text) for text in documents]
@@ -381,7 +381,7 @@ def test_issue_15_the_native_core_does_not_show(small: Tokenizer) -> None:
 
 def test_issue_15_copies_and_references(small: Tokenizer) -> None:
     class Mine(Tokenizer):
-        """Subclasses stay what they are."""
+        """Copies of a subclass are of the subclass."""
 
     mine = Mine(small.vocab, small.merges, small.special_tokens)
     for again in (copy.copy(mine), copy.deepcopy(mine)):

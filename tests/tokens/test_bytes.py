@@ -1,4 +1,4 @@
-"""The files of tokens, byte for byte: what version 1 of the format has always been."""
+"""The files of tokens, byte for byte: version 1 of the format must not change."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def encode(out: Path, case: dict[str, Any], **further: Any) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_the_bytes_are_what_they_were(
+def test_the_bytes_have_not_changed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(folder)

@@ -1,4 +1,4 @@
-"""Directories of tokens that are not what they say, or are of another tokenizer."""
+"""Directories of tokens that contradict their manifest or are of another tokenizer."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The directory of tokens: work that stops anywhere and resumes to the same bytes, files of others,
-and manifests and records that are not what they were."""
+"""The directory of tokens: work stops anywhere and resumes to the same bytes; foreign files are
+kept; changed manifests and records are refused."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Stopped(Exception):
 def stopped(
     monkeypatch: pytest.MonkeyPatch, paths: list[Path], out: Path, n: int, **how: Any
 ) -> bool:
-    """Resumes, and stops at the n-th call of Rust from there; False if it was done before that."""
+    """Resumes, and stops at the n-th call into Rust; False if the work was done before that."""
     calls = 0
 
     def counted(function: Any) -> Any:
@@ -100,7 +100,7 @@ def test_stopped_after_every_step(
     encode(paths, tmp_path / "whole", **options)
     if kind == "dealt":
         monkeypatch.setattr(recipes, "MAX_UNDEALT_TOKENS", 0)
-    # Each attempt does one more step than those before, and is stopped in the next.
+    # Each attempt does one more step than the one before, and is stopped in the next.
     out, attempts = tmp_path / "out", 1
     while stopped(monkeypatch, paths, out, 2, **options):
         attempts += 1
@@ -136,7 +136,7 @@ def test_moving_into_place_can_stop_anywhere(paths: list[Path], tmp_path: Path) 
     out, partial = tmp_path / "out", tmp_path / "out" / ".partial"
     encode(paths, out)
     whole = content(out)
-    # The first files have been moved; those in their place are of an older, longer run.
+    # The first files have been moved; the others are of an older, longer run.
     for n in range(len(whole)):
         partial.mkdir()
         for name in [*sorted(set(whole) - {"manifest.json"})[n:], "manifest.json"]:
@@ -155,7 +155,7 @@ def test_moving_into_place_can_stop_anywhere(paths: list[Path], tmp_path: Path) 
         if n % 2 == 0:
             encode(paths, out, resume=True)
         else:
-            # Completes the moving, too, and then finds a file that is not ours.
+            # Finishes moving, too, and then finds a foreign file.
             with pytest.raises(bytemill.ConfigError, match=r"such as shard-00078\.npy"):
                 encode(paths, out, overwrite=True)
         assert paths[0].exists()
@@ -171,7 +171,7 @@ def test_a_damaged_plan_can_be_overwritten(
 ) -> None:
     out = tmp_path / "out"
     assert stopped(monkeypatch, paths, out, 2)
-    # What a machine that fails may leave of a file that was not flushed.
+    # A crash of the machine may leave this of a file that was not flushed.
     (out / ".partial" / "plan.json").write_bytes(b"")
     with pytest.raises(bytemill.TokensError, match="start over"):
         encode(paths, out, resume=True)
@@ -180,7 +180,7 @@ def test_a_damaged_plan_can_be_overwritten(
     assert content(out) == content(tmp_path / "whole")
 
 
-def test_what_is_there_is_respected(paths: list[Path], tmp_path: Path) -> None:
+def test_foreign_directories_are_not_touched(paths: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "notes.txt").write_text("not ours")
@@ -222,7 +222,7 @@ def test_files_of_others_are_never_overwritten(paths: list[Path], tmp_path: Path
         for left in (out / ".partial", out):
             if left.exists():
                 left.rmdir()
-    # Beside tokens, too, if they could be in the way.
+    # Beside tokens, too, if their names could conflict.
     encode(paths, out, **options)
     (out / "tokens.bin").write_text("not ours")
     with pytest.raises(bytemill.ConfigError, match=r"such as tokens\.bin"):
@@ -237,7 +237,7 @@ def test_files_of_others_are_never_overwritten(paths: list[Path], tmp_path: Path
     assert (out / "manifest.json").read_text() == manifest
 
 
-def test_sources_must_be_what_they_were(
+def test_changed_sources_are_refused(
     paths: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
@@ -277,7 +277,7 @@ def test_edited_records_are_refused(
                 path.write_bytes(data[:at] + changed + data[at + 1 :])
                 with pytest.raises(bytemill.TokensError, match="damaged"):
                     encode(paths, out, resume=True, **options)
-            # Nor is another record in its place.
+            # Another unit's record in its place is refused too.
             path.write_bytes(records[path == records[0]].read_bytes())
             with pytest.raises(bytemill.TokensError, match="damaged"):
                 encode(paths, out, resume=True, **options)
@@ -285,7 +285,7 @@ def test_edited_records_are_refused(
         encode(paths, out, resume=True, **options).verify(TOKENIZER, source=paths)
 
 
-def test_shards_that_are_gone_are_not_resumed(
+def test_missing_shards_are_not_resumed(
     paths: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, error in [("shard-00000.npy", "bytes, not"), ("*", "shorter than|bytes, not")]:
@@ -308,7 +308,7 @@ def test_the_tokenizer_goes_with_the_tokens(paths: list[Path], tmp_path: Path) -
         return bytemill.verify_tokens(out, None, source=paths, progress=False)
 
     assert problems() == []
-    # Another one, with its own checksum, is not the tokens' own.
+    # Another tokenizer with a matching checksum is still not the one that made the tokens.
     manifest = json.loads((out / "manifest.json").read_bytes())
     other = SMALLER.write("huggingface")[0]
     for changed, problem in [(other, "not the tokenizer named in the manifest"), (b"{}", "")]:

@@ -1,4 +1,4 @@
-"""Whatever happens while tokens are written: what is there is whole, and the work can go on."""
+"""Faults while tokens are written: all files stay complete, and the work can be resumed."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ except OSError as error:
 def test_a_file_that_cannot_grow(
     tokenizer: bytemill.Tokenizer, sources: list[str], saved: Path, tmp_path: Path
 ) -> None:
-    """Stands in for a full disk where none may be mounted."""
+    """Simulates a full disk where mounting is not allowed."""
     out = tmp_path / "out"
     command = [sys.executable, "-c", LIMITED, str(saved), str(out), *sources]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -137,7 +137,7 @@ def test_a_full_disk(
 
 
 def during(action: Any) -> Any:
-    """Progress that does something when the work has begun."""
+    """A progress callback that runs `action` once the work has started."""
     done = []
 
     def progress(event: bytemill.ProgressEvent) -> None:
@@ -193,11 +193,11 @@ def stop() -> None:
     raise Stopped
 
 
-def test_the_old_stays_until_the_new_is_whole(
+def test_the_old_tokens_stay_until_the_new_are_complete(
     tokenizer: bytemill.Tokenizer, sources: list[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    # Enough to be in the middle of when progress is first told.
+    # Enough that the work is not finished at the first progress event.
     many = sources * 40
     before = undisturbed(tokenizer, sources[:2], out)
     with pytest.raises(FileExistsError, match="out: exists already"):
@@ -216,7 +216,7 @@ def test_the_old_stays_until_the_new_is_whole(
     assert sorted(os.listdir(out)) == [
         "manifest.json", "shard-00000.docs.npy", "shard-00000.npy", "tokenizer.json",
     ]  # fmt: skip
-    # Whole already: nothing is done.
+    # Complete already: nothing is done.
     stamp = (out / "manifest.json").stat().st_mtime_ns
     tokenizer.encode_files(many, out, resume=True)
     assert (out / "manifest.json").stat().st_mtime_ns == stamp
@@ -237,7 +237,7 @@ def test_two_writers(
     process = start("encode", *sources * 40, "-t", saved, "-o", out, "--quiet", "--threads", 1)
     try:
         deadline = time.monotonic() + 20
-        # Once it is locked, the file has the number of the process.
+        # Once locked, the file contains the id of the process.
         while not _read(out / ".lock") and time.monotonic() < deadline:
             time.sleep(0.005)
         process.send_signal(signal.SIGSTOP)
@@ -247,7 +247,7 @@ def test_two_writers(
     finally:
         process.kill()
         process.communicate()
-    # The lock of a dead process is none.
+    # The lock of a dead process does not count.
     assert (out / ".lock").exists()
     tokenizer.encode_files(sources, out, overwrite=True).verify(tokenizer, source=sources)
 

@@ -48,7 +48,7 @@ def documents_of(text: bytes, append_eot: bool) -> list[Document]:
 
 
 def draw(seed: int, kind: int, number: int) -> int:
-    """What the order of documents and their split depend on, as docs/formats.md has it."""
+    """The number that determines a document's order and split, as in docs/formats.md."""
 
     def mix(x: int) -> int:
         x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
@@ -107,7 +107,7 @@ plans = st.fixed_dictionaries(
           "val_fraction": None, "shuffle": False, "seed": 0},
     threads=2, block_size=1, unit_size=15,
 )  # fmt: skip
-def test_equals_the_obvious_way(
+def test_equals_the_plain_implementation(
     texts: list[bytes], plan: dict[str, Any], threads: int, block_size: int, unit_size: int
 ) -> None:
     assume(any(texts))
@@ -206,7 +206,7 @@ def test_the_object(sharded: Tokens) -> None:
     assert not part.flags.writeable
 
 
-def test_files_are_mapped_when_they_are_looked_at(sharded: Tokens) -> None:
+def test_files_are_mapped_on_first_access(sharded: Tokens) -> None:
     tokens = Tokens(sharded.path)
     assert not tokens._maps
     tokens[10]
@@ -268,7 +268,7 @@ class MegatronReader:
 def test_megatron(tmp_path: Path, large: bool) -> None:
     tokenizer = TOKENIZER
     if large:
-        # From 65,500 ids on, Megatron-LM takes 32 bits.
+        # From 65,500 ids on, Megatron-LM uses 32 bits.
         vocab = tokenizer.vocab | {65_499: b"never"}
         tokenizer = bytemill.Tokenizer(vocab, MERGES, {EOT: END})
     paths = write(tmp_path, [b"the cat" + EOT.encode() + b"sat", b"", EOT.encode(), b"x" * 3000])
@@ -281,7 +281,7 @@ def test_megatron(tmp_path: Path, large: bool) -> None:
     assert b"".join(tokens.decode(tokenizer)) == b"".join(path.read_bytes() for path in paths)
 
 
-def test_the_manifest_says_what_it_was_made_from(sharded: Tokens) -> None:
+def test_the_manifest_records_its_inputs(sharded: Tokens) -> None:
     manifest = sharded.manifest
     assert manifest["kind"] == "bytemill tokens"
     assert manifest["version"] == 1
