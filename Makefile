@@ -1,17 +1,17 @@
 # Every target sets up what it needs: a virtual environment in .venv, the release build of the
-# native module in it, and for tests the packages that they compare with. Nothing that is up to date
-# is made again. `make help` lists the targets.
+# native module in it, and for tests the packages that they compare with. Nothing up to date is
+# rebuilt. `make help` lists the targets.
 
 PYTHON ?= python3
 CARGO ?= cargo
-# Text to measure on (make bench); by default the source of Python's standard library.
+# The corpus of make bench; by default the source of Python's standard library.
 CORPUS ?=
-# The length of make fuzz: random cases per Rust property, examples per Python property, seconds
+# The extent of make fuzz: random cases per Rust property, examples per Python property, seconds
 # per cargo-fuzz target.
 FUZZ_CASES ?= 200000
 FUZZ_EXAMPLES ?= 5000
 FUZZ_SECONDS ?= 60
-# The length of make faults: calls disturbed at most, the same for commands that need torch, signals
+# The extent of make faults: the most calls disturbed, the same for commands that need torch, signals
 # sent, damaged files of each kind.
 FAULTS_CALLS ?= 400
 FAULTS_LEARNING_CALLS ?= 25
@@ -31,7 +31,7 @@ HOST = $(shell rustc -vV | sed -n "s/^host: //p")
 RUST_FILES := $(shell find src kernels -type f) $(wildcard build.rs Cargo.lock) Cargo.toml
 FUZZ_TARGETS := $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
 
-# PyO3 must see the same interpreter in every build, or it is compiled again.
+# PyO3 is recompiled unless every build uses the same interpreter.
 export PYO3_PYTHON := $(CURDIR)/$(PY)
 
 .DEFAULT_GOAL := help

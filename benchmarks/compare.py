@@ -1,13 +1,14 @@
-"""bytemill beside others, on corpora of your choice.
+"""bytemill against other libraries, on corpora of your choice.
 
     python benchmarks/compare.py corpus.txt --vocab-size 32000 --threads 2
     python benchmarks/compare.py --task train a.txt b.txt --repeat 5 --json results.json
     python benchmarks/compare.py --docs --json benchmarks/results.json
 
-Every measurement is a process of its own (jobs.py), contenders in turns, of several runs the best
-counts and the spread is kept. Contenders whose rules are the same must come to the same result, or
-the comparison stops. Documents in a corpus are separated by `<|endoftext|>`. Without a corpus, the
-source of Python's standard library is one. Contenders that are not installed are left out.
+Every measurement is a process of its own (jobs.py), and contenders take turns; of several runs the
+best counts, and the spread is recorded. Contenders with the same rules must have the same result,
+or the comparison stops. Documents in a corpus are separated by `<|endoftext|>`. Without a
+corpus, the source of Python's standard library is used. Contenders that are not installed are
+skipped.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def run(task: str, contender: str, options: Record) -> Record:
 
 
 def check(task: str, outcomes: dict[str, Record]) -> None:
-    """What two contenders both tell of their results must be the same."""
+    """Facts that two contenders both report about their results must be equal."""
     for key in {key for outcome in outcomes.values() for key in outcome}:
         told = {name: outcome[key] for name, outcome in outcomes.items() if key in outcome}
         if len(set(told.values())) > 1:
@@ -69,7 +70,7 @@ def check(task: str, outcomes: dict[str, Record]) -> None:
 
 
 def measure(task: str, options: Record, repeat: int, only: list[str]) -> list[Record]:
-    """All contenders of a task, in turns so that a slow spell of the machine hits each alike."""
+    """All contenders of a task, in turns, so that a slow spell of the machine affects all alike."""
     runs: dict[str, list[Record]] = {
         name: []
         for name in contenders(task)
@@ -128,7 +129,7 @@ def shown(seconds: float | None) -> str:
     return f"{seconds * 1e6:.2f} µs"
 
 
-# Where the time of a task is not that of the whole corpus.
+# Tasks whose time is not that of the whole corpus.
 WITHOUT_RATE = {"calls", "load"}
 WITH_TOKENIZER = {"encode", "file", "decode", "calls", "load"}
 
@@ -157,7 +158,7 @@ def table(records: list[Record]) -> str:
 
 
 def put_between(path: Path, name: str, text: str) -> None:
-    """Replaces what stands between two marks of a page."""
+    """Replaces the text between two marks of a page."""
     first, last = f"<!-- {name} -->", f"<!-- end of {name} -->"
     page = path.read_text(encoding="utf-8")
     before, found, rest = page.partition(first)
@@ -193,7 +194,7 @@ SHORT = [
 
 
 def short_table(records: list[Record]) -> str:
-    """Ours beside the best other, first and second pass."""
+    """Ours and the best other, first and second pass."""
     lines = [
         "| | MB/s | best other | ratio | ratio, second pass |",
         "| --- | --: | --- | --: | --: |",
@@ -266,7 +267,7 @@ def main() -> None:
         "--contender", action="append", default=[], help="only this one beside bytemill; repeatable"
     )
     parser.add_argument("--vocab-size", type=int, default=32_000)
-    parser.add_argument("--tokenizer", type=Path, help="to encode with; else one is learnt")
+    parser.add_argument("--tokenizer", type=Path, help="to encode with; otherwise one is learned")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", type=Path, default=Path("target/compare.json"))

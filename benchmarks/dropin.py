@@ -1,10 +1,10 @@
-"""The drop-in interfaces beside the originals, in one process and in turns.
+"""The drop-in interfaces against the originals, in one process and in turns.
 
     python benchmarks/dropin.py tokenizer.json corpus.txt
     python benchmarks/dropin.py tokenizer.json corpus.txt --json benchmarks/dropin.json --docs
 
-Each pair does the same work, and must come to the same result before anything is timed. The best of
-several rounds counts. The texts are pieces of the corpus; both sides have seen them before.
+Each pair does the same work, and its results must be equal before anything is timed. The best of
+several rounds counts. The texts are cut from the corpus; both sides have encoded them before.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHORT = 100
 LONG = 2000
 N_CALLS = 500
 N_TEXTS = 2000
-# Name of the work, how many times each does it, original, ours.
+# Name of the work, repetitions per round, original, ours.
 Pair = tuple[str, int, Callable[[], Any], Callable[[], Any]]
 
 

@@ -1,7 +1,7 @@
 """Contenders in encoding: a text in memory to ids, in a fresh process and then once more.
 
-Each gets the text in the form that it takes fastest, and gives what it makes with the least work:
-an array where it can. The time that counts is that of the first pass; `warm` is the second.
+Each gets the text in the form that it reads fastest, and returns its cheapest result, an array if
+it can. The time of the first pass counts; `warm` is the second.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def twice(work: Callable[[], Any], rows: Callable[[Any], Any]) -> Outcome:
 
 
 def bytemill(options: Options) -> Outcome:
-    # bytemill imports numpy with the first array, the others with themselves; imports do not count.
+    # bytemill imports numpy with the first array, the others when imported; imports are not timed.
     import numpy as np  # noqa: F401
 
     import bytemill
@@ -32,7 +32,7 @@ def bytemill(options: Options) -> Outcome:
     end = tokenizer.special_tokens[EOT]
     return twice(
         lambda: tokenizer.encode_array(text, threads=options["threads"]),
-        # The others leave it out.
+        # The others omit it.
         lambda ids: [ids[ids != end]],
     )
 

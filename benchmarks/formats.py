@@ -1,4 +1,4 @@
-"""Every format of corpus beside the same text plain; Ray beside the local engine; memory and files.
+"""Every corpus format against plain text; Ray against the local engine; memory; many files.
 
     python benchmarks/formats.py CORPUS.txt            rates of formats
     python benchmarks/formats.py --ray CORPUS.txt      Ray on this machine
@@ -6,8 +6,8 @@
                                                        (--sizes 10MB,100MB for others)
     python benchmarks/formats.py --files 100000        counting many small files
 
-Every measurement is a process of its own, the best of some; shares are of plain text with the same
-documents. Results go to stdout as a table and, with --json FILE, as JSON.
+Every measurement is a process of its own, the best of several; shares are relative to plain text
+with the same documents. Results go to stdout as a table and, with --json FILE, as JSON.
 """
 
 from __future__ import annotations

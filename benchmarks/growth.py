@@ -1,10 +1,10 @@
-"""How learning grows with the corpus, on generated text of the kinds that hurt.
+"""How the time of learning grows with the corpus, on generated text of difficult kinds.
 
     python benchmarks/growth.py --size 50MB     a quarter, half and all of it
     python benchmarks/growth.py --kind zipf --size 10GB --steps 3 --factor 10 --memory-limit 1GB
 
-A row is a process of its own. The last column is the time over that of the size before, divided by
-how much more there was: 1 is linear.
+A row is a process of its own. The last column is the time divided by that of the size before, and
+by the ratio of the sizes: 1 is linear.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python jobs.py train tokenizers '{"corpus": "…", "vocab_size": 32000, "threads": 2}'
 
 prints a JSON object: the seconds of the work alone (not of imports), the peak memory of the
-process, and digests of the result, by which compare.py knows that contenders did the same work.
+process, and digests of the result, by which compare.py checks that contenders did the same work.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 
 EOT = "<|endoftext|>"
 Options = dict[str, Any]
-# The seconds it took, what the outcome can be known by, and other times.
+# Seconds, digests of the result, and further times.
 Outcome = tuple[float, dict[str, Any], dict[str, float]]
 
-# Where the contenders of a task are: module and name.
+# The module and the table of each task's contenders.
 TASKS = {
     "train": ("training", "CONTENDERS"),
     "encode": ("encoding", "CONTENDERS"),
@@ -74,7 +74,7 @@ def byte_letters(letters: str) -> bytes:
 
 
 def resident_memory(field: str = "VmRSS") -> int | None:
-    """The resident size of this process, in bytes, where the system tells it."""
+    """The resident size of this process, in bytes; None if the system does not report it."""
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith(f"{field}:"):

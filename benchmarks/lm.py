@@ -1,16 +1,16 @@
-"""The language model beside others: training steps, generation, memory.
+"""The language model against others: training steps, generation, memory.
 
     python benchmarks/lm.py --shape laptop --what train
     python benchmarks/lm.py --shape ts --what compiled generate memory --json benchmarks/lm.json
     python benchmarks/lm.py --what --json benchmarks/lm.json --docs docs/benchmarks.md
 
-All contenders live in one process and take turns, round after round, so that whatever else the
-machine does meets all of them; best and median are told. Memory is the exception: each contender
-has a process of its own there. A step is forward, loss, backward, clipping to 1.0, AdamW.
+All contenders run in one process and take turns, round after round, so that other load on the
+machine affects all of them; best and median are reported. Only for memory, each contender has a
+process of its own. A step is forward, loss, backward, clipping to 1.0, AdamW.
 
-Contenders: transformers' Llama; litgpt, where it is installed; and, in place of nanoGPT, which is
-not on any index of packages, a GPT-2 of the same arithmetic written here (LayerNorm, GELU, learnt
-positions, tied embeddings, no biases). What agrees with what is checked before anything is timed:
+Contenders: transformers' Llama; litgpt, if it is installed; and, instead of nanoGPT, which no
+package index has, a GPT-2 with the same arithmetic written here (LayerNorm, GELU, learned
+positions, tied embeddings, no biases). Equal work is checked before anything is timed:
 Llama, litgpt and ours have the same number of parameters and count the same products.
 """
 
@@ -56,7 +56,7 @@ LR = 1e-3
 
 
 class Ours:
-    """Our model; `kernels` and `compiled` as `bytemill train` has them."""
+    """Our model; `kernels` and `compiled` are options of `bytemill train`."""
 
     def __init__(self, shape: dict[str, int], kernels: str, compiled: bool = False) -> None:
         torch.manual_seed(0)
@@ -78,7 +78,7 @@ class Ours:
 
 
 class Other:
-    """Any module that gives logits; loss, clipping and optimizer as its users have them."""
+    """Any module that returns logits, with the usual loss, clipping and optimizer."""
 
     def __init__(self, model: nn.Module, logits: Callable[[Any], Tensor], compiled: bool) -> None:
         self.model, self.logits = model, logits
@@ -177,7 +177,7 @@ class GPT2(nn.Module):
 
 
 def trainers(shape: dict[str, int], compiled: bool) -> dict[str, Callable[[], Any]]:
-    """name → how to make it."""
+    """Name → constructor."""
     mark = ", compiled" if compiled else ""
     found: dict[str, Callable[[], Any]] = {}
     found["bytemill, fused"] = lambda: Ours(shape, "fused")
@@ -281,7 +281,7 @@ def generate_bench(shape: dict[str, int], rounds: int) -> list[dict[str, Any]]:
 
 
 def data_bench(shape: dict[str, int], rounds: int) -> list[dict[str, Any]]:
-    """A step, and beside it what finding its batch in a file of ids takes."""
+    """The time of a step, and of reading its batch from a file of ids."""
     model = Ours(shape, "fused")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ids.npy"
@@ -414,7 +414,7 @@ def main() -> None:
 
 
 def processor() -> str:
-    """What the processor is called."""
+    """The name of the processor."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -1,10 +1,10 @@
-"""What the tree reduction of counts costs: many counts files, merged eight to one as on a cluster.
+"""The cost of reducing counts as a tree: many counts files, merged eight to one as on a cluster.
 
     python benchmarks/reduction.py [--files 64] [--unit-size 16MB] [--exponent 1.15] [--json FILE]
 
 Each file has the counts of a unit of text whose words follow Zipf's law with a tail that never ends
-(`zipf.py`), so that the number of different pieces grows with the text. Printed is for every level:
-files, their sizes, and of its merges the time and the peak memory of a process that does one.
+(`zipf.py`), so that the number of distinct pieces grows with the text. For every level it prints
+the number of files, their sizes, and the time and peak memory of a process that does one merge.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
     arguments = parser.parse_args()
     unit_size = parse_size(arguments.unit_size)
     levels: list[dict[str, Any]] = []
-    # A process for every piece of work, or the peaks would be those of the work before.
+    # One process per merge, so that peaks do not include earlier merges.
     context = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory(prefix="bytemill-") as folder,

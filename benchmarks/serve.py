@@ -1,4 +1,4 @@
-"""The server under load: tokens per second of clients at once, against those of one client.
+"""The server under load: tokens per second of several concurrent clients, and of one client.
 
     python benchmarks/serve.py --json benchmarks/serve.json
     python benchmarks/serve.py --shape laptop --clients 1 2 4 8 16

@@ -1,5 +1,5 @@
-"""Contenders in what a tokenizer does besides encoding a large text in memory: loading, short
-strings, decoding, and a file of text to a file of ids.
+"""Contenders in the other tasks of a tokenizer: loading, short strings, decoding, and from a text
+file to a file of ids.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ def decoded(work: Callable[[], bytes]) -> Outcome:
 
 
 def written(work: Callable[[Path], Path]) -> Outcome:
-    """A file of uint16 ids; how much memory the work took besides what was there."""
+    """The outcome of writing a file of uint16 ids, with the memory it took beyond the start."""
     import numpy as np
 
-    # Beside the corpus: where tokens would go, and not on a disk that is memory.
+    # Beside the corpus, as for real tokens; a temporary directory may be in memory.
     with tempfile.TemporaryDirectory(dir=".") as name:
         before = resident_memory()
         seconds, path = timed(lambda: work(Path(name)))
@@ -131,12 +131,12 @@ def file_gigatoken(options: Options) -> Outcome:
     tokenizer.encode_batch(["imports and threads"])
 
     def work(directory: Path) -> Path:
-        # All as one document: the ends of documents are in the text, and it makes them ids.
+        # One document: the end-of-text tokens are in the text, and it encodes them.
         ids = tokenizer.encode_files([options["corpus"]], parallel=options["threads"] > 1)
         path = directory / "ids.bin"
         with path.open("wb") as file:
             awkward.to_numpy(awkward.flatten(ids)).astype(np.uint16).tofile(file)
-            # As ours are: flushed to the disk.
+            # Flushed to the disk, like ours.
             os.fsync(file.fileno())
         return path
 
@@ -148,7 +148,7 @@ def import_bytemill() -> None:
 
     import bytemill
 
-    # Modules are imported when a name of theirs is used; with the others, all of them at once.
+    # bytemill imports modules on first use; the others import everything at once.
     _ = bytemill.Tokenizer
 
 

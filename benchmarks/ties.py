@@ -1,4 +1,4 @@
-"""Whether the merges are those of rustbpe, and of gigatoken with raw ids: all of them, in order.
+"""Checks that all merges, in order, are those of rustbpe, and of gigatoken with raw ids.
 
     python benchmarks/ties.py english.txt code.txt --megabytes 10 --merges 10000
 

@@ -1,7 +1,7 @@
 """Contenders in learning: from a text file to a tokenizer.
 
-Each returns its merges in order, or, if its rule for equal counts is another, its tokens in order
-of their creation. What it wants to be handed in memory is read and cut in the time measured.
+Each returns its merges in order or, if it breaks ties differently, its tokens in order of creation.
+If it needs text in memory, reading and splitting the file is part of the measured time.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def rustbpe(options: Options) -> Outcome:
     pattern = _native.pattern_regex("gpt2")
 
     def train() -> None:
-        # It has no special tokens: the one id is left for ours.
+        # It has no special tokens: one id is reserved for ours.
         tokenizer.train_from_iterator(
             iter(documents(options)), options["vocab_size"] - 1, pattern=pattern
         )
 
     seconds, _ = timed(train)
     tokens: list[Any] = [bytes(token) for token, _ in tokenizer.get_mergeable_ranks()]
-    # Of equally common pairs it takes another one than the others here, so only the number can be
+    # It breaks ties between equally common pairs differently, so only the number can be
     # compared; ties.py compares the merges.
     return seconds, {"n": len(tokens) - 256}, {}
 

@@ -2,7 +2,7 @@
 
     python benchmarks/zipf.py --size 10GB -o zipf.txt
 
-Real corpora have ever more different pieces the longer they are; repeating a small corpus has not.
+The number of distinct pieces of a real corpus grows with its length; repeating a corpus adds none.
 Here the rank of a word is drawn from a power law without an upper end (below 2^60), and its
 letters are made from its rank, so the word of a rank is always the same and no table is needed.
 Lines are of 16 words; a document ends every 64 lines. The same seed gives the same text.
@@ -26,7 +26,7 @@ WIDEST = 16  # letters
 PER_LINE = 16
 PER_DOCUMENT = 64 * PER_LINE
 END = b"<|endoftext|>"
-# The more common letters more often, or all words would look alike to the merges.
+# Common letters more often, or all pairs of letters would be equally common.
 LETTERS = np.frombuffer(b"etaoinshrdlucmwfeotiansyphgbvkxe", np.uint8)
 
 
@@ -49,7 +49,7 @@ def block(seed: int, number: int, exponent: float) -> bytes:
     mixed = np.exp2(log2).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    # The length too must follow from the rank, so from its whole part.
+    # The length must be a function of the rank, too, so of its integer part.
     whole = np.log2(np.exp2(log2).astype(np.uint64).astype(np.float64))
     lengths = 2 + (whole / 3.2).astype(np.int64) + (mixed >> np.uint64(62)).astype(np.int64)
     np.minimum(lengths, WIDEST, out=lengths)
@@ -69,7 +69,7 @@ def block(seed: int, number: int, exponent: float) -> bytes:
 
 
 def write(out: BinaryIO, n_bytes: int, exponent: float, seed: int) -> None:
-    """Writes exactly so many bytes, made on all cores."""
+    """Writes exactly `n_bytes` bytes, generated on all cores."""
     threads = os.cpu_count() or 1
     left = n_bytes
     with ThreadPoolExecutor(threads) as pool:

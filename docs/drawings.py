@@ -1,7 +1,7 @@
 """The drawings of inside.md: `python docs/drawings.py` writes them beside it.
 
 Every drawing is rows of cells with labels. The cells are computed from the example where they can
-be, so that a drawing shows what really happens.
+be, so that a drawing shows what the code does.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def queue() -> None:
 
 
 def encoder() -> None:
-    """The ways of a piece through the encoder."""
+    """The paths of a piece through the encoder."""
     drawing = Drawing()
     wide = 5 * CELL
     drawing.row("text", ["␣the␣tokenizer␣Wörterbücher"], ["cell"], size=3 * wide)

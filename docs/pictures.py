@@ -1,9 +1,9 @@
 """The pictures of start.md: `python docs/pictures.py` runs its commands and draws what they show.
 
-Takes as long as the page says. Commands run in a directory that is removed, on a pseudo-terminal of
-100 columns. A `console` block that is followed by a picture `start-*.svg` is drawn: with its
-prompts, in colors, as it ended or, if the picture's text says "at 50 %", as it was when the
-progress of the training had got there. The loss curve is what `bytemill plot` writes.
+Takes the time that the page states. Commands run in a temporary directory, on a pseudo-terminal of
+100 columns. A `console` block that is followed by a picture `start-*.svg` is drawn with its prompts,
+in colors, as it ended or, if the picture's text says "at 50 %", as it was when the training had
+progressed that far. The loss curve is what `bytemill plot` writes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import NamedTuple
 DOCS = Path(__file__).resolve().parent
 COLUMNS, MAX_ROWS = 100, 24
 CHAR, LINE, MARGIN = 8.0, 18, 14
-# Of the 16 colors of a terminal, those that are used; on a dark screen.
+# The colors that are used, of the 16 of a terminal with a dark background.
 INK, SCREEN, PALETTE = "#e6edf3", "#0d1117", {16: "#000000", 31: "#ff7b72", 36: "#76e3ea"}
 CODE = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|(\r)|(\n)|([^\x1b])", re.DOTALL)
 BLOCK = re.compile(
@@ -85,7 +85,7 @@ class Screen:
 
 
 def indexed(number: int) -> str:
-    """A color of the 256, of the cube or the greys."""
+    """A color of the 256: of the cube or the grays."""
     if number in PALETTE:
         return PALETTE[number]
     if number >= 232:
@@ -96,7 +96,7 @@ def indexed(number: int) -> str:
 
 
 def svg(lines: list[list[tuple[str, Style]]], about: str) -> str:
-    """The lines of a screen as a picture, those in the middle skipped where there are too many."""
+    """The lines of a screen as a picture; of too many, those in the middle are skipped."""
     while lines and not lines[-1]:
         lines = lines[:-1]
     if len(lines) > MAX_ROWS:
@@ -116,7 +116,7 @@ def svg(lines: list[list[tuple[str, Style]]], about: str) -> str:
 
 
 def drawn(line: list[tuple[str, Style]], y: int) -> Iterator[str]:
-    """Runs of one style; each at its place and of its length, whatever the font of the reader."""
+    """Runs of one style, each with a fixed position and length, whatever the font."""
     start = 0
     while start < len(line):
         style = line[start][1]
@@ -163,7 +163,7 @@ def shown(command: str, where: Path) -> str:
 
 
 def until(text: str, about: str) -> str:
-    """The output up to the progress that a picture is about; all of it if it is about none."""
+    """The output up to the progress that the description of a picture names, or all of it."""
     wanted = re.search(r" at (\d+) %", about)
     if wanted is None:
         return text

@@ -38,7 +38,7 @@ MODULES = {
     ),
 }
 
-# What signatures name besides, by module: types, their choices, and defaults.
+# Other names in signatures, by module: types, their choices, and defaults.
 TYPES = {
     "bytemill.corpus.argument": ["CorpusLike", "Places"],
     "bytemill.corpus.places": ["Entry", "Listing", "Reader"],
@@ -106,7 +106,7 @@ def main() -> None:
     ignored = shutil.ignore_patterns("*.py", "__pycache__")
     shutil.copytree(TOP / "docs", SOURCE, ignore=ignored)
     for page in SOURCE.rglob("*.md"):
-        # In a table, GitHub wants pipes in code escaped, and the builder does not.
+        # In tables, GitHub needs pipes in code escaped; the site builder does not.
         text = re.sub(
             r"`[^`\n]*`", lambda code: code[0].replace(r"\|", "|"), link_to_repository(page)
         )
@@ -120,7 +120,7 @@ def main() -> None:
 
 
 def link_to_repository(page: Path) -> str:
-    """The text of a page; what it links to outside of docs/ is on the site of the repository."""
+    """The text of a page, with links to files outside of docs/ pointing to the repository."""
 
     def replace(match: re.Match[str]) -> str:
         path = (TOP / "docs" / page.relative_to(SOURCE).parent / match[1]).resolve()

@@ -4,7 +4,7 @@
 
 Ten steps with each of three rates. With 1e1 the loss falls slowly, with 1e2 fast; with 1e3 it
 diverges. The gradient of the mean square of a 10 × 10 matrix W is W/50, so a step multiplies W by
-1 - lr/(50√(t+1)). These factors are 0.8, 0.86, … towards 1 with the first rate; -1, -0.41, -0.15
+1 - lr/(50√(t+1)). These factors are 0.8, 0.86, … toward 1 with the first rate; -1, -0.41, -0.15
 and then 0 with the second, which reaches the minimum in four steps; -19, … with the third.
 """
 

@@ -1,4 +1,4 @@
-//! The obvious slow versions, so simple that they are unlikely to be wrong: the oracles of tests and
+//! Plain, slow versions, so simple that they are unlikely to be wrong: the oracles of tests and
 //! fuzzing. Nothing else uses them.
 
 use std::collections::HashMap;

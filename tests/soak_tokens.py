@@ -51,7 +51,7 @@ def content(folder: Path) -> dict[str, bytes]:
 def killed(
     tokenizer: Path, paths: list[str], folder: Path, plan: dict[str, Any], n_kills: int, seed: int
 ) -> int:
-    """Compares killed and resumed work with undisturbed work; returns the number of kills midway."""
+    """Compares killed and resumed work with undisturbed work; returns how often it was killed."""
     undisturbed, disturbed = folder / "undisturbed", folder / "disturbed"
     process = begun(command(tokenizer, paths, undisturbed, plan))
     began = time.perf_counter()

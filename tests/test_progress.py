@@ -1,4 +1,4 @@
-"""Progress: the content of events, their displays, and that a broken display never ends the work."""
+"""Progress: the content of events, their displays, and that a broken display ends no work."""
 
 from __future__ import annotations
 

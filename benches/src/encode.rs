@@ -10,7 +10,7 @@ use bytemill::internals::{Job, Phase};
 use bytemill_benches::{Kind, text};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
-fn learnt(text: &str) -> Spec {
+fn learned(text: &str) -> Spec {
     let specials = ["<|endoftext|>".to_owned()];
     let mut counts = Counts::new(Cutter::new(&["gpt2"], &specials).unwrap(), 1);
     counts.add_texts(&[text.as_bytes()], &Job::new(Phase::Count, 0)).unwrap();
@@ -27,7 +27,7 @@ fn ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
 fn encode(c: &mut Criterion) {
     for (kind_name, kind) in Kind::ALL {
         let text = text(kind, 4 << 20);
-        let spec = learnt(&text);
+        let spec = learned(&text);
         let tokenizer = Tokenizer::new(&spec).unwrap();
         let mut group = c.benchmark_group(format!("encode/{kind_name}"));
         group.throughput(Throughput::Bytes(text.len() as u64));

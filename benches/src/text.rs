@@ -1,7 +1,7 @@
 //! Generated text for benchmarks: always the same, of a few kinds, with word counts that fall as
 //! in real text.
 
-/// A generator of numbers that are random enough (SplitMix64).
+/// A pseudorandom generator (SplitMix64).
 pub struct Random(u64);
 
 impl Random {
@@ -19,7 +19,7 @@ impl Random {
         (self.next() % n as u64) as usize
     }
 
-    /// A number below `n` of which the small ones are common: about one in `k` for the `k`th.
+    /// A number below `n`; small ones are common: the `k`th about one time in `k`.
     pub fn zipf(&mut self, n: usize) -> usize {
         let u = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         ((n as f64).powf(u) as usize).min(n) - 1

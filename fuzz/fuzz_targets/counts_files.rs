@@ -1,5 +1,5 @@
-//! Counts files: what is saved is opened again, byte for byte the same when saved again; any other
-//! bytes are refused, or hold pieces in order.
+//! Counts files: a saved file opens, and is the same bytes when saved again; any other bytes are
+//! refused, or contain pieces in order.
 
 #![no_main]
 
@@ -28,7 +28,7 @@ struct Built {
 
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| scratch_directory("counts"));
 
-/// A checksum that is right for whatever stands before it.
+/// Replaces the checksum by the correct one for the bytes before it.
 fn sealed(mut data: Vec<u8>) -> Vec<u8> {
     data.truncate(data.len().saturating_sub(CHECKSUM));
     let checksum = Sha256::digest(&data);

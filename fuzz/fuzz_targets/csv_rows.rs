@@ -1,4 +1,4 @@
-//! Any bytes as CSV or TSV: the documents are those of a splitter that goes byte by byte.
+//! Any bytes as CSV or TSV: the documents are those of a splitter that reads byte by byte.
 
 #![no_main]
 
@@ -85,13 +85,13 @@ fuzz_target!(|input: (u8, u8, u8, &[u8])| {
     if flags & 2 != 0 {
         reading.max_document = usize::from(max_document);
     }
-    // Most rows are found under a name that the fuzzer need not find first.
+    // Usually with a header row, which the fuzzer would take long to find.
     let names: &[u8] = if flags & 4 == 0 { b"text,x\n" } else { b"" };
     let data = [names, data].concat();
-    // Beyond the buffers of a stream, now and then.
+    // Sometimes larger than the buffers of a stream.
     let data = data.repeat(if flags & 0xf8 == 0xf8 { 1 + 70_000 / (data.len() + 1) } else { 1 });
     if reading.max_document < data.len() && data.len() > 60_000 {
-        // A row of names that is too long is an error, which depends on the buffers.
+        // Whether a header row that is too long is an error depends on the buffers.
         reading.max_document = reading.max_document.max(data.len() / 2);
     }
     let separator = if flags & 1 == 0 { b',' } else { b'\t' };

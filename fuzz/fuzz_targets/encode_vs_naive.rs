@@ -1,5 +1,5 @@
-//! Any merges, in any order, on any text: the encoder gives what the naive one gives, in one go
-//! and in parts, and the bytes come back.
+//! Any merges, in any order, on any text: the encoder equals the naive one, for whole text and for
+//! parts, and decoding restores the bytes.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! GPT-2's pair of files: a sound pair gives the tokenizer that it describes, and is written again
-//! byte for byte; an edited pair is refused, or gives a tokenizer that comes back from its files.
+//! GPT-2's pair of files: a valid pair gives the tokenizer that it describes, and is written again
+//! byte for byte; an edited pair is refused, or gives a tokenizer that its files can hold.
 
 #![no_main]
 
@@ -73,7 +73,7 @@ fuzz_target!(|input: Input| {
     let merges_txt = edit(&merges_txt, &input.merges_edits);
     match read(&vocab_json, &merges_txt) {
         Ok((spec, tokenizer)) => {
-            // The pair has no place for some of what it can be read as, such as tokens apart.
+            // Some tokenizers that can be read cannot be written, such as those with gaps between ids.
             let Ok((vocab_json, merges_txt)) = write_gpt2(&spec) else { return };
             let specials: Vec<(String, Option<u32>)> =
                 spec.specials.iter().map(|s| (s.text.clone(), Some(s.id))).collect();

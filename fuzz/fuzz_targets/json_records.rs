@@ -50,7 +50,7 @@ fuzz_target!(|input: (u8, u8, u8, &[u8])| {
     if flags & 2 != 0 {
         reading.max_document = usize::from(max_document);
     }
-    // Beyond the buffers of a stream, now and then.
+    // Sometimes larger than the buffers of a stream.
     let data = data.repeat(if flags & 0xf8 == 0xf8 { 1 + 70_000 / (data.len() + 1) } else { 1 });
     let kind = FileKind::parse("jsonl").expect("a kind");
     let chunk_size = usize::from(chunk_size) * if data.len() > 10_000 { 500 } else { 1 } + 1;

@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// Pieces as letters of a small alphabet, so that pairs meet again, with their counts.
+    /// Pieces of a small alphabet, so that pairs repeat, with their counts.
     pieces: Vec<(Vec<u8>, u8)>,
     letters: u8,
     tie_break: u8,

@@ -1,5 +1,5 @@
-//! minbpe's `.model` files, line by line: refused by line, or a tokenizer that is written again as
-//! it was read.
+//! minbpe's `.model` files, built line by line: an error names the line, or the tokenizer is written
+//! again as it was read.
 
 #![no_main]
 
@@ -39,7 +39,7 @@ fuzz_target!(|input: Input| {
     };
     let (spec, tokenizer) = match read(&data) {
         Ok(both) => both,
-        // A pattern that is no regular expression is the caller's business elsewhere.
+        // An invalid regular expression is an error of another kind.
         Err(Error::Tokenizer(_) | Error::Config(_)) => return,
         Err(error) => panic!("{error:?}"),
     };

@@ -1,4 +1,4 @@
-//! Any bytes: a named scanner cuts where its regular expression cuts, and a safe cut is one.
+//! Any bytes: a named scanner cuts where its regular expression cuts, and safe cuts are safe.
 
 #![no_main]
 
@@ -15,7 +15,7 @@ thread_local! {
     static PATTERNS: Vec<(Pattern, Pattern)> = NAMES
         .iter()
         .map(|name| {
-            // In brackets it is a spelling that has no name, so the engine gets it.
+            // In parentheses it is not a known spelling, so the engine runs it.
             let regex = format!("(?:{})", tiktoken_regex(name).expect("a regular expression"));
             (Pattern::new(&[name]).expect("a name"), Pattern::new(&[regex]).expect("a pattern"))
         })

@@ -35,7 +35,7 @@ fuzz_target!(|input: (u8, u8, u8, u8, &[u8])| {
     if separator.is_empty() {
         return;
     }
-    // Beyond the buffers of a stream, now and then.
+    // Sometimes larger than the buffers of a stream.
     let data = data.repeat(if flags & 0xf8 == 0xf8 { 1 + 70_000 / (data.len() + 1) } else { 1 });
     let mut reading = Reading { separator: Some(separator.to_vec()), ..Reading::default() };
     if flags & 1 != 0 {

@@ -1,8 +1,8 @@
-//! Any tar archive: undamaged members hold what they hold as files of their own; damaged ones are
-//! skipped and counted, and never become more text than there are bytes to unpack.
+//! Any tar archive: undamaged members have the content that they have as separate files; damaged
+//! ones are skipped and counted, and the text is never longer than the unpacked bytes.
 //!
-//! The first byte says whether the rest is an archive as it is, or instructions to build one, with
-//! heads whose checksums are right.
+//! The first byte decides whether the rest is an archive, or instructions to build one with correct
+//! checksums in its headers.
 
 #![no_main]
 
@@ -13,24 +13,24 @@ use libfuzzer_sys::fuzz_target;
 
 const BLOCK: usize = 512;
 const ENDINGS: [&str; 6] = ["txt", "jsonl", "csv", "txt.gz", "tar", "jsonl.zst"];
-/// What a little of something compressed may always become, and what each byte may.
+/// The decompressed size that is always allowed, and the allowed ratio beyond it.
 const GRACE: usize = 16 << 20;
 const RATIO: usize = 250;
 
 #[derive(Arbitrary, Debug)]
 struct Member {
     ending: u8,
-    /// How its name is written: in its head, in a GNU head before, in a pax head before.
+    /// Where its name is: in its header, or in a GNU or pax header before it.
     form: u8,
     content: Vec<u8>,
-    /// Bytes written over its head before the checksum is taken.
+    /// Bytes written over its header before the checksum is computed.
     patches: Vec<(u16, u8)>,
 }
 
 #[derive(Arbitrary, Debug)]
 struct Built {
     members: Vec<Member>,
-    /// Bytes written over the archive, and where it is cut.
+    /// Bytes written over the archive, and where it is truncated.
     patches: Vec<(u16, u8)>,
     cut: Option<u16>,
 }

@@ -1,4 +1,4 @@
-//! Any bytes as a tokenizer file of any kind: refused, or a tokenizer that comes back from every
+//! Any bytes as a tokenizer file of any kind: refused, or a tokenizer that round-trips through every
 //! format that can hold it.
 
 #![no_main]

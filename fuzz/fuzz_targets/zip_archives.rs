@@ -1,8 +1,8 @@
-//! Any zip archive: undamaged members hold what they hold as files of their own; damaged ones are
-//! skipped and counted, and never become more text than there are bytes to unpack.
+//! Any zip archive: undamaged members have the content that they have as separate files; damaged
+//! ones are skipped and counted, and the text is never longer than the unpacked bytes.
 //!
-//! The first byte says whether the rest is an archive as it is, or instructions to build one, with
-//! checksums that are right.
+//! The first byte decides whether the rest is an archive, or instructions to build one with correct
+//! checksums.
 
 #![no_main]
 
@@ -14,7 +14,7 @@ use bytemill_fuzz::{Found, patch, read, read_in_every_way};
 use libfuzzer_sys::fuzz_target;
 
 const ENDINGS: [&str; 6] = ["txt", "jsonl", "csv", "txt.gz", "zip", "jsonl.zst"];
-/// What a little of something compressed may always become, and what each byte may.
+/// The decompressed size that is always allowed, and the allowed ratio beyond it.
 const GRACE: usize = 16 << 20;
 const RATIO: usize = 250;
 
@@ -24,7 +24,7 @@ struct Member {
     deflated: bool,
     content: Vec<u8>,
     extra: Vec<u8>,
-    /// Bytes written over its heads: the one before it, the one in the directory.
+    /// Bytes written over its headers: the local one, and the one in the directory.
     local: Vec<(u16, u8)>,
     central: Vec<(u16, u8)>,
 }
@@ -85,7 +85,7 @@ fn archive(members: &[(String, &Member)], comment: &[u8], end: &[(u16, u8)]) -> 
 fn check(data: &[u8], chunk_size: usize) -> Option<Found> {
     let kind = FileKind { format: FileFormat::Zip, compression: Compression::Plain };
     let found = read_in_every_way(data, kind, &Reading::default(), chunk_size)?;
-    // Members compressed once more are bounded by themselves.
+    // Members that are compressed themselves have a limit of their own.
     assert!(found.n_bytes() <= 2 * (GRACE + RATIO * data.len()));
     Some(found)
 }
@@ -105,7 +105,7 @@ fuzz_target!(|data: &[u8]| {
         .enumerate()
         .map(|(i, member)| (format!("d/{i}.{}", ENDINGS[usize::from(member.ending) % 6]), member))
         .collect();
-    // A comment with the mark of the last record in it is ambiguous to every reader.
+    // A comment that contains the signature of the last record is ambiguous to every reader.
     let comment: Vec<u8> = built.comment.iter().filter(|&&byte| byte != b'P').copied().collect();
     let mut data = archive(&named, &comment, &built.end);
     let cut = built.cut.map(|cut| usize::from(cut) % (data.len() + 1));

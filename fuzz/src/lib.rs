@@ -1,5 +1,5 @@
-//! Shared by the fuzz targets: a corpus that is held in memory, read in every way that must give
-//! the same documents.
+//! Shared by the fuzz targets: a corpus in memory, read in every way that must give the same
+//! documents.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -189,7 +189,7 @@ pub fn read(data: &[u8], kind: FileKind, reading: &Reading, block_size: usize) -
     Ok(joined(blocks.iter().map(|(_, found)| found)))
 }
 
-/// Reads data, skipping what cannot be read, in every way that must agree: in one block and in
+/// Reads data, skipping unreadable records, in every way that must agree: in one block and in
 /// many, through a pipe, from the end of any block on, and with an error in place of skipping.
 /// None if the corpus is refused as a whole.
 pub fn read_in_every_way(
@@ -239,7 +239,7 @@ pub fn read_in_every_way(
     Some(found)
 }
 
-/// Bad input is a corpus error with a hint, never another kind.
+/// Invalid input must be a corpus error with a hint.
 pub fn known(error: &Error) {
     assert!(matches!(error, Error::Corpus(_)), "{error:?}");
     assert!(error.to_string().contains("hint: "), "{error}");
@@ -262,7 +262,7 @@ pub fn scratch_directory(target: &str) -> PathBuf {
     path
 }
 
-/// Replaces bytes: each edit says where, how many go, and what comes in their place.
+/// Replaces bytes: each edit has a position, the number of bytes to remove, and their replacement.
 pub fn edit(data: &[u8], edits: &[(u16, u8, Vec<u8>)]) -> Vec<u8> {
     let mut data = data.to_vec();
     for (at, n, new) in edits.iter().take(4) {

@@ -136,7 +136,8 @@ mod tests {
     use super::super::bytes::LocalFile;
     use super::*;
 
-    /// Positions found anywhere are those of a scan from the front, also in runs longer than a window.
+    /// A search from any position finds the separators of a scan from the front, also in runs longer than
+    /// a window.
     #[test]
     fn any_position_has_the_separators_of_the_whole() {
         let part = prop_oneof![

@@ -193,7 +193,7 @@ fn some_texts() -> impl Strategy<Value = Vec<String>> {
     prop::collection::vec(text, 0..8)
 }
 
-/// A pipe in which bytes come now and then.
+/// A pipe whose bytes arrive at intervals.
 #[derive(Debug)]
 struct Drops(Mutex<Vec<Option<Vec<u8>>>>);
 
@@ -239,7 +239,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn every_kind_in_any_blocks_from_any_place(
+    fn every_kind_in_any_blocks_from_any_position(
         texts in some_texts(),
         block_size in prop_oneof![1usize..40, 40usize..4000],
         packing in prop::sample::select(vec!["", "gz", "zst", "xz", "bz2"]),
@@ -267,7 +267,7 @@ proptest! {
             let (first, second) = content.split_at(if in_two { content.len() / 2 } else { 0 });
             let mut data = pack(second, packing);
             if in_two {
-                // Members, frames and streams end to end are one.
+                // Concatenated members, frames and streams are one text.
                 data = [pack(first, packing), data].concat();
             }
             let name = format!("a.{name}");
@@ -285,7 +285,7 @@ proptest! {
             inputs.list[0].location = piped(&inputs.list[0].name, &std::fs::read(&inputs.list[0].name).unwrap());
             let (found, _, _) = read(&inputs, block_size, Default::default()).unwrap();
             prop_assert_eq!(&found, &expected, "{} by a pipe", name);
-            // In no order, by several workers.
+            // In any order, by several workers.
             let (inputs, cutter) = (files.inputs(), cutter());
             let context = Context { cutter: &cutter, reading: &inputs.reading, block_size, open_pieces: false, job: &job() };
             let reader = AnyOrder::new(&inputs, context);
@@ -312,7 +312,7 @@ proptest! {
         }
     }
 
-    /// Ranges that cover a file have what it has, wherever they meet.
+    /// Ranges that cover a file have its content, wherever one ends and the next begins.
     #[test]
     fn ranges_add_up(texts in some_texts(), cuts in prop::collection::vec(0u64..400, 0..6), block_size in 1usize..60) {
         for (name, data) in [("a.txt", texts.concat().into_bytes()), ("a.jsonl", lines(&texts))] {
@@ -390,7 +390,7 @@ proptest! {
 
     /// However a file is damaged, reading it ends with an error or with skipped records counted.
     #[test]
-    fn damage_is_told(
+    fn damage_is_reported(
         texts in some_texts(),
         name in prop::sample::select(vec!["a.jsonl", "a.csv", "a.tar", "a.jsonl.gz", "a.txt.zst", "a.csv.xz", "a.tar.bz2", "a.zip", "a.tar.gz"]),
         at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>(),
@@ -415,7 +415,7 @@ proptest! {
         let (found, skipped, _) = read(&skipping(files.inputs()), 64, Default::default()).unwrap();
         match stop {
             Ok((items, strays, _)) => {
-                // A name that was damaged may make a member one that is not of the corpus.
+                // A damaged name may exclude a member from the corpus.
                 prop_assert!(strays.0.keys().all(|kind| kind == "stray_file"), "{:?}", strays);
                 prop_assert_eq!(strays, skipped.clone());
                 prop_assert_eq!(&items, &found);
@@ -426,7 +426,7 @@ proptest! {
                 prop_assert!(!skipped.is_empty(), "{}", error);
             }
         }
-        // The same however it is cut.
+        // The same for any block size.
         for block_size in [1, 1000] {
             let (again, counted, _) = read(&skipping(files.inputs()), block_size, Default::default()).unwrap();
             prop_assert_eq!((&again, &counted), (&found, &skipped));
@@ -434,7 +434,7 @@ proptest! {
     }
 }
 
-/// A zip archive of files as they are.
+/// A zip archive of stored files.
 fn stored_zip(members: &[(&str, &[u8])]) -> Vec<u8> {
     let (mut out, mut listing) = (Vec::new(), Vec::new());
     for (name, data) in members {
@@ -480,7 +480,7 @@ fn members_of_a_zip() {
 }
 
 #[test]
-fn bad_records_are_told_and_counted() {
+fn bad_records_are_reported_and_counted() {
     let data = b"{\"text\":\"one\"}\nnot json\n\n{\"texts\":1}\n{\"text\":2}\n{\"text\":null}\n[]\n{\"text\":\"\xff\"}\n{\"text\":\"two\"}";
     for name in ["a.jsonl", "a.jsonl.gz"] {
         let packing = name.strip_prefix("a.jsonl.").unwrap_or("");
@@ -502,7 +502,7 @@ fn bad_records_are_told_and_counted() {
 }
 
 #[test]
-fn rows_without_the_column_or_cut_off() {
+fn rows_without_the_column_or_truncated() {
     let files = Files::new(&[(
         "a.csv",
         b"id,text\n1,one\n2\n3,\"three\"\n4,\"never closed\n5,five".to_vec(),
@@ -531,7 +531,7 @@ fn a_byte_order_mark_before_a_quoted_name_is_skipped() {
 }
 
 #[test]
-fn what_is_too_long_is_left_out() {
+fn records_that_are_too_long_are_skipped() {
     let long = "x".repeat(300_000);
     let texts_given = vec!["one".to_owned(), long, "two".to_owned()];
     for (name, data, kept) in [
@@ -573,7 +573,7 @@ fn bombs_are_stopped() {
 
 #[test]
 fn bombs_of_many_small_members_are_stopped() {
-    // Each is small enough to pass the limit.
+    // Each is small enough to pass the limit for single members.
     let gz = pack(&b" ".repeat(3 << 20), "gz");
     let names: Vec<String> = (0..8).map(|n| format!("{n}.txt.gz")).collect();
     let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &gz[..])).collect();
@@ -611,7 +611,7 @@ fn a_window_that_is_too_large_is_refused() {
 }
 
 #[test]
-fn a_file_that_changed_is_noticed() {
+fn a_changed_file_is_detected() {
     for name in ["a.txt", "a.jsonl", "a.jsonl.gz"] {
         let data = lines(&vec!["some words, here".to_owned(); 30_000]);
         let data = if name.ends_with("gz") { pack(&data, "gz") } else { data };
@@ -675,7 +675,7 @@ fn nulls_are_kept_skipped_or_errors() {
     assert!(error.contains("line 2") && error.contains("null=\"keep\""), "{error}");
     let (found, skipped, _) = read(&skipping(with(Nulls::Error)), 7, Default::default()).unwrap();
     assert_eq!((texts(&found).len(), skipped.0["missing_field"]), (4, 3));
-    // A field that is not there is not null.
+    // A missing field is not null.
     let missing = Files::new(&[("a.jsonl", b"{\"b\":1}".to_vec()), ("b.csv", b"c\n1\n".to_vec())]);
     for place in 0..2 {
         let mut inputs = missing.inputs();
@@ -685,9 +685,9 @@ fn nulls_are_kept_skipped_or_errors() {
     }
 }
 
-/// A file that is not text was read as text when it was cut into ranges.
+/// Regression: a file that is not text was read as text in ranges.
 #[test]
-fn a_file_that_is_not_text_is_skipped_once_however_it_is_cut() {
+fn a_file_that_is_not_text_is_skipped_once_in_any_ranges() {
     let files = Files::new(&[("a.txt", [&b"PK\x03\x04"[..], &[0; 300]].concat())]);
     let inputs = skipping(files.inputs());
     let (_, expected, _) = read(&inputs, 64, Default::default()).unwrap();

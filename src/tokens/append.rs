@@ -168,7 +168,7 @@ mod tests {
             file.write(&some).unwrap();
             data.extend(some);
             crc32 = file.flush().unwrap();
-            // What a killed process may leave after the last complete part.
+            // A killed process may leave bytes after the last complete part.
             file.write(b"lost").unwrap();
             file.flush().unwrap();
             file = Append::restore(path.clone(), 4, data.len() as u64, crc32).unwrap();

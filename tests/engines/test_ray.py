@@ -314,7 +314,7 @@ def test_encoding_resumes(
     kept = {path: path.stat().st_mtime_ns for path in partial.glob("*-*.json")}
     if phase == "write":
         assert kept
-        # Parts are deleted once they are in shards, unless every shard needs all.
+        # Parts are deleted once in shards, unless every shard needs all.
         needed = "shuffle" in options and not dealt
         assert needed or any(
             not part.with_name(f"{part.stem}-00000.npy").exists() for part in parts
@@ -417,7 +417,7 @@ def test_a_source_that_is_listed_twice(cluster: None, data: Path, tmp_path: Path
     assert (tmp_path / "a.counts").read_bytes() == (tmp_path / "b.counts").read_bytes()
 
 
-# --- limits and refusals ---------------------------------------------------------------------------
+# --- limits and refusals --------------------------------------------------------------------------
 
 
 def test_a_memory_limit_is_of_each_task(cluster: None, data: Path, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_grids_and_draws() -> None:
     assert {trial["num_layers"] for trial in drawn} == {1, 2, 3, 4}
     assert all(type(trial["num_layers"]) is int for trial in drawn)
     assert all(1e-4 <= trial["lr"] <= 1e-1 for trial in drawn)
-    # Logarithms are uniform: a third in each of the three decades; half of the others are below 0.5.
+    # Logarithms are uniform: a third in each of the three decades; half of the rest are below 0.5.
     for low in (1e-4, 1e-3, 1e-2):
         assert 70 < sum(low <= trial["lr"] < 10 * low for trial in drawn) < 130
     assert 120 < sum(trial["weight_decay"] < 0.5 for trial in drawn) < 180

@@ -61,9 +61,9 @@ LINES = """one => {
 # The least contrast (WCAG) of the text of elements with the background of their parents.
 CONTRASTS = """selector => {
     const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-    const painted = (...colours) => {
-        for (const colour of colours) {
-            canvas.fillStyle = colour;
+    const painted = (...colors) => {
+        for (const color of colors) {
+            canvas.fillStyle = color;
             canvas.fillRect(0, 0, 1, 1);
         }
         const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map(part => {
@@ -600,11 +600,11 @@ def test_a_sweep_is_a_table_with_plots(tab: Tab) -> None:
     box.uncheck()
     expect(page.locator("#runs input:checked")).to_have_count(2)
     # Both lists show the same runs in the same colors, and a checkbox keeps the focus.
-    colours = "one => one.querySelector('path').getAttribute('stroke')"
+    colors = "one => one.querySelector('path').getAttribute('stroke')"
     drawn = page.locator("#runs label:has(:checked)").last
     shown = table.locator("label:has(:checked)")
     expect(shown).to_have_count(1)
-    assert shown.evaluate(colours) == drawn.evaluate(colours)
+    assert shown.evaluate(colors) == drawn.evaluate(colors)
     expect(box).to_be_focused()
     drawn.locator("input").click()
     expect(table.locator("input:checked, .swatch path")).to_have_count(0)
@@ -659,7 +659,7 @@ def test_the_color_switch(tab: Tab) -> None:
     page.emulate_media(color_scheme="dark")
     dark = background()
     assert light != dark
-    switch = page.get_by_role("button", name="Colours")
+    switch = page.get_by_role("button", name="Colors")
     switch.click()
     assert background() == light
     page.reload()

@@ -1,4 +1,4 @@
-"""A vocabulary to look things up in: lengths of tokens, merges as trees, search, neighbours.
+"""A vocabulary to look things up in: lengths of tokens, merges as trees, search, neighbors.
 
 Made once per tokenizer, in time and memory proportional to its size.
 """

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_error_is_returned_and_others_are_told() {
+    fn the_first_error_is_returned_and_others_stop() {
         let mut items = [0, 1, 2];
         let error = for_each(&mut items, |item, failed| {
             if *item == 1 {
@@ -130,7 +130,7 @@ mod tests {
             }
             Err(Error::config("another"))
         });
-        // The items that wait need a thread each beside the one that fails.
+        // Each waiting item needs a thread of its own, besides the one that fails.
         assert_eq!(error.unwrap_err().to_string(), "one");
     }
 

@@ -290,7 +290,7 @@ mod tests {
                     })
                     .unwrap();
                     assert!(counts.iter().all(|n| n.load(Ordering::Relaxed) == 1));
-                    // Now and then the helpers are asleep when a loop comes.
+                    // Sometimes the helpers are asleep when a loop starts.
                     if round % 100 == 0 {
                         thread::sleep(Duration::from_micros(600));
                     }

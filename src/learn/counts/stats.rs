@@ -2,8 +2,8 @@
 //!
 //! Merging needs memory in proportion to its pieces, and cannot be done on disk. So the need is added
 //! up by how often pieces occur while counts are merged: if it exceeds the limit, the smallest
-//! `min_piece_count` that would fit is known at once. The estimate was 24 bytes a byte once, more than
-//! twice too much (docs/performance.md).
+//! `min_piece_count` that would fit is known at once. An earlier estimate of 24 bytes per byte was more
+//! than twice too high (docs/performance.md).
 
 use super::sorted::too_many;
 use crate::base::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! Counting in blocks and on threads against counting at once.
+//! Counting in blocks and on threads against counting everything at once.
 
 mod disk;
 

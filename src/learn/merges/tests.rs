@@ -146,9 +146,9 @@ fn threads_do_not_matter() {
     }
 }
 
-/// Slots of both widths, with counts that fit neither's.
+/// Slots of both widths, with counts that fit neither.
 #[test]
-fn both_widths_are_the_same() {
+fn both_widths_give_the_same_merges() {
     let base = ByteBase;
     let job = Job::new(Phase::Merge, 0);
     proptest!(|(pieces in prop::collection::vec(

@@ -131,7 +131,7 @@ fn unspaced() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(word, 1..120).prop_map(|words| words.concat())
 }
 
-/// A tokenizer whose merges are of such text, many of them across letters and parts of letters.
+/// A tokenizer trained on such text, with many merges across letters and parts of letters.
 fn trained_unspaced(seed: u64, ignore_merges: bool) -> Tokenizer {
     let mut texts = Vec::new();
     let letters = ["a", "b", "c", "ö", "ß", "東", "京", "都", "の", "人", "民", "国", "𝒜", "𝒷"];
@@ -170,7 +170,7 @@ fn long_pieces_equal_the_naive_encoder() {
     });
 }
 
-/// Whatever the room for the caches, and whether they are full.
+/// Caches of any size, full or not.
 #[test]
 fn small_caches_change_nothing() {
     let tokenizer = trained("gpt2", 380);
@@ -209,7 +209,7 @@ fn a_stream_is_one_text() {
     });
 }
 
-/// One without a cut for long is handed out in parts, too.
+/// A long piece without a cut is encoded in parts, too.
 #[test]
 fn a_stream_holds_little_of_a_long_piece() {
     for tokenizer in tokenizers() {
@@ -257,7 +257,7 @@ fn a_long_text_in_parts_is_one_text() {
 }
 
 #[test]
-fn recognising() {
+fn choices_of_special_tokens() {
     let tokenizer = trained("gpt2", 300);
     let encode = |text: &str, recognise: &Recognise| {
         let mut ids = Vec::new();
@@ -286,14 +286,14 @@ fn spans_cover_the_text() {
     assert_eq!(spans.last().unwrap().chars.1, n_chars);
     for (span, next) in spans.iter().zip(&spans[1..]) {
         assert_eq!(span.bytes.1, next.bytes.0);
-        // Neighbours share a character or stand side by side.
+        // Neighbors share a character or are adjacent.
         assert!(next.chars.0 == span.chars.1 || next.chars.0 + 1 == span.chars.1);
     }
 }
 
 #[test]
 fn ranked_vocabularies_merge_as_tiktoken_does() {
-    // "abc" has a lower rank than "ab", which it is made of: it comes together all the same.
+    // "abc" has a lower rank than "ab", which is part of it: it is merged all the same.
     let mut spec =
         Spec { pattern: vec!["gpt2".into()], merges: MergeRule::ByRank, ..Spec::default() };
     for byte in 0..=255u8 {
@@ -349,7 +349,7 @@ fn tokens_by_size_are_those_of_smaller_vocabularies() {
 }
 
 #[test]
-fn tokens_by_size_where_ranks_are_in_no_order() {
+fn tokens_by_size_with_unordered_ranks() {
     let spec = |tokens: &[&[u8]], ignore_merges: bool| {
         let pattern = vec!["gpt2".into()];
         let mut spec =
@@ -377,7 +377,7 @@ fn tokens_by_size_where_ranks_are_in_no_order() {
 }
 
 #[test]
-fn long_pieces_take_no_quadratic_time() {
+fn long_pieces_take_linear_time() {
     let tokenizer = trained("gpt2", 380);
     for unit in ["a", " ", "the", "東京"] {
         let text = unit.repeat((2 << 20) / unit.len());
@@ -388,10 +388,10 @@ fn long_pieces_take_no_quadratic_time() {
     }
 }
 
-/// Many unseen pieces, repeated ones among them, long ones in between, special tokens between
-/// texts: whatever waits for what, the order is that of the text.
+/// Many unseen pieces, some repeated, some long, and special tokens between texts: the ids of pending
+/// pieces are in the order of the text.
 #[test]
-fn what_waits_comes_in_its_place() {
+fn pending_pieces_keep_their_order() {
     let tokenizer = trained("gpt2", 380);
     let mut text = String::new();
     let mut number = 1u32;
@@ -418,7 +418,7 @@ fn what_waits_comes_in_its_place() {
     let mut got = Vec::new();
     tokenizer.encode_with(&mut worker, text.as_bytes(), &Recognise::All, &mut got).unwrap();
     assert_eq!(got, expected);
-    // Again, with all in the cache; and with several threads.
+    // Again, with everything in the cache; and with several threads.
     assert_eq!(ids(&tokenizer, text.as_bytes()), expected);
     for threads in 1..=3 {
         let got = tokenizer.encode_job(text.as_bytes(), &Recognise::All, threads, &job()).unwrap();
@@ -426,7 +426,7 @@ fn what_waits_comes_in_its_place() {
     }
 }
 
-/// Every processor must give the same: lanes against one piece after the other.
+/// Every processor must give the same ids: merging in lanes against merging piece by piece.
 #[test]
 fn side_by_side_is_one_by_one() {
     use super::merge_lanes::MergeLanes;

@@ -1,4 +1,4 @@
-//! Files of shards that are not what they should be, by accident or by intent.
+//! Files of shards that are damaged, by accident or on purpose.
 
 use super::*;
 
@@ -64,10 +64,10 @@ fn forged(change: fn(&mut Vec<u8>, &mut Vec<u8>)) -> String {
 }
 
 #[test]
-fn what_is_wrong_with_right_checksums_is_found() {
+fn wrong_content_with_correct_checksums_is_found() {
     const FIRST: usize = plan::NPY_HEADER_SIZE;
     assert!(forged(|ids, _| ids[FIRST + 1] = 200).contains("at position 0 is not in the voc"));
-    // Another letter: only the source knows.
+    // Another letter: only the comparison with the source finds it.
     assert!(forged(|ids, _| ids[FIRST] ^= 1).contains("0.txt has at byte"));
     assert!(forged(|_, docs| docs[FIRST] += 1).contains("end-of-text ids between"));
     assert!(forged(|_, docs| docs[FIRST] = 255).contains("document 0 ends at 255"));

@@ -22,7 +22,7 @@ fn large_shards(tokenizer: &Tokenizer) -> Plan {
 }
 
 #[test]
-fn long_pieces_equal_the_obvious_way() {
+fn long_pieces_equal_the_plain_implementation() {
     let tokenizer = tokenizer();
     let texts = long_texts();
     let corpus = Corpus::new(&texts);
@@ -42,7 +42,7 @@ fn long_pieces_equal_the_obvious_way() {
 }
 
 #[test]
-fn long_pieces_of_compressed_files_equal_the_obvious_way() {
+fn long_pieces_of_compressed_files_equal_the_plain_implementation() {
     let tokenizer = tokenizer();
     let texts = long_texts();
     let mut corpus = Corpus::new(&texts);

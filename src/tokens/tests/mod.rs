@@ -1,6 +1,6 @@
-//! Shards against the obvious way to make them: encode each file whole, cut the ids into documents,
-//! put those into order, cut the result into shards. However the corpus is divided into ranges, and
-//! whether these go straight into shards or by way of parts, the bytes are the same.
+//! Shards against a plain implementation: encode each file whole, cut the ids into documents, order
+//! these, cut the result into shards. The bytes are the same however the corpus is divided into
+//! ranges, and whether these are written to shards directly or through parts.
 
 mod damage;
 mod long_pieces;
@@ -80,7 +80,7 @@ impl Corpus {
         path
     }
 
-    /// The sources in ranges between these places, each a range of the corpus of its own.
+    /// The sources in ranges between these positions, each a separate range of the corpus.
     fn ranges(&self, cuts: &[u64]) -> Vec<Inputs> {
         let mut ranges = Vec::new();
         for input in self.inputs().list {
@@ -119,7 +119,7 @@ fn whole(
     encoded(tokenizer, &inputs, plan, directory, Vec::new(), true, manner).unwrap().splits
 }
 
-/// Range by range, straight into shards; after each, files have bytes that are of no use.
+/// Range by range, directly into shards; after each, the files have excess bytes at their ends.
 fn continued(
     tokenizer: &Tokenizer,
     ranges: &[Inputs],
@@ -145,7 +145,7 @@ fn continued(
     splits
 }
 
-/// By way of parts, of a few ids each.
+/// Through parts of a few ids each.
 fn assembled(
     tokenizer: &Tokenizer,
     ranges: &[Inputs],
@@ -349,7 +349,7 @@ fn any_plan() -> impl Strategy<Value = Plan> {
 }
 
 #[test]
-fn equals_the_obvious_way() {
+fn equals_the_plain_implementation() {
     let tokenizer = tokenizer();
     let texts = prop::collection::vec(source(), 1..5);
     let cuts = prop::collection::vec(1u64..150, 0..5);
@@ -405,7 +405,7 @@ fn large_sources_in_many_blocks() {
 #[test]
 fn empty_documents_keep_their_rows() {
     let tokenizer = tokenizer();
-    // An empty file at a border of shards, too: its end belongs to the shard that is full.
+    // Also an empty file at the end of a shard: its end belongs to the full shard.
     let texts: Vec<Vec<u8>> =
         ["", "ab", "", "", "c", ""].iter().map(|t| t.as_bytes().into()).collect();
     let corpus = Corpus::new(&texts);

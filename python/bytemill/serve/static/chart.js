@@ -11,11 +11,11 @@ const BOTTOM = 26;
 const DIGIT = 7.6;
 // Characters that fit left of the axis.
 const MAX_LABEL = 7;
-export const N_COLOURS = 8;
+export const N_COLORS = 8;
 const DASHES = ["", "7 3", "2 3"];
 
-export const colour = (number) => `var(--s${number % N_COLOURS})`;
-export const dash = (number) => DASHES[Math.floor(number / N_COLOURS) % DASHES.length];
+export const color = (number) => `var(--s${number % N_COLORS})`;
+export const dash = (number) => DASHES[Math.floor(number / N_COLORS) % DASHES.length];
 
 export class Chart {
   /** `height` is in pixels; `onZoom` is called with the range that the reader chose, or null. */
@@ -53,7 +53,7 @@ export class Chart {
   }
 
   /**
-   * Shows series: {name, xs, ys, colour, dash, faint, mark}; xs ascend. `faint` ones are drawn below,
+   * Shows series: {name, xs, ys, color, dash, faint, mark}; xs ascend. `faint` ones are drawn below,
    * without values; `mark` draws points only. Options: xName, xRange (that of the series if not
    * given), log (of y), xLog, xLabels (names of the values 0, 1, …), and the formats showX, showY.
    */
@@ -131,9 +131,9 @@ export class Chart {
       const at = x.place(tick);
       yield svg("path", { class: "axis", d: `M${at.toFixed(1)} ${bottom}v4` });
       const text = xLabels ? xLabels[tick] : showX(tick);
-      // Centred, but not beyond the edge.
-      const centre = Math.min(at, width - 2 - (text.length * DIGIT) / 2);
-      yield svg("text", { x: centre, y: bottom + 17, "text-anchor": "middle" }, text);
+      // Centered, but not beyond the edge.
+      const center = Math.min(at, width - 2 - (text.length * DIGIT) / 2);
+      yield svg("text", { x: center, y: bottom + 17, "text-anchor": "middle" }, text);
     }
     // Left of the axis there is room for a word, and often for the first label only.
     if (!this.title.endsWith(xName)) {
@@ -141,7 +141,7 @@ export class Chart {
     }
   }
 
-  /** The labelled values of x: those of the points if they are few and far apart. */
+  /** The labeled values of x: those of the points if they are few and far apart. */
   xTicks() {
     const { x, width } = this;
     const { xLabels } = this.options;
@@ -158,7 +158,7 @@ export class Chart {
     const { xs, ys } = one;
     const style = {
       class: one.faint ? "curve faint" : "curve",
-      stroke: one.colour,
+      stroke: one.color,
       "stroke-width": one.faint ? 1 : (one.width ?? 2),
       "stroke-dasharray": one.dash || null,
     };
@@ -185,7 +185,7 @@ export class Chart {
 
   dot(one, i, r, fields = {}) {
     const [cx, cy] = [this.x.place(one.xs[i]), this.y.place(one.ys[i])];
-    return svg("circle", { cx, cy, r, fill: one.colour, ...fields });
+    return svg("circle", { cx, cy, r, fill: one.color, ...fields });
   }
 
   drawable(y) {
@@ -279,7 +279,7 @@ export class Chart {
     const lead = shown[0].one.xs[shown[0].i];
     const rows = shown.slice(0, 12).map(({ one, i }) => {
       const key = element("i");
-      key.style.background = one.colour;
+      key.style.background = one.color;
       const name = one.label?.(i) ?? one.name;
       // Evaluations are at other steps than the rest.
       const own = one.xs[i] === lead || xLabels ? "" : `, ${xName} ${showX(one.xs[i])}`;

@@ -1,6 +1,6 @@
 // The list of runs, in groups: those of each sweep, and the others. Checked runs are drawn.
 
-import { colour, dash } from "./chart.js";
+import { color, dash } from "./chart.js";
 import { breakable, count, element, redraw, short, svg, value } from "./dom.js";
 
 export class RunList {
@@ -13,7 +13,7 @@ export class RunList {
     filter.addEventListener("input", () => this.draw());
   }
 
-  /** `numbers` has, for each run that is drawn, the number of its colour. */
+  /** `numbers` has, for each run that is drawn, the number of its color. */
   show(runs, sweeps, numbers, sweep) {
     Object.assign(this, { runs, sweeps, numbers, sweep });
     this.draw();
@@ -93,7 +93,7 @@ export function swatch(number) {
   const drawn = svg("svg", { class: "swatch", ...size, "aria-hidden": "true" });
   if (number !== undefined) {
     const style = { "stroke-width": 3, "stroke-dasharray": dash(number) || null };
-    drawn.append(svg("path", { d: "M0 5H22", stroke: colour(number), ...style }));
+    drawn.append(svg("path", { d: "M0 5H22", stroke: color(number), ...style }));
   }
   return drawn;
 }

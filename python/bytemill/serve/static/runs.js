@@ -1,7 +1,7 @@
 // The Runs page: curves of several runs, live; samples; configs; sweeps.
 
 import { get } from "./api.js";
-import { Chart, colour, dash } from "./chart.js";
+import { Chart, color, dash } from "./chart.js";
 import { byId, debounced, duration, element, failure, notice, short, showNotes, svg, value } from "./dom.js";
 import { Details } from "./details.js";
 import * as fragment from "./fragment.js";
@@ -13,7 +13,7 @@ import { SweepTable } from "./sweep.js";
 const POLL_MS = 1000;
 const CATALOG_EVERY = 3; // polls
 const MAX_RUNS = 24;
-// Charts in this order, then what else there is. The first has both losses.
+// Charts in this order, then all other fields. The first has both losses.
 const CHARTS = {
   loss: { title: "Loss", fields: ["loss", "val_loss"], height: 320 },
   val_bits_per_byte: { title: "Held-out bits per byte" },
@@ -48,7 +48,7 @@ function check(id, isChecked) {
 
 function add(id) {
   if (drawn.has(id) || drawn.size >= MAX_RUNS) return;
-  // The first colour that is free.
+  // The first color that is free.
   const taken = new Set([...drawn.values()].map((one) => one.number));
   let number = 0;
   while (taken.has(number)) number += 1;
@@ -170,9 +170,9 @@ function* curves({ entry, metrics, number, tokensPerStep }, fields, weight) {
     const points = metrics.points(field, by(), tokensPerStep);
     if (!points) continue;
     const isHeldOut = field.startsWith("val_");
-    const style = { colour: colour(number), dash: dash(number) };
+    const style = { color: color(number), dash: dash(number) };
     const name = fields.length > 1 ? `${entry.name} ${isHeldOut ? "held out" : "training"}` : entry.name;
-    // Few and costly values are shown as they are: learning rates and evaluations.
+    // Learning rates and evaluations are few and expensive: shown without smoothing.
     if (isHeldOut || field === "lr" || !weight) {
       yield { name, ...points, ...style, width: isHeldOut ? 1.5 : 2 };
       if (isHeldOut) yield { name, ...points, ...style, mark: true, faint: true };

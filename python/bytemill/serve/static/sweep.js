@@ -1,6 +1,6 @@
 // A sweep: its runs as a table, best first or by any column, and the loss against each setting.
 
-import { Chart, colour } from "./chart.js";
+import { Chart, color } from "./chart.js";
 import { duration, element, redraw, value } from "./dom.js";
 import { table, text } from "./details.js";
 import { swatch } from "./run_list.js";
@@ -46,7 +46,7 @@ export class SweepTable {
     this.node.querySelector(".scroll").scrollTop = this.place;
   }
 
-  /** Shows which runs are drawn; `numbers` has the number of the colour of each. */
+  /** Shows which runs are drawn; `numbers` has the number of the color of each. */
   mark(numbers) {
     this.numbers = numbers;
     for (const label of this.node.querySelectorAll("label[data-run]")) {
@@ -109,7 +109,7 @@ export class SweepTable {
     const sign = down ? -1 : 1;
     return [...this.trials].sort((a, b) => {
       const [x, y] = [of(a), of(b)];
-      // What is missing comes last either way.
+      // Missing values come last in both orders.
       if (x === null || x === undefined) return 1;
       if (y === null || y === undefined) return -1;
       const isNumeric = typeof x === "number" && typeof y === "number";
@@ -141,7 +141,7 @@ export class SweepTable {
         name: "loss",
         xs,
         ys: points.map((one) => one.y),
-        colour: colour(0),
+        color: color(0),
         mark: true,
         label: (i) => points[i].name,
       },

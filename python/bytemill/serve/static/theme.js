@@ -1,4 +1,4 @@
-// The colour scheme: the system's, or the one that the switch chose. Loaded in the head, before
+// The color scheme: the system's, or the one that the switch chose. Loaded in the head, before
 // anything is painted; the only script that is not a module.
 "use strict";
 
@@ -20,7 +20,7 @@
     try {
       localStorage.setItem(KEY, scheme);
     } catch {
-      // It holds for this page only.
+      // The choice applies to this page only.
     }
   }
 
@@ -29,7 +29,7 @@
   document.addEventListener("DOMContentLoaded", () => {
     const button = document.getElementById("theme");
     const name = () => {
-      const text = `Colours: ${root.dataset.theme}`;
+      const text = `Colors: ${root.dataset.theme}`;
       button.setAttribute("aria-label", text);
       button.title = text;
     };

@@ -1,4 +1,4 @@
-// A token of the vocabulary: its bytes, its merges as a tree, its neighbours.
+// A token of the vocabulary: its bytes, its merges as a tree, its neighbors.
 
 import { get, isAbort } from "./api.js";
 import { count, element, failure } from "./dom.js";
@@ -17,7 +17,7 @@ export class TokenCard {
     this.key = null;
     this.node.replaceChildren(
       element("h2", {}, "Token"),
-      element("p", { class: "dim" }, "Click a token to see its bytes, its merges and its neighbours."),
+      element("p", { class: "dim" }, "Click a token to see its bytes, its merges and its neighbors."),
     );
   }
 
@@ -69,7 +69,7 @@ export class TokenCard {
         facts.map(([name, ...shown]) => [element("dt", {}, name), element("dd", {}, ...shown)]),
       ),
       ...this.tree(tokenizer, token),
-      element("h3", {}, "Neighbours"),
+      element("h3", {}, "Neighbors"),
       element(
         "p",
         { class: "chips" },

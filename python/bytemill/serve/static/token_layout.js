@@ -93,7 +93,7 @@ export class TokenLayout {
         text += char;
         width += wide;
       }
-      // Letters of some scripts are narrower together than one by one.
+      // In some scripts, a word is narrower than the sum of its letters.
       const isPlain = /^[ -~·↵]*$/.test(text);
       if (!isPlain) width = this.width(text, this.font);
       parts.push({ text, width, endsRow: line.endsWith("↵") });

@@ -6,7 +6,7 @@ import { hex, visible } from "./visible.js";
 
 const ROW = 28; // as in the style sheet
 const MARGIN = 8; // rows kept above and below those in sight
-const N_COLOURS = 5;
+const N_COLORS = 5;
 let views = 0;
 
 export class TokenView {
@@ -114,7 +114,7 @@ export class TokenView {
   part({ token, first, text, id }) {
     const { found } = this;
     const isCurrent = token === this.current;
-    const classes = [found.isSpecial(token) ? "special" : `c${token % N_COLOURS}`];
+    const classes = [found.isSpecial(token) ? "special" : `c${token % N_COLORS}`];
     if (this.flags?.[token]) classes.push("differs");
     if (isCurrent) classes.push("current");
     const span = element("span", {
@@ -129,7 +129,7 @@ export class TokenView {
     return span;
   }
 
-  // --- what the reader does ---------------------------------------------------------------------
+  // --- events -----------------------------------------------------------------------------------
 
   clicked(event) {
     const span = event.target.closest("[data-i]");

@@ -203,7 +203,7 @@ function removeColumn(column) {
   settle();
 }
 
-/** After columns came or went. */
+/** To be called when columns were added or removed. */
 function settle() {
   columns.style.setProperty("--columns", shown.length);
   byId("add").hidden = catalog.length < 2 || shown.length >= MAX_COLUMNS;
@@ -222,7 +222,7 @@ function pick(tokenizer, id) {
 // --- input ----------------------------------------------------------------------------------------
 
 function readInput() {
-  // As the server reads it: half of a surrogate pair is no character.
+  // As the server reads it: half of a surrogate pair is not a character.
   const found = text.value.isWellFormed?.() === false ? text.value.toWellFormed() : text.value;
   input = { text: found, bytes: utf8(found), number: (input.number ?? 0) + 1 };
   byId("examples").hidden = found !== "";

@@ -1,4 +1,4 @@
-//! Counts that go to disk against counts that do not; counts files, whole and damaged.
+//! Counts on disk against counts in memory; counts files, intact and damaged.
 
 use crate::base::error::Error;
 use std::fs;
@@ -101,7 +101,7 @@ fn files_under_a_limit_stay_within_it() {
     let held: usize = tight.tables.iter().map(Table::heap_bytes).sum();
     assert!(held as u64 <= available, "{held}");
     assert!(free.sorted(&job()).unwrap().iter().eq(tight.sorted(&job()).unwrap().iter()));
-    // What merging needs does not fit.
+    // The memory for merging does not fit.
     let error = tight.pieces(1, false, &job()).unwrap_err().to_string();
     assert!(error.contains("the limit is 15 MB") && error.contains("min_piece_count="), "{error}");
     let least = error.split("min_piece_count=").nth(1).unwrap().split(' ').next().unwrap();
@@ -179,7 +179,7 @@ fn sums_of_files_are_the_whole() {
 }
 
 #[test]
-fn a_taken_file_lives_as_long_as_the_counts() {
+fn an_added_file_lives_as_long_as_the_counts() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("part.counts");
     let (one, two) = (many_words(3000, 1), many_words(3000, 2));
@@ -212,7 +212,7 @@ fn a_taken_file_lives_as_long_as_the_counts() {
 }
 
 #[test]
-fn sweeping_spares_directories_of_others() {
+fn sweeping_keeps_foreign_directories() {
     let directory = tempfile::tempdir().unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -281,7 +281,7 @@ fn damage_is_detected() {
     assert_eq!(counted(&mut Counts::open(&path, 1, &job()).unwrap()), counted(&mut counts));
 }
 
-/// A file with a right checksum but wrong content, as no version of ours writes it.
+/// A file with a correct checksum but invalid content, which no version of ours writes.
 #[test]
 fn forged_files_are_refused() {
     struct List(Vec<(&'static [u8], u64)>, usize);

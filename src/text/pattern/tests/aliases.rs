@@ -1,4 +1,4 @@
-//! Names that others use, and texts that only read like names.
+//! Names that other libraries use, and texts that only look like names.
 
 use super::*;
 use crate::base::error::Error;
@@ -11,7 +11,7 @@ fn refused(text: &str) -> (String, String) {
 }
 
 #[test]
-fn names_of_others_are_known() {
+fn names_of_other_libraries_are_known() {
     for (name, others) in [
         ("gpt2", "gpt2 GPT-2 r50k r50k_base p50k p50k_base p50k_edit"),
         ("cl100k", "cl100k cl100k_base gpt4 gpt-4 gpt-3.5 gpt-3.5-turbo gpt-35-turbo"),
@@ -26,7 +26,7 @@ fn names_of_others_are_known() {
 }
 
 #[test]
-fn a_text_that_reads_like_a_name_is_no_expression() {
+fn a_text_that_looks_like_a_name_is_not_an_expression() {
     let names =
         ["cl100", "cl100k_bas", "gpt", "foo.bar", "a", "é", "7", "_", "x-y", "qwen3.5", "名"];
     for text in names {
@@ -36,7 +36,7 @@ fn a_text_that_reads_like_a_name_is_no_expression() {
         assert!(hint.contains(&format!("(?:{text})")), "{hint}");
         // In any stage.
         assert!(Pattern::new(&["gpt2", text]).is_err());
-        // And the way out that the hint shows.
+        // The workaround in the hint.
         assert!(Pattern::new(&[format!("(?:{text})")]).is_ok());
     }
     for text in [".", "-", "...", r"\w+", "[a]", " ", "a|b", "", "a b", "a+"] {

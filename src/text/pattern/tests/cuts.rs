@@ -1,10 +1,10 @@
-//! Safe cuts: apart and together are the same.
+//! Safe cuts: the parts, scanned separately, have the pieces of the whole.
 
 use super::scanners::mixture;
 use super::*;
 use proptest::prelude::*;
 
-/// All safe places of a text, found from both ends.
+/// All safe cuts of a text, searched from both ends.
 fn safe_cuts(pattern: &Pattern, text: &[u8]) -> Vec<usize> {
     let mut forwards = vec![];
     let mut from = 0;
@@ -25,8 +25,8 @@ fn safe_cuts(pattern: &Pattern, text: &[u8]) -> Vec<usize> {
     forwards
 }
 
-/// The ends of the parts of a text, scanned apart.
-fn apart(pattern: &Pattern, text: &[u8], cuts: &[usize]) -> Vec<usize> {
+/// The ends of the pieces of a text whose parts are scanned separately.
+fn scan_separately(pattern: &Pattern, text: &[u8], cuts: &[usize]) -> Vec<usize> {
     let mut found = vec![];
     let mut start = 0;
     for &cut in cuts.iter().chain([&text.len()]) {
@@ -36,29 +36,34 @@ fn apart(pattern: &Pattern, text: &[u8], cuts: &[usize]) -> Vec<usize> {
     found
 }
 
-fn check(text: &[u8], before: &[u8], behind: &[u8]) {
+fn check(text: &[u8], before: &[u8], after: &[u8]) {
     for name in NAMES {
         let pattern = pattern(name);
         let cuts = safe_cuts(&pattern, text);
         let whole = ends(&pattern, text);
         for &cut in &cuts {
             assert_eq!(
-                apart(&pattern, text, &[cut]),
+                scan_separately(&pattern, text, &[cut]),
                 whole,
                 "{name} {} {cut}",
                 text.escape_ascii()
             );
         }
-        assert_eq!(apart(&pattern, text, &cuts), whole, "{name} {}", text.escape_ascii());
-        // What stands around changes nothing: not even the rest of a character.
-        let around = [before, text, behind].concat();
+        assert_eq!(scan_separately(&pattern, text, &cuts), whole, "{name} {}", text.escape_ascii());
+        // Surrounding text changes nothing, not even the rest of a character.
+        let around = [before, text, after].concat();
         let cuts: Vec<usize> = cuts.iter().map(|cut| cut + before.len()).collect();
         let whole = ends(&pattern, &around);
-        assert_eq!(apart(&pattern, &around, &cuts), whole, "{name} {}", around.escape_ascii());
+        assert_eq!(
+            scan_separately(&pattern, &around, &cuts),
+            whole,
+            "{name} {}",
+            around.escape_ascii()
+        );
     }
 }
 
-/// Cut inside a piece, the parts have the pieces of the whole but for that one.
+/// Cut inside a piece, the parts have the pieces of the whole except for that one.
 fn check_inside(text: &[u8]) {
     for name in NAMES {
         let pattern = pattern(name);
@@ -70,7 +75,7 @@ fn check_inside(text: &[u8]) {
             assert_eq!(pattern.insides(text, from).next(), next);
         }
         let (mut found, mut start) = (vec![], 0);
-        // Whatever follows, and from one such place to the next.
+        // Whatever follows, and from one such position to the next.
         while let Some(at) = pattern.insides(&text[start..], 1).next().map(|at| start + at) {
             assert!(!whole.contains(&at), "{name} {} {at}", text.escape_ascii());
             found.extend(ends(&pattern, &text[start..at]).iter().map(|end| start + end));
@@ -113,14 +118,14 @@ fn long_runs_can_be_cut_inside() {
     assert_eq!(Pattern::new(&[r"\w+"]).unwrap().insides(&[b'a'; 20], 1).count(), 0);
 }
 
-/// Each position once looked for the start of its run.
+/// Regression: each position searched for the start of its run.
 #[test]
 fn long_runs_of_spaces_take_linear_time() {
     let mut text = vec![b' '; 1 << 20];
     assert_eq!(pattern("cl100k").insides(&text, 4).count(), text.len() - 7);
     text[0] = b'\n';
     assert_eq!(pattern("cl100k").insides(&text, 1).next(), None);
-    // In the next run it is another character that decides.
+    // In the next run, another character decides.
     text[1 << 19] = b'x';
     assert_eq!(pattern("cl100k").insides(&text, 1).next(), Some((1 << 19) + 5));
 }
@@ -133,7 +138,7 @@ fn runs() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn every_pair_in_every_company() {
+fn every_pair_with_every_context() {
     for a in ALPHABET {
         for b in ALPHABET {
             let text = [*a, *b].concat();
@@ -155,7 +160,7 @@ fn common_text_has_cuts() {
         assert!(safe_cuts(&pattern, b" ").is_empty());
         assert_eq!(pattern.safe_cut_before(b"a b", 0), None);
         assert_eq!(pattern.safe_cut_after(b"a b", 7), None);
-        // The last character is cut off: it may become anything.
+        // The last character is truncated: it may become any character.
         assert!(safe_cuts(&pattern, b"a\xe2\x80").is_empty());
         assert_eq!(safe_cuts(&pattern, b"a\xe2\x80\x9c"), [1]);
     }
@@ -174,17 +179,17 @@ proptest! {
     }
 
     #[test]
-    fn random_text(text in mixture(30), before in mixture(4), behind in mixture(4)) {
-        check(&text, &before, &behind);
+    fn random_text(text in mixture(30), before in mixture(4), after in mixture(4)) {
+        check(&text, &before, &after);
     }
 
     #[test]
-    fn random_bytes(text in prop::collection::vec(any::<u8>(), 0..40), before in mixture(4), behind in mixture(4)) {
-        check(&text, &before, &behind);
+    fn random_bytes(text in prop::collection::vec(any::<u8>(), 0..40), before in mixture(4), after in mixture(4)) {
+        check(&text, &before, &after);
     }
 
     #[test]
-    fn random_unicode(text in any::<String>(), before in any::<String>(), behind in any::<String>()) {
-        check(text.as_bytes(), before.as_bytes(), behind.as_bytes());
+    fn random_unicode(text in any::<String>(), before in any::<String>(), after in any::<String>()) {
+        check(text.as_bytes(), before.as_bytes(), after.as_bytes());
     }
 }

@@ -29,7 +29,7 @@ fn empty_matches_cut() {
     assert_eq!(pieces(&of(&[""]), "aé".as_bytes()), ["a", "é"]);
 }
 
-/// Matches that claim odd places lose nothing and do not panic.
+/// Matches whose start is reset lose no text and do not panic.
 #[test]
 fn starts_that_are_reset() {
     for regex in [r"a\Kb", r"(?=ab\K)", r"(?<=a\Kb)", r"(?<=\Kab)c", r"\Gb", r"a(?=b\Kb)"] {
@@ -56,7 +56,7 @@ fn stages_cut_the_pieces_of_the_stage_before() {
 }
 
 #[test]
-fn invalid_bytes_stand_apart() {
+fn invalid_bytes_are_separate_pieces() {
     assert_eq!(ends(&of(&[r"\w+"]), b"a\xffb\xe2\x80c"), [1, 2, 3, 5, 6]);
     assert_eq!(ends(&of(&["[^a]"]), b"a\xff\xfea"), [1, 2, 3, 4]);
     assert_eq!(ends(&of(&["."]), b"\xed\xa0\x80\xc3\xa9"), [1, 2, 3, 5]);
@@ -74,16 +74,16 @@ fn bad_patterns_are_refused() {
     assert!(message.contains("gpt2, cl100k, o200k, llama3, qwen2"), "{message}");
 }
 
-/// A spelling of `llama3` that is not known, so that the engine has to do it.
+/// An unknown spelling of `llama3`, so that the engine runs it.
 const LLAMA3: &str = r"(?:(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 #[test]
-fn the_engine_agrees_with_the_scanner_at_length() {
+fn the_engine_agrees_with_the_scanner_on_long_text() {
     assert_eq!(known(LLAMA3), None);
     let text = "Some text's here,\n\n  and 12345 there: \u{3000}你好 \t".repeat(20_000);
     let custom = of(&[LLAMA3]);
     let expected = ends(&pattern("llama3"), text.as_bytes());
-    // In more than one step.
+    // In more than one scan.
     let mut found = vec![];
     let mut from = 0;
     let mut steps = 0;
@@ -100,8 +100,8 @@ fn long_runs_are_cut() {
     let custom = of(&[LLAMA3]);
     for run in ["a", " ", "1", "!", "A'", "\n", " \u{a0}", "\u{301}"] {
         let text = run.repeat(10_000_000 / run.len());
-        for behind in ["", "x"] {
-            let text = [&text, behind].concat();
+        for after in ["", "x"] {
+            let text = [&text, after].concat();
             let mut found = vec![];
             assert_eq!(
                 custom.scan(text.as_bytes(), 0, usize::MAX, &mut found).unwrap(),
@@ -112,7 +112,7 @@ fn long_runs_are_cut() {
     }
 }
 
-/// Takes more steps than there are atoms, were it not for its end.
+/// Would take more steps than there are atoms in the universe without the limit.
 const COSTLY: &str = r"(a+)+\1(?![a!])|(a|aa)+\2!!";
 
 fn refusal(pattern: &Pattern, text: &[u8]) -> String {
@@ -123,14 +123,14 @@ fn refusal(pattern: &Pattern, text: &[u8]) -> String {
 }
 
 #[test]
-fn a_costly_match_is_an_error_with_its_place() {
+fn a_costly_match_is_an_error_with_its_position() {
     let text = [b"hello ".as_slice(), &b"a".repeat(80), b"!"].concat();
     let message = refusal(&of(&[COSTLY]), &text);
     assert!(message.contains("at byte 6 ") && message.contains("steps"), "{message}");
-    // Invalid bytes before it do not shift the place.
+    // Invalid bytes before it do not shift the position.
     let invalid = [b"\xff\xfe\xfd".as_slice(), &text].concat();
     assert!(refusal(&of(&[COSTLY]), &invalid).contains("at byte 9 "));
-    // As the second stage, the place is still that in the document.
+    // In the second stage, the position is still that in the document.
     assert!(refusal(&of(&[" ", COSTLY]), &text).contains("at byte 6 "));
 }
 
@@ -145,7 +145,7 @@ fn a_quadratic_scan_is_an_error() {
     }
 }
 
-/// Without back-references, no way is tried twice.
+/// Without back-references, no state is tried twice.
 #[test]
 fn no_expression_without_back_references_is_exponential() {
     let text = [b"a".repeat(100).as_slice(), b"!"].concat();
@@ -174,7 +174,7 @@ fn a_stopped_job_stops_a_match() {
 }
 
 #[test]
-fn what_cannot_be_bounded_is_refused() {
+fn expressions_without_bounds_are_refused() {
     for (regex, part) in [
         (r"(a)?(?(1)b|c)", "a condition"),
         (r"(a)\g<1>", "a subroutine call"),
@@ -193,7 +193,7 @@ fn what_cannot_be_bounded_is_refused() {
 }
 
 #[test]
-fn a_long_way_to_a_match_is_no_error() {
+fn a_long_search_for_a_match_is_not_an_error() {
     let custom = of(&[r"(?=(\d{3})+(?!\d))"]);
     let text = ["x".repeat(3_000_000).as_str(), "1234"].concat();
     let n = text.len();
@@ -209,8 +209,8 @@ fn named_scanners_are_linear() {
         "\u{3000}", "!\n", "/\n", "'s", "\u{ffff}",
     ] {
         let text = unit.repeat(n / unit.len());
-        for behind in ["", "x", "\n"] {
-            let text = [&text, behind].concat();
+        for after in ["", "x", "\n"] {
+            let text = [&text, after].concat();
             for name in NAMES {
                 assert_eq!(ends(&pattern(name), text.as_bytes()).last(), Some(&text.len()));
             }
@@ -239,7 +239,7 @@ fn expected(regex: &fancy_regex::Regex, text: &str) -> Option<Vec<usize>> {
 }
 
 fn agrees(regex: &str, texts: &[String]) {
-    // What only one of the two can do is not compared.
+    // Expressions that only one of the two supports are not compared.
     let Ok(other) = fancy_regex::Regex::new(regex) else { return };
     let Ok(ours) = Pattern::new(&[regex]) else { return };
     for text in texts {
@@ -288,8 +288,8 @@ fn the_machine_agrees_with_another_engine() {
     }
 }
 
-/// Expressions of all that the machine knows, but for two things that `fancy-regex` does by no one
-/// rule: look-behinds of any length (hand-picked above), and unlimited repetitions of what may be
+/// Expressions of everything that the machine supports, except for two constructs that `fancy-regex`
+/// handles inconsistently: look-behinds of any length (hand-picked above), and unlimited repetitions of what may be
 /// empty, which it ends sometimes as Perl does and sometimes as the `regex` crate does.
 fn expression() -> impl Strategy<Value = String> {
     let leaf = prop::sample::select(vec![

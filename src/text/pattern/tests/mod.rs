@@ -1,4 +1,4 @@
-//! Every named scanner against the regular expression that it stands for.
+//! Every named scanner against its regular expression.
 
 mod aliases;
 mod cuts;
@@ -28,7 +28,7 @@ impl Oracle {
     /// The ends of the pieces.
     pub fn ends(&self, text: &[u8]) -> Vec<usize> {
         let mut copy = String::new();
-        let mut originals = vec![0]; // for each place in the copy, that in the text
+        let mut originals = vec![0]; // for each position in the copy, that in the text
         let mut at = 0;
         for chunk in text.utf8_chunks() {
             copy.push_str(chunk.valid());
@@ -71,7 +71,7 @@ pub fn pieces<'t>(pattern: &Pattern, text: &'t [u8]) -> Vec<std::borrow::Cow<'t,
     pieces
 }
 
-/// What a string of one character of each kind may be made of.
+/// Characters of each kind.
 pub const ALPHABET: &[&[u8]] = &[
     b"a",
     b"s",

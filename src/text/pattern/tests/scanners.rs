@@ -62,7 +62,7 @@ fn every_string_of_symbols_and_numbers() {
     exhaust(NAMES, &["1", "½", ".", "/", "\n", " ", "\\xff", "a"], 6);
 }
 
-/// Strings that have caught others.
+/// Strings that have exposed bugs in other scanners.
 const TRICKY: &[&str] = &[
     "",
     "'ll've",
@@ -155,7 +155,7 @@ fn tricky_strings() {
                 "{name} {text:?}"
             );
         }
-        // And in the company of each other.
+        // And in pairs.
         for (a, b) in TRICKY.iter().flat_map(|a| TRICKY.iter().map(move |b| (a, b))) {
             let text = [*a, *b].concat();
             assert_eq!(
@@ -243,14 +243,14 @@ fn every_spelling_is_the_pattern() {
 }
 
 #[test]
-fn other_expressions_are_no_names() {
+fn other_expressions_have_no_name() {
     for text in [
         "",
         "gpt",
         r"\s+",
         "|",
         r"'(?:[sdmt]|ll|ve|re)|",
-        // The run would be possessive: another meaning.
+        // The run would be possessive, which has another meaning.
         r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s++(?!\S)|\s+",
         // Ends at a line break, where `$` is the end of a line.
         r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+$|\s+(?!\S)|\s+",

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Each code point alone and in company, cut as the expression cuts it.
+/// Each code point, alone and next to others, is cut as the expression cuts it.
 #[test]
 fn every_code_point() {
     for name in NAMES {
@@ -66,7 +66,7 @@ fn classes_are_those_of_the_engine() {
     assert!(Regex::new(&format!(r"\p{{Age={newer}.0}}")).is_err());
 }
 
-/// Well-formed or not: every string of two and three bytes, and the edges of four.
+/// Well-formed or not: every string of two and three bytes, and the limits of four.
 #[test]
 fn decoding_is_strict() {
     let edges = [

@@ -91,13 +91,13 @@ fn windows_equal_the_naive_encoder() {
     )| {
         let expected = naive_ids(&tokenizer, &piece);
         prop_assert_eq!(&in_windows(&tokenizer, &piece, window).0, &expected);
-        // What has been cut off must not have been a token.
+        // A prefix that was encoded early must not have been part of a longer token.
         let window = window.max(tokenizer.vocab().longest() + 1);
         prop_assert_eq!(&in_parts(&tokenizer, &piece, window, step), &expected);
     });
 }
 
-/// What repeats itself, with merges learned of it, is where a window is cut least well.
+/// Repetitive text, with merges learned from it, offers the fewest borders.
 #[test]
 fn windows_stay_small() {
     for (unit, vocab_size) in [("a", 270), ("ab", 280), ("the cat", 300), ("東京", 290)] {
@@ -114,7 +114,7 @@ fn windows_stay_small() {
     }
 }
 
-/// A vocabulary with very many tokens at one place gives up on borders in time, not on the ids.
+/// With very many tokens at one position, the search for borders stops early, and the ids are right.
 #[test]
 fn windows_of_hostile_vocabularies_grow() {
     let mut spec =

@@ -9,7 +9,7 @@ use crate::tokenizer::spec::{MergeRule, Spec};
 
 type Reader = fn(&[u8]) -> Result<Spec>;
 
-/// Every format of one file, and for the pair of two each with the other whole.
+/// Every format of one file; of the pair of two files, each with the other intact.
 fn files() -> Vec<(&'static str, Vec<u8>, Reader)> {
     fn vocab(data: &[u8]) -> Result<Spec> {
         read_gpt2(data, &write_gpt2(&small())?.1, &["gpt2".into()], &[])
@@ -31,7 +31,7 @@ fn files() -> Vec<(&'static str, Vec<u8>, Reader)> {
     ]
 }
 
-/// What every reader promises.
+/// What every reader guarantees.
 fn check(spec: &Spec) {
     let mut ids: Vec<u32> = spec.tokens.iter().map(|(id, _)| id).collect();
     ids.extend(spec.specials.iter().map(|special| special.id));

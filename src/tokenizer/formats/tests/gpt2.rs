@@ -10,7 +10,7 @@ fn read(vocab: &str, merges: &str, specials: &[(&str, Option<u32>)]) -> crate::R
 }
 
 #[test]
-fn what_looks_special_is_special() {
+fn entries_that_look_special_are_special() {
     let vocab = r#"{"a": 0, "b": 1, "ab": 2, "<|end|>": 3, "<s>": 4, "<pad>": 5, "<x>": 6,
         "left": 7, "<|中|>": 8, "<|a b|>": 9}"#;
     let spec = read(vocab, "a b", &[]).unwrap();
@@ -21,7 +21,7 @@ fn what_looks_special_is_special() {
 }
 
 #[test]
-fn what_a_merge_makes_is_not() {
+fn results_of_merges_are_not_special() {
     let vocab = r#"{"<": 0, "s": 1, ">": 2, "<s": 3, "<s>": 4}"#;
     let spec = read(vocab, "< s\n<s >\n", &[]).unwrap();
     assert_eq!((spec.specials.len(), spec.tokens.len()), (0, 5));
@@ -34,7 +34,7 @@ fn special_tokens_get_ids() {
     let spec = read(vocab, "a b", &asked).unwrap();
     let expected = [("<|end|>", 7), ("<x>", 21), ("<y>", 20), ("<z>", 22)];
     assert_eq!(spec.specials, expected.map(|(text, id)| special(text, id)));
-    // What is not asked for stays an ordinary token.
+    // Tokens that are not requested stay ordinary.
     assert_eq!(spec.tokens.len(), 4);
 }
 
@@ -56,7 +56,7 @@ fn merges_may_have_any_line_ends_and_a_header() {
 }
 
 #[test]
-fn refusals_say_where() {
+fn refusals_name_the_position() {
     let vocab = r#"{"a": 0, "b": 1, "ab": 2}"#;
     for (vocab, merges, specials, part) in [
         (
@@ -121,7 +121,7 @@ fn files_that_do_not_belong_together_are_refused() {
     let vocab = r#"{"a": 0, "b": 1, "c": 2, "ab": 3, "abc": 4, "ca": 5}"#;
     assert!(read(vocab, "a b\nab c\nc a", &[]).is_ok());
     for (merges, part) in [
-        // Cut off, empty, of another tokenizer.
+        // Truncated, empty, of another tokenizer.
         (
             "a b\nab c",
             "the vocabulary has 6 tokens and merges.txt 2 merges, which do not belong together: no \
@@ -141,12 +141,12 @@ fn files_that_do_not_belong_together_are_refused() {
 
 #[test]
 fn tokens_without_merges_that_real_files_have() {
-    // Trainers put special tokens first, fairseq fills up with words, models add markers.
+    // Trainers put special tokens first, fairseq pads with words, models add markers.
     let vocab = r#"{"<s>": 0, "ab": 1, "a": 2, "b": 3, "ba": 4, "madeupword0000": 5, "<fim_x>": 6,
         "[CLS]": 7, "</s>": 8, "<a": 9, ">": 10, "<a>": 11, "<": 12}"#;
     let spec = read(vocab, "b a\n< a", &[]).unwrap();
     assert_eq!(spec.tokens.len(), 11);
-    // But not by the dozen: CLIP's vocabulary has a second alphabet that only CLIP can use.
+    // But only a few: CLIP's vocabulary has a second alphabet that only CLIP can use.
     let clip: String =
         (0..65).map(|i| format!(", \"{}!w>\": {}", "q".repeat(i + 1), i + 2)).collect();
     let text = message(read(&format!("{{\"a\": 0, \"b\": 1{clip}}}"), "", &[]));
@@ -154,7 +154,7 @@ fn tokens_without_merges_that_real_files_have() {
 }
 
 #[test]
-fn what_could_not_be_read_is_not_written() {
+fn unreadable_tokenizers_are_not_written() {
     let mut spec = small();
     spec.tokens.push(300, b"he");
     let text = message(write_gpt2(&spec));
@@ -162,7 +162,7 @@ fn what_could_not_be_read_is_not_written() {
 }
 
 #[test]
-fn a_special_token_that_reads_like_another_is_not_written() {
+fn a_special_token_spelled_like_another_is_not_written() {
     for text in ["th", "a", "Ġ"] {
         let mut spec = small();
         spec.specials.push(special(text, 400));

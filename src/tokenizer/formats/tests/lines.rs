@@ -1,4 +1,4 @@
-//! The formats of lines: rank files and minbpe models.
+//! Line-based formats: rank files and minbpe models.
 
 use super::{built, message, small, spec_of, special};
 use crate::tokenizer::formats::*;
@@ -41,7 +41,7 @@ fn malformed_ranks_are_refused() {
 }
 
 #[test]
-fn ranks_are_written_only_where_they_say_the_merges() {
+fn ranks_are_written_only_if_they_imply_the_merges() {
     assert!(write_tiktoken(&small()).is_ok());
 
     let mut falling = small();
@@ -49,7 +49,7 @@ fn ranks_are_written_only_where_they_say_the_merges() {
     merges.reverse();
     assert!(message(write_tiktoken(&falling)).contains("do not follow the order of the merges"));
 
-    // By rank, "ab" comes first and then "abc"; the list makes it of "a" and "bc".
+    // By rank, "ab" merges first and then "abc"; the list creates it from "a" and "bc".
     let (a, b, c) = (97, 98, 99);
     let other = spec_of(&[(a, b), (b, c), (a, 257)], true);
     let text = message(write_tiktoken(&other));
@@ -130,7 +130,7 @@ fn malformed_models_are_refused() {
 }
 
 #[test]
-fn models_are_written_only_where_ids_are_implied() {
+fn models_are_written_only_if_their_ids_are_implied() {
     let change = |f: fn(&mut Spec)| {
         let mut spec = small();
         f(&mut spec);

@@ -43,14 +43,14 @@ pub(super) fn special(text: &str, id: u32) -> SpecialToken {
     SpecialToken { text: text.to_owned(), id, control: true }
 }
 
-/// A spec with two merges and a special token, for files of a size to read.
+/// A spec with two merges and a special token, for small, readable files.
 pub(super) fn small() -> Spec {
     let mut spec = spec_of(&[(b't' as usize, b'h' as usize), (256, b'e' as usize)], true);
     spec.specials.push(special("<|endoftext|>", 258));
     spec
 }
 
-/// A spec that a tokenizer can be made of: some of what is wrong with a file shows only there.
+/// A spec that a tokenizer can be built from: some errors of a file are only found then.
 pub(super) fn built(spec: crate::Result<Spec>) -> crate::Result<Spec> {
     let blamed = |error: crate::Error| error.blaming_file(crate::Error::Tokenizer);
     spec.and_then(|spec| crate::Tokenizer::new(&spec).map(|_| spec).map_err(blamed))
@@ -80,7 +80,7 @@ fn specials() -> impl Strategy<Value = Vec<SpecialToken>> {
     })
 }
 
-/// The same special tokens as a caller would ask for them.
+/// The same special tokens, as a caller would request them.
 fn requested(spec: &Spec) -> Vec<(String, Option<u32>)> {
     spec.specials.iter().map(|special| (special.text.clone(), Some(special.id))).collect()
 }
@@ -123,7 +123,7 @@ proptest! {
         let (vocab, merges) = write_gpt2(&spec).unwrap();
         let asked = requested(&spec);
         prop_assert_eq!(&read_gpt2(&vocab, &merges, &spec.pattern, &asked).unwrap(), &spec);
-        // All of them look special, so that they are found without being named.
+        // All of them look special, so that they are recognized without being named.
         let found = read_gpt2(&vocab, &merges, &spec.pattern, &[]).unwrap();
         prop_assert_eq!(found.tokens, spec.tokens);
         prop_assert_eq!(recognise(&vocab), Some(TokenizerFormat::Gpt2Vocab));
@@ -152,15 +152,15 @@ proptest! {
         prop_assert_eq!(recognise(&data), Some(TokenizerFormat::Tiktoken));
     }
 
-    /// Where a list passes as ranks, both rules give the same ids on every text.
+    /// If a list can be written as ranks, both rules give the same ids for every text.
     #[test]
     fn ranks_mean_the_list(
         choices in prop::collection::vec((0usize..9, 0usize..9), 1..10),
         canonical: bool,
         texts in prop::collection::vec("[a-d]{0,12}", 20),
     ) {
-        // The letters a to c and the first merges: small enough for merges to get in each other's
-        // way.
+        // The letters a to c and the first merges: so few that merges conflict with each
+        // other.
         let token = |i| if i < 3 { 97 + i } else { 253 + i };
         let choices: Vec<_> = choices.iter().map(|&(l, r)| (token(l), token(r))).collect();
         let spec = spec_of(&choices, canonical);
@@ -216,7 +216,7 @@ fn a_written_file_is_as_tokenizers_writes_it() {
 }
 
 #[test]
-fn formats_are_told_apart_by_content() {
+fn formats_are_detected_by_content() {
     for (data, kind) in [
         (&b"#version: 0.2\n"[..], Some(TokenizerFormat::Gpt2Merges)),
         ("Ġ t\nh e\n".as_bytes(), Some(TokenizerFormat::Gpt2Merges)),

@@ -254,7 +254,7 @@ fn merges_may_come_before_the_vocabulary() {
 }
 
 #[test]
-fn a_pattern_that_tokenizers_reads_otherwise_is_not_written() {
+fn a_pattern_with_another_meaning_in_tokenizers_is_not_written() {
     for regex in [r"\p{N}{1,3}+", "^a", "(?s:.+)"] {
         let mut spec = small();
         spec.pattern = vec![regex.to_owned()];
@@ -263,7 +263,7 @@ fn a_pattern_that_tokenizers_reads_otherwise_is_not_written() {
 }
 
 #[test]
-fn normalized_tokens_come_second_only_where_that_is_the_same() {
+fn normalized_tokens_are_accepted_only_if_their_order_does_not_matter() {
     let tokens = |pairs: &[(&str, bool)]| {
         let token = |(id, &(text, flag)): (u32, &(&str, bool))| {
             let mut token = json!({"id": id, "content": text});
