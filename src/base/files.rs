@@ -1,7 +1,7 @@
 //! Atomic writes, locks, safe opening, hexadecimal and little-endian numbers.
 //!
 //! A process holds a lock on each temporary file or directory that it writes, so that others can
-//! recognise those of killed processes. `bytemill/_files.py` uses the same names and locks, and
+//! recognize those of killed processes. `bytemill/_files.py` uses the same names and locks, and
 //! removes the files.
 
 use std::fs::{self, File, TryLockError};
@@ -89,14 +89,14 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.committed {
-            // The error that led here is the one that is reported.
+            // The original error is reported instead.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Asks the system to begin writing the content of a file to the disk, where that can be asked; does
-/// not wait for it. Nothing is safe before the file is flushed.
+/// Asks the system to start writing the content of a file to disk, without waiting for it; does nothing
+/// where that is not supported. Only flushing the file guarantees anything.
 pub fn start_writeback(file: &File) {
     #[cfg(target_os = "linux")]
     {

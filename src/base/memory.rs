@@ -113,7 +113,7 @@ pub mod exit {
     }
 }
 
-/// Returns freed memory to the system, in milliseconds; does nothing but on glibc. Tables that grew
+/// Returns freed memory to the system, in milliseconds; does nothing except on glibc. Tables that grew
 /// and were freed leave holes that still count against a memory limit: with a limit of 150 MB, a
 /// second count in the same process reached 155 MB without this.
 pub fn release_freed() {

@@ -139,7 +139,7 @@ pub struct Context<'c> {
     /// Whether a block may end inside a piece if there is no other cut nearby: only for callers that
     /// take blocks in order.
     pub open_pieces: bool,
-    /// Cancelling this job stops a read that waits for bytes.
+    /// Canceling this job stops a read that waits for bytes.
     pub job: &'c Job,
 }
 

@@ -82,7 +82,7 @@ pub enum BlockText<'t> {
     Documents(Vec<&'t [u8]>),
 }
 
-/// What ends where the running text of a block ends.
+/// What else ends at the end of a block of running text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockEnd {
     /// The file, or the member of an archive.

@@ -251,7 +251,7 @@ impl<'a> ArchiveMembers<'a> {
             }
             if let Some(mut records) = self.open.take() {
                 if self.is_compressed {
-                    // Its bytes count towards the total, as they did the first time.
+                    // Its bytes count toward the total, as they did the first time.
                     records.stream().drain();
                 }
                 self.section += 1;

@@ -69,7 +69,7 @@ fn without_surrogates<'py>(text: &Bound<'py, PyString>) -> PyResult<Bound<'py, P
     Ok(decoded.cast_into::<PyString>()?)
 }
 
-/// The special tokens that a call recognises.
+/// The special tokens that a call recognizes.
 pub fn special_choice(
     tokenizer: &Tokenizer,
     special: Option<&Bound<'_, PyAny>>,
@@ -84,7 +84,7 @@ pub fn special_choice(
             other => Err(to_python(
                 py,
                 Error::config(format!("special={other:?} is not \"all\", \"none\" or \"error\""))
-                    .with_hint("to recognise some special tokens only, give a set of them"),
+                    .with_hint("to recognize some special tokens only, give a set of them"),
             )),
         };
     }

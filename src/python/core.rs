@@ -165,7 +165,7 @@ impl Core {
 
     /// The ids of a text.
     ///
-    /// `special` selects the special tokens that are recognised: `"all"`, `"none"` (they are plain text:
+    /// `special` selects the special tokens that are recognized: `"all"`, `"none"` (they are plain text:
     /// for untrusted input), `"error"` (they are refused), or a set of them.
     #[pyo3(signature = (text, special=None))]
     #[pyo3(text_signature = "($self, text, special='all')")]

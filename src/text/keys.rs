@@ -32,7 +32,7 @@ pub struct PieceBatch {
     n: usize,
 }
 
-/// Pieces in a batch, about.
+/// The approximate number of pieces in a batch.
 pub const BATCH: usize = 256;
 
 impl PieceBatch {

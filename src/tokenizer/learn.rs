@@ -62,7 +62,7 @@ fn merges_for(
     let room = room(target.vocab_size, taken)?;
     let pieces = counts.pieces(target.min_piece_count, target.free_counts, job)?;
     let n_merges = target.merging.n_merges.min(room);
-    // Merging threads spin: if one waits for a core, all wait.
+    // Merging threads spin, so all of them wait if one waits for a core.
     let threads = counts.threads().min(threads::available());
     job.set_total(n_merges as u64);
     merges::learn_merges(pieces, base, &Options { n_merges, threads, ..target.merging }, job)

@@ -129,7 +129,7 @@ fn merge_long(
     let mut last = None;
     while let Some(Reverse(top)) = heap.pop() {
         let (rank, at) = ((top >> 32) as u32, (top & 0xffff_ffff) as usize);
-        // Entries of pairs that have changed since are not removed, but recognised by their rank.
+        // Entries of pairs that have changed since are not removed, but recognized by their rank.
         if ranks[at] != rank {
             continue;
         }

@@ -2,7 +2,7 @@
 //!
 //! Writing a table to disk because memory is short must not take more memory: its entries are moved to
 //! the front and sorted in place, in O(n log n). They are sorted in runs of bounded length, so that a
-//! cancelled job stops in time; the reader merges the runs.
+//! canceled job stops in time; the reader merges the runs.
 
 use super::key::{byte_order, key_bytes};
 use super::{LongEntry, LongTable, ShortEntry, ShortTable, Table};

@@ -66,7 +66,7 @@ struct TeamThreads {
     process: u32,
 }
 
-/// On a cache line of its own, so that a write does not slow down readers of its neighbours.
+/// On a cache line of its own, so that a write does not slow down readers of its neighbors.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line<T>(T);

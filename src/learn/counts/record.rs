@@ -1,7 +1,7 @@
 //! The encoding of counted pieces in byte order, for sorted runs and counts files.
 //!
 //! A record has four fields: the number of bytes that the piece shares with the previous one, the
-//! number of bytes that follow, these bytes, the count. Numbers are LEB128 varints. Neighbours in byte
+//! number of bytes that follow, these bytes, the count. Numbers are LEB128 varints. Neighbors in byte
 //! order share most of their bytes, so a record of natural text has about six bytes.
 
 use std::io::{self, BufRead, Read, Write};

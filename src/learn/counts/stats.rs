@@ -14,7 +14,7 @@ pub const MERGE_BYTES_PER_BYTE: u64 = 12;
 /// Further bytes per piece.
 pub const MERGE_BYTES_PER_PIECE: u64 = 28;
 /// Bytes of longer pieces count twice: only in these can a pair occur nearly everywhere, and its
-/// neighbours take memory too.
+/// neighbors take memory too.
 const MAX_SINGLE_LENGTH: usize = 256;
 /// Bytes in any case.
 pub const MERGE_BYTES: u64 = 4 << 20;

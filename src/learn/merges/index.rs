@@ -122,7 +122,7 @@ fn index_tokens<I: SlotNumber>(
     Ok((pairs, positions))
 }
 
-/// Calls `visit` for every two neighbours with their position, the pair and its weight.
+/// Calls `visit` for every two neighbors with their position, the pair and its weight.
 fn for_each_pair<I: SlotNumber>(
     slots: &Slots<I>,
     job: &Job,

@@ -1,7 +1,7 @@
 //! The loop: take the best pair, merge it, update the counts.
 
 use super::index::Positions;
-use super::pairs::{NeighbourSum, Neighbours, Pair, PairEntry, PairTable, SlotNumber};
+use super::pairs::{NeighborSum, Neighbors, Pair, PairEntry, PairTable, SlotNumber};
 use super::queue::{Candidate, PairOrder, PairQueue};
 use super::slots::{Findings, Replacement, Slots};
 use super::{Base, MAX_TOKEN_LENGTH, Options, TieBreak};
@@ -52,10 +52,10 @@ const FLOOR_STEP: u64 = 16;
 /// `n / (35 m)`; the first floor is `n / (64 m)`.
 const FLOOR_SHARE: u64 = 64;
 
-/// Neighbours whose pairs are prefetched together.
+/// Neighbors whose pairs are prefetched together.
 const PREFETCH_BATCH: usize = 32;
 
-/// Marks a neighbour whose pair is not tracked.
+/// Marks a neighbor whose pair is not tracked.
 const UNTRACKED: usize = usize::MAX;
 
 struct Learner<'a, I> {
@@ -185,7 +185,7 @@ impl<'a, I: SlotNumber> Learner<'a, I> {
         Ok(())
     }
 
-    /// Updates the counts of pairs: the neighbours of `a` and `b` are neighbours of `c` now.
+    /// Updates the counts of pairs: the neighbors of `a` and `b` are neighbors of `c` now.
     fn update_counts(&mut self, pair: Pair, c: u32) {
         let [a, b] = pair.ids();
         let Findings { mut left, mut right, twins } = std::mem::take(&mut self.findings[0]);
@@ -227,7 +227,7 @@ impl<'a, I: SlotNumber> Learner<'a, I> {
     }
 
     /// Writes the positions of the new pairs, which are `before` slots before the new token.
-    fn write_positions(&mut self, side: &mut Neighbours, before: impl Fn(&Slots<I>, u32) -> u32) {
+    fn write_positions(&mut self, side: &mut Neighbors, before: impl Fn(&Slots<I>, u32) -> u32) {
         side.for_each_found(|id, sum, at| {
             if sum.n != UNTRACKED {
                 self.positions.list[sum.n] = at - before(&self.slots, id);
@@ -238,7 +238,7 @@ impl<'a, I: SlotNumber> Learner<'a, I> {
     }
 
     /// Tracks a new pair if its count reaches the floor; returns where its positions go.
-    fn add_pair(&mut self, pair: Pair, sum: NeighbourSum) -> usize {
+    fn add_pair(&mut self, pair: Pair, sum: NeighborSum) -> usize {
         if sum.weight < self.floor {
             return UNTRACKED;
         }

@@ -1,8 +1,8 @@
-//! Pairs: their counts and positions, the numbers in slots that they are made of, and the neighbours of
+//! Pairs: their counts and positions, the numbers in slots that they are made of, and the neighbors of
 //! the occurrences of a merged pair.
 //!
 //! Counts are in a hash table with open addressing, at most half full: expected O(1), 32 bytes per
-//! entry. Neighbours are counted in arrays: O(1) per occurrence, 16 bytes per id.
+//! entry. Neighbors are counted in arrays: O(1) per occurrence, 16 bytes per id.
 //!
 //! Slot numbers have 16 bits if that is enough, since slots are most of the memory that merging needs
 //! and waits for. Half the width saved a quarter of the time of replacing on English
@@ -142,7 +142,7 @@ pub trait SlotNumber: Zeroable + Eq + Send + Sync + std::fmt::Debug + 'static {
     /// From a number that must fit.
     fn new(number: u32) -> Self;
     fn number(self) -> u32;
-    /// Its index in [`Neighbours`]: the id + 1, or 0 for the separator.
+    /// Its index in [`Neighbors`]: the id + 1, or 0 for the separator.
     fn index(self) -> usize;
 }
 
@@ -188,40 +188,40 @@ impl SlotNumber for u32 {
     }
 }
 
-/// The neighbours on one side, in arrays indexed by id + 1, with 0 for a separator, so that a hash
-/// lookup is made per neighbour, not per occurrence. A separator is recorded like a token, because the branch to avoid it could not be
-/// predicted; it is skipped in the results.
+/// The neighbors on one side, in arrays indexed by id + 1, with 0 for a separator, so that there is one
+/// hash lookup per neighbor instead of per occurrence. A separator is recorded like a token, because
+/// the branch to avoid that could not be predicted; it is skipped in the results.
 #[derive(Debug)]
-pub struct Neighbours {
-    sums: Vec<NeighbourSum>,
-    /// The indices of the distinct neighbours.
+pub struct Neighbors {
+    sums: Vec<NeighborSum>,
+    /// The indices of the distinct neighbors.
     touched: Vec<u32>,
     /// (index, position of the new token); the first `n_found` are valid.
     found: Vec<(u32, u32)>,
     n_found: usize,
 }
 
-/// The totals of one neighbour during a merge.
+/// The totals of one neighbor during a merge.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NeighbourSum {
+pub struct NeighborSum {
     pub weight: u64,
     /// The number of times it was found; later, where its next position goes.
     pub n: usize,
 }
 
 /// Its `n` is never 0, so it is never added to `touched`.
-const SEPARATOR_SUM: NeighbourSum = NeighbourSum { weight: 0, n: 1 };
+const SEPARATOR_SUM: NeighborSum = NeighborSum { weight: 0, n: 1 };
 
-impl Default for Neighbours {
+impl Default for Neighbors {
     fn default() -> Self {
-        Neighbours { sums: vec![SEPARATOR_SUM], touched: Vec::new(), found: Vec::new(), n_found: 0 }
+        Neighbors { sums: vec![SEPARATOR_SUM], touched: Vec::new(), found: Vec::new(), n_found: 0 }
     }
 }
 
-impl Neighbours {
+impl Neighbors {
     /// Makes room for ids below `n`.
     pub fn resize(&mut self, n: usize) {
-        self.sums.resize(n + 1, NeighbourSum::default());
+        self.sums.resize(n + 1, NeighborSum::default());
     }
 
     /// Makes room for `n` more occurrences.
@@ -246,39 +246,39 @@ impl Neighbours {
         self.n_found += usize::from(index != 0);
     }
 
-    /// Subtracts weight from a recorded neighbour.
+    /// Subtracts weight from a recorded neighbor.
     pub fn subtract(&mut self, index: usize, weight: u64) {
         self.sums[index].weight -= weight;
     }
 
-    /// The number of distinct neighbours.
+    /// The number of distinct neighbors.
     pub fn n_touched(&self) -> usize {
         self.touched.len()
     }
 
-    /// The id of the i-th distinct neighbour.
+    /// The id of the i-th distinct neighbor.
     #[inline(always)]
     pub fn touched(&self, i: usize) -> u32 {
         self.touched[i] - 1
     }
 
-    /// The totals of a neighbour.
+    /// The totals of a neighbor.
     #[inline(always)]
-    pub fn sum(&mut self, id: u32) -> &mut NeighbourSum {
+    pub fn sum(&mut self, id: u32) -> &mut NeighborSum {
         &mut self.sums[id as usize + 1]
     }
 
-    /// Calls `visit` for each occurrence, in order, with the neighbour, its totals and the position of
+    /// Calls `visit` for each occurrence, in order, with the neighbor, its totals and the position of
     /// the new token.
     #[inline(always)]
-    pub fn for_each_found(&mut self, mut visit: impl FnMut(u32, &mut NeighbourSum, u32)) {
+    pub fn for_each_found(&mut self, mut visit: impl FnMut(u32, &mut NeighborSum, u32)) {
         for &(index, position) in &self.found[..self.n_found] {
             visit(index - 1, &mut self.sums[index as usize], position);
         }
     }
 
     /// Moves the occurrences that another thread found, at later positions, here.
-    pub fn absorb(&mut self, other: &mut Neighbours) {
+    pub fn absorb(&mut self, other: &mut Neighbors) {
         for &index in &other.touched {
             let theirs = other.sums[index as usize];
             let ours = &mut self.sums[index as usize];
@@ -297,7 +297,7 @@ impl Neighbours {
 
     pub fn clear(&mut self) {
         for &index in &self.touched {
-            self.sums[index as usize] = NeighbourSum::default();
+            self.sums[index as usize] = NeighborSum::default();
         }
         self.sums[0] = SEPARATOR_SUM;
         self.touched.clear();

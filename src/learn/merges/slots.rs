@@ -1,13 +1,13 @@
 //! All pieces in one flat array, and the replacement of a pair in it.
 //!
 //! One slot per byte, with a separator between two pieces and at both ends. A token's id is in its
-//! first and in its last slot, and its length follows from its id, so both neighbours of a token are
+//! first and in its last slot, and its length follows from its id, so both neighbors of a token are
 //! one load away and a replacement writes at most four slots.
 
 use std::ops::Range;
 
 use super::Base;
-use super::pairs::{Neighbours, Pair, SlotNumber};
+use super::pairs::{Neighbors, Pair, SlotNumber};
 use crate::base::error::{Error, Result};
 use crate::base::job::Job;
 use crate::base::pages::{Pages, Zeroable, prefetch};
@@ -53,11 +53,11 @@ pub struct Replacement {
     pub c: u32,
 }
 
-/// The neighbours that one thread finds while it replaces.
+/// The neighbors that one thread finds while it replaces.
 #[derive(Debug, Default)]
 pub struct Findings {
-    pub left: Neighbours,
-    pub right: Neighbours,
+    pub left: Neighbors,
+    pub right: Neighbors,
     /// The weight of the pairs of two new tokens.
     pub twins: u64,
 }
@@ -131,7 +131,7 @@ impl<I: SlotNumber> Slots<I> {
         self.lengths.push(length as u32);
     }
 
-    /// Replaces the pair at those of the ascending `positions` where it still occurs. Its neighbours are
+    /// Replaces the pair at those of the ascending `positions` where it still occurs. Its neighbors are
     /// recorded in the first of `findings`; the others are for further threads if the list is long, and
     /// are empty before and after. If the job is stopped, so is this, and the slots are invalid.
     pub fn replace(
@@ -362,7 +362,7 @@ impl<I: SlotNumber> MergeWork<'_, I> {
                 slots[start].id = c;
                 slots[end - 1].id = c;
                 if before == c {
-                    // The token before was just created, with this one's `a` as its right neighbour:
+                    // The token before was just created, with this one's `a` as its right neighbor:
                     // that pair is gone again.
                     right.subtract(a.index(), weight);
                     *twins += weight;

@@ -453,7 +453,7 @@ pub mod arm {
                     let shifted = vsubq_u8(vorrq_u8(quarter, vdupq_n_u8(set)), vdupq_n_u8(low));
                     vandq_u8(vcleq_u8(shifted, vdupq_n_u8(width)), bits)
                 });
-                // Adding neighbours three times leaves eight bytes of eight bits each.
+                // Adding neighbors three times leaves eight bytes of eight bits each.
                 let sums = vpaddq_u8(vpaddq_u8(a, b), vpaddq_u8(c, d));
                 vgetq_lane_u64::<0>(vreinterpretq_u64_u8(vpaddq_u8(sums, sums)))
             }

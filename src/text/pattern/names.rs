@@ -5,7 +5,7 @@
 //!
 //! The same pattern has many spellings: with or without possessive quantifiers, a class in brackets
 //! or bare, one tail of alternatives for another. A spelling counts as a name only if it cuts every
-//! text alike. So it is not normalised (dropping the possessive plus of `\s++(?!\S)` would change
+//! text alike. So it is not normalized (dropping the possessive plus of `\s++(?!\S)` would change
 //! its meaning) but compared, alternative by alternative, with spellings that were proven equal; the
 //! tests check each against the scanner.
 
@@ -16,7 +16,7 @@ pub const NAMES: &[&str] = &["gpt2", "cl100k", "o200k", "llama3", "qwen2"];
 
 /// Other names of the patterns: encodings and models of tiktoken, pre-tokenizers of llama.cpp, models
 /// whose `tokenizer.json` has the pattern (Qwen 3.5 has not). Lower case, without `-`, `_` and `.`,
-/// which are ignored.
+/// which are ignored in names.
 const ALIASES: &[(&str, &[&str])] = &[
     ("gpt2", &["gpt2", "r50k", "r50kbase", "p50k", "p50kbase", "p50kedit"]),
     ("cl100k", &["cl100k", "cl100kbase", "gpt4", "gpt35", "gpt35turbo"]),

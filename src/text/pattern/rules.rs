@@ -1,16 +1,16 @@
 //! Class masks of a group → where pieces start in it.
 //!
 //! Shifting masks against each other answers for 64 characters at once what a scanner asks of one:
-//! whether a piece starts at a character depends on its class and on those of its neighbours. What
-//! depends on more (white space up to its last line break, numbers in threes, line breaks after
+//! whether a piece starts at a character depends on its class and on those of its neighbors. The cases
+//! that depend on more (white space up to its last line break, numbers in threes, line breaks after
 //! symbols) are runs, and adding a bit to the start of a run of ones carries to its end. Masks have one
 //! bit per character here, whatever its size in bytes.
 
 use super::classes::{LETTER, MARK, SPACE, SYMBOL};
 use super::groups::Masks;
 
-/// What the characters of a group follow: bit 0 of a mask says whether the last character before it is
-/// of that class. All are 0 at the start of a scan.
+/// What is before a group: bit 0 of a mask is set if the last character before it is of that class. All
+/// are 0 at the start of a scan.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Carry {
     letter: u64,

@@ -1,7 +1,7 @@
 //! The named patterns 64 bytes at a time.
 //!
-//! [`Masks`] tells which bytes of a group belong to which class, [`rules`](super::rules) where pieces
-//! start, all without a branch that depends on the text. Contractions are rare and corrected one by
+//! [`Masks`] classify the bytes of a group, [`rules`](super::rules) derive where pieces start, all without
+//! a branch that depends on the text. Contractions are rare and corrected one by
 //! one. Where the masks of a group cannot decide, its pieces are scanned one at a time (`scanners`), and
 //! groups continue after them. Time is linear in the text; a scan holds one group and its masks.
 //!

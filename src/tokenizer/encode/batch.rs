@@ -28,12 +28,12 @@ struct Encoded {
 struct Output {
     /// Has room for all ids; its length is set at the end.
     ids: Vec<u32>,
-    /// Ids in groups that have their place.
+    /// Ids of the groups whose place is known.
     len: usize,
     offsets: Vec<u64>,
-    /// The group that comes next.
+    /// The next group in order.
     next: usize,
-    /// Groups that were done before their turn.
+    /// Groups that were finished out of order.
     early: BTreeMap<usize, Encoded>,
     /// Buffers for reuse: memory that was touched before causes no page faults.
     spare: Vec<Encoded>,
@@ -106,7 +106,7 @@ impl Tokenizer {
             match segment {
                 Segment::Plain(_, plain) => {
                     let mut rest = plain;
-                    // Stretches that end at a cut are the same text in smaller steps.
+                    // Cut into stretches whose ids, concatenated, are those of the whole text.
                     while rest.len() > GROUP_BYTES
                         && let Some(cut) = self.cutter.pattern.safe_cut_after(rest, GROUP_BYTES)
                     {
@@ -219,7 +219,7 @@ impl Output {
     }
 }
 
-/// Items that a thread takes at once.
+/// The items that a thread takes at a time.
 struct TextGroup {
     items: Range<usize>,
     size: usize,

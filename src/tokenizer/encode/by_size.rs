@@ -3,8 +3,8 @@
 //! A smaller vocabulary is the bytes and the first merges. Encoding always applies the merge of the
 //! lowest rank; so with the first merges alone it takes the same steps, until only later merges are
 //! left. A step therefore happens with every vocabulary that holds the
-//! highest rank so far, and with no smaller one. (As merges are learnt, each step has a higher rank
-//! than the one before; a file may have them in any order.)
+//! highest rank so far, and with no smaller one. (With learned merges, each step has a higher rank than
+//! the one before; a file may list them in any order.)
 
 use std::cell::Cell;
 
@@ -15,23 +15,23 @@ use crate::learn::counts::{Counts, for_each};
 use crate::tokenizer::merge::{self, Merges, Scratch};
 use crate::tokenizer::vocab::PairRanks;
 
-/// Merges by rank, and counts what each would have saved with how many tokens.
+/// Merges a piece and counts, by rank, the tokens that the merges save.
 struct Counted<'a> {
     pairs: &'a PairRanks,
-    /// By rank: tokens fewer with this one in the vocabulary.
+    /// By rank: how many tokens fewer there are if the vocabulary includes it.
     saved: &'a [Cell<u64>],
-    /// The piece, how often it occurs.
+    /// How often the piece occurs.
     count: u64,
     /// The highest rank so far.
     highest: Cell<u32>,
-    /// The rank of the token that the piece is whatever the merges.
+    /// The rank of the token that the piece becomes regardless of the merges.
     whole: u32,
 }
 
 impl Counted<'_> {
     fn save(&self, rank: u32, n: u64) {
         let saved = &self.saved[rank as usize];
-        // Only made-up counts come near the end of the numbers.
+        // Only forged counts can overflow.
         saved.set(saved.get().saturating_add(self.count.saturating_mul(n)));
     }
 }
@@ -50,8 +50,8 @@ impl Merges for Counted<'_> {
 }
 
 impl Tokenizer {
-    /// The number of tokens in which counted pieces end up, by how many tokens there are beside the
-    /// bytes: first without any, last with all.
+    /// The number of tokens that the counted pieces become, by the number of tokens of the vocabulary
+    /// besides the bytes: first without any, last with all.
     pub fn tokens_by_size(&self, counts: &mut Counts, job: &Job) -> Result<Vec<u64>> {
         let stages = self.cutter.pattern.stages();
         if counts.pattern() != stages {

@@ -22,11 +22,11 @@ const INLINE_ID_LIMIT: u32 = 1 << 24;
 pub const MAX_IDS: usize = 16;
 /// The ids of single tokens are copied in blocks of this many.
 pub const SINGLES_BLOCK: usize = 8;
-/// Instead of the number of ids: they are in the list of long encodings, at the index that stands for
-/// the first id.
+/// In place of the number of ids: they are in the list of long encodings, at the index that is stored
+/// in place of the first id.
 const ELSEWHERE: u8 = MAX_INLINE_IDS as u8 + 1;
-/// Instead of the number of ids: the piece is still to be merged, and its number among the pending ones
-/// stands for the first id.
+/// In place of the number of ids: the piece is still to be merged, and its number among the pending
+/// ones is stored in place of the first id.
 const PENDING: u8 = u8::MAX;
 /// Entries in a cache line.
 const LINE: usize = 2;
@@ -98,9 +98,9 @@ fn three_bytes(id: u32) -> [u8; 3] {
 #[derive(Debug, Default)]
 pub struct Pending {
     pub pieces: Vec<PendingPiece>,
-    /// The numbers of those among them that are too long for the cache.
+    /// The numbers of those that are too long for the cache.
     pub long: Vec<usize>,
-    /// How many known ids come before the first of them.
+    /// The number of known ids before the first of them.
     pub origin: usize,
 }
 
@@ -109,7 +109,7 @@ pub struct Pending {
 pub struct Keyed {
     pub key: Key,
     pub hash: u64,
-    /// How many of the ids of single tokens come before it.
+    /// The number of ids of single tokens before it.
     pub after: u32,
 }
 
@@ -122,14 +122,14 @@ pub struct PendingPiece {
     pub same: u32,
     /// Whether an entry waits for its ids.
     pub expected: bool,
-    /// How many known ids come between the first pending piece and it.
+    /// The number of known ids between the first pending piece and this one.
     pub at: u32,
-    /// Its ids, once merged: where they start, and how many. 0: not merged yet.
+    /// Its ids, once merged: their start, and their number, which is 0 before.
     pub start: usize,
     pub n: usize,
 }
 
-/// Where the lines of a cache are.
+/// The location of a cache's lines.
 #[derive(Debug, Clone, Copy)]
 pub struct Lines {
     entries: *const Entry,
@@ -161,14 +161,14 @@ struct LongIds {
 #[derive(Debug)]
 pub struct Cache {
     entries: Pages<Entry>,
-    /// By line: how many of the lines after it may hold its pieces. Without this, a lookup of a new
-    /// piece would search all of them.
+    /// By line: how many lines after it may contain its pieces. Without this, a lookup of a new piece
+    /// would search [`MAX_REACH`] lines.
     reach: Vec<u8>,
     more: Vec<LongIds>,
     /// Free places in `more`.
     free: Vec<u32>,
     len: usize,
-    /// Found, and not found, since the size last changed.
+    /// Lookups with and without success since the size last changed.
     hits: usize,
     misses: usize,
     limit: usize,
@@ -183,7 +183,7 @@ impl Cache {
         Cache { entries, reach, more, free, len: 0, hits: 0, misses: 0, limit }
     }
 
-    /// Its limit in bytes.
+    /// The limit in bytes.
     pub fn limit(&self) -> usize {
         self.limit
     }
@@ -193,13 +193,13 @@ impl Cache {
         hash as usize & (self.entries.len() - LINE)
     }
 
-    /// Where its lines are, until the next piece is put in.
+    /// The location of its lines, valid until the next insertion.
     #[inline(always)]
     pub fn lines(&self) -> Lines {
         Lines { entries: self.entries.start(), mask: self.entries.len() - LINE }
     }
 
-    /// Grows to what a text of this length is likely to need.
+    /// Grows to the size that a text of this length is likely to need.
     pub fn expect_text(&mut self, n_bytes: usize) {
         let n_entries = (n_bytes / BYTES_PER_ENTRY).next_power_of_two();
         let most = self.limit / 2 / size_of::<Entry>();
@@ -213,14 +213,14 @@ impl Cache {
         }
     }
 
-    /// Looks pieces up. Their ids go to `out`, each after as many `single_ids` as it says; `n_copied`
-    /// is how many of these were taken. Pieces that are not here are expected from now on: a later
-    /// lookup of such a piece reports it as pending too, and equal to which one, until it is
-    /// [filled](Cache::fill) in.
+    /// Looks pieces up. Writes their ids to `out`, each piece's after the number of `single_ids` that it
+    /// states; `n_copied` is how many of these were copied. Missing pieces become pending: until the
+    /// ids are [filled](Cache::fill) in, a later lookup of the same piece reports it as pending, too,
+    /// with the number of the first.
     ///
     /// # Safety
-    /// The list of single ids must have [`SINGLES_BLOCK`] ids of room at its end, and no piece come after more
-    /// of them than there are.
+    /// The list of single ids must have room for [`SINGLES_BLOCK`] more at its end, and no piece may state
+    /// a number greater than its length.
     // Not inlined: its loop needs all registers.
     #[inline(never)]
     #[expect(clippy::ptr_arg, reason = "the room at the end of the list is read too")]
@@ -238,10 +238,10 @@ impl Cache {
         let (start, mut hits) = (out.as_mut_ptr(), 0);
         let mut copied = *n_copied;
         for piece in pieces {
-            // The parts of a long piece come after the same ids.
+            // All parts of a long piece have the same number of ids before them.
             let n_single = (piece.after as usize).saturating_sub(copied);
-            // One block is nearly always enough. It is copied even if no id comes before, which could
-            // not be predicted.
+            // One block is nearly always enough. It is copied even if there is no id before: that branch
+            // could not be predicted.
             for i in (0..n_single.max(1)).step_by(SINGLES_BLOCK) {
                 // SAFETY: there is room for all single ids, and for the ids of this piece and of all
                 // that follow; what is copied beyond is overwritten or ignored. The caller promises a
@@ -340,13 +340,13 @@ impl Cache {
         0
     }
 
-    /// The places where a piece may be, the best one first.
+    /// The places where a piece may be, best first.
     fn places(&self, hash: u64) -> impl Iterator<Item = usize> + use<> {
         let line = self.line(hash);
         self.places_within(line, self.reach[line / LINE])
     }
 
-    /// The places in a line and as many after it.
+    /// The places in a line and in this many lines after it.
     fn places_within(&self, line: usize, reach: u8) -> impl Iterator<Item = usize> + use<> {
         let mask = self.entries.len() - 1;
         (0..(usize::from(reach) + 1) * LINE).map(move |i| (line + i) & mask)
@@ -362,7 +362,7 @@ impl Cache {
         Some(at)
     }
 
-    /// Adds an entry for a missing piece, the pending one of this number, unless that does not pay.
+    /// Adds an entry for a missing piece, the pending piece with this number, if that is worth it.
     fn expect(&mut self, key: Key, hash: u64, number: u32) -> bool {
         self.misses += 1;
         // In a fuller table, pieces would be far from their lines and misses would be slow.
@@ -378,7 +378,7 @@ impl Cache {
             }
         }
         let free = self.free_place(hash, reach);
-        // In a full line, the two entries are replaced in turn.
+        // In a full line, the two entries are replaced alternately.
         let at = free.unwrap_or_else(|| self.line(hash) + self.misses % LINE);
         self.len += usize::from(free.is_some());
         let old = self.entries[at];
@@ -389,7 +389,7 @@ impl Cache {
         true
     }
 
-    /// Keeps the ids of a piece that was expected, if there is still room for them.
+    /// Stores the ids of a pending piece, if there is room for them.
     pub fn fill(&mut self, key: Key, hash: u64, ids: &[u32]) {
         let Some(at) = self.places(hash).find(|&at| self.entries[at].key == key) else { return };
         let inline = ids.len() <= MAX_INLINE_IDS && ids.iter().all(|&id| id < INLINE_ID_LIMIT);
@@ -407,7 +407,7 @@ impl Cache {
         };
     }
 
-    /// Forgets everything.
+    /// Empties the cache.
     pub fn clear(&mut self) {
         *self = Cache::new(self.limit);
     }
@@ -420,7 +420,7 @@ impl Cache {
             self.more[place as usize] = all;
             return Some(place);
         }
-        // The place is kept in three bytes.
+        // The place is stored in three bytes.
         let is_full = self.more.len() == INLINE_ID_LIMIT as usize;
         if is_full || self.heap_bytes() + size_of_val(&all) > self.limit {
             return None;
@@ -442,7 +442,7 @@ impl Cache {
         self.hits >= self.misses || self.entries.len() < MIN_TRIED_ENTRIES
     }
 
-    /// Doubles the table if that pays and the limit allows it.
+    /// Doubles the table if that is worth it and within the limit.
     fn grow(&mut self) -> bool {
         let more = self.entries.len() * size_of::<Entry>();
         if !self.pays() || self.heap_bytes() + more > self.limit {

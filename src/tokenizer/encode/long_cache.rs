@@ -14,16 +14,16 @@ const CACHE_FRACTION: usize = 8;
 /// Long pieces that were encoded before.
 #[derive(Debug)]
 pub struct LongCache {
-    /// Piece → where its ids start and how many they are, as `start << 8 | n`.
+    /// Piece → the start and the number of its ids, as `start << 8 | n`.
     places: Table<u64>,
     ids: Vec<u32>,
-    /// Bytes kept, about.
+    /// The approximate number of bytes in use.
     size: usize,
     limit: usize,
 }
 
 impl LongCache {
-    /// For a worker whose caches may take so much memory.
+    /// For a worker whose caches may take `cache_bytes`.
     pub fn new(cache_bytes: usize) -> Self {
         let limit = cache_bytes / CACHE_FRACTION;
         LongCache { places: Table::default(), ids: Vec::new(), size: 0, limit }
@@ -38,7 +38,7 @@ impl LongCache {
     pub fn put(&mut self, piece: &[u8], ids: &[u32]) {
         let size = piece.len() + 4 * ids.len() + 64;
         if self.size + size > self.limit {
-            // A small cache is soon filled again.
+            // Emptied: a small cache fills again soon.
             self.places = Table::default();
             self.ids.clear();
             self.size = 0;

@@ -31,9 +31,9 @@ struct Row([u32; LANES]);
 struct Lanes {
     /// By place: the tokens there.
     tokens: [Row; LANES],
-    /// By place: the rank of the merge of the token there and the next, and the place.
+    /// By place: the rank of the merge of the token there with the next one, and the place.
     merges: [Row; LANES],
-    /// By lane: which places have a token.
+    /// By lane: the places that have a token.
     live: Row,
     /// By lane: the number of its piece.
     numbers: [usize; LANES],
@@ -179,7 +179,7 @@ impl Lanes {
                 }
                 done(self.numbers[lane], &ranks[..n]);
             }
-            // They join the others in the next round: a row cannot be loaded right after parts of it
+            // They take part from the next round on: a row cannot be loaded right after parts of it
             // were stored.
             self.fill(later, pairs);
         }

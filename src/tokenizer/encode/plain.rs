@@ -1,10 +1,10 @@
 //! One text → ids.
 //!
-//! Some hundred pieces at a time: all are looked up in the cache, and the ids of those found go to a
-//! small array that stays in the first-level cache. Those not found wait until there are enough of them
-//! to be merged side by side. Then all ids are put together in order, so that the result is written once
-//! and from front to back. Long pieces are cut where no token can span, or merged in windows, so the cost
-//! is linear in the text but for pieces of up to one window, which take O(n log n).
+//! About five hundred pieces at a time are looked up in the cache, and the ids of those found are
+//! written to a small array that stays in the first-level cache. Missing pieces are *pending* until there
+//! are enough of them to be merged side by side. Then all ids are copied in order, so that the result is
+//! written once, from front to back. Long pieces are cut where no token can span, or merged in windows,
+//! so the cost is linear in the text except for pieces of up to one window, which take O(n log n).
 
 use std::ops::Range;
 
@@ -18,15 +18,15 @@ use crate::base::table::{SHORT, TOO_LONG, hash, key, key_bytes, key_or_too_long}
 use crate::text::specials::Segment;
 use crate::tokenizer::vocab::Joins;
 
-/// As many pending pieces as this are merged at once.
+/// This many pending pieces are merged at once.
 const MAX_PENDING: usize = 64;
 /// Fewer pieces than this are merged one by one.
 const MIN_LANE_BATCH: usize = 4;
-/// At most this many known ids wait for pending pieces.
+/// The most known ids that wait for pending pieces.
 const MAX_WAITING_IDS: usize = 4096;
-/// For less text, the table of where pieces can be cut costs more than it saves.
+/// For less text, building [`Joins`](crate::tokenizer::vocab::Joins) costs more than it saves.
 const MIN_TEXT_FOR_JOINS: usize = 64 << 10;
-/// Bytes of a long piece that are looked at for cuts at once.
+/// Bytes of a long piece that are searched for cuts at once.
 const MAX_CUTS: usize = 128;
 /// Pieces in a batch, about.
 const BATCH: usize = 512;
@@ -80,8 +80,8 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// Looks up the pieces of a batch that are not single tokens, and appends the ids of all, or keeps
-    /// them until the pieces that are new can be merged.
+    /// Looks up the pieces of a batch that are not single tokens. Appends the ids of the whole batch, or
+    /// keeps them until its pending pieces are merged.
     #[inline(always)]
     fn look_up_missing(
         &self,
@@ -172,7 +172,7 @@ impl Tokenizer {
             let encoded = self.encode_all_long(worker, long, text);
             long.clear();
             if let Err(error) = encoded {
-                // The pending pieces are lost, so the entries that refer to them must go, too.
+                // The pending pieces are lost, so the entries that refer to them must be removed, too.
                 worker.waiting = Waiting::default();
                 worker.cache.clear();
                 return Err(error);
@@ -185,7 +185,7 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The table of single tokens, made for the first text.
+    /// The table of single tokens, built for the first text.
     fn single_tokens(&self) -> &SingleTokens {
         self.single.get_or_init(|| {
             let made = self.vocab.made();
@@ -197,7 +197,7 @@ impl Tokenizer {
         })
     }
 
-    /// Encodes the long pieces among those that were looked up just now.
+    /// Encodes the long pieces of the last lookup.
     #[cold]
     fn encode_all_long(
         &self,
@@ -216,7 +216,7 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// Appends the ids that wait.
+    /// Merges the pending pieces and appends all waiting ids.
     #[inline(never)]
     pub(super) fn finish(&self, worker: &mut Worker, ids: &mut Vec<u32>) {
         let Worker { cache, merger, lanes, waiting, .. } = worker;
@@ -227,7 +227,7 @@ impl Tokenizer {
         let pending = &mut pending.pieces;
         keys.clear();
         numbers.clear();
-        // Of a short text, most pieces are tokens, and too few are left to be merged side by side.
+        // In a short text most pieces are tokens, and too few are left to be merged side by side.
         let few = pending.len() < MAX_PENDING;
         if few {
             pending.iter().for_each(|one| self.vocab.prefetch(one.hash));
@@ -254,7 +254,7 @@ impl Tokenizer {
                 numbers.push(number);
             }
         }
-        // Lanes find only tokens that merges make.
+        // Lanes only find tokens that merges create.
         if let Some(lanes) = lanes
             && keys.len() >= MIN_LANE_BATCH
             && self.whole.is_empty()
@@ -275,9 +275,9 @@ impl Tokenizer {
         waiting.put_together(ids);
     }
 
-    /// Where pieces of this text can be cut, if they can be.
+    /// Where pieces of this text can be cut; None if that is not worth it or not possible.
     pub(super) fn joins(&self, text: &[u8]) -> Option<&Joins> {
-        // A piece that is a token whatever the merges say must not be cut.
+        // A piece that becomes a token regardless of the merges must not be cut.
         if self.whole.is_empty() {
             self.vocab.joins(text.len() >= MIN_TEXT_FOR_JOINS)
         } else {

@@ -1,7 +1,7 @@
 //! Merging of pieces of up to 64 bytes, which is nearly all of them, without leaving the stack.
 //!
 //! Every token is at the place of its first byte, and a bit mask says which places have one, so that
-//! neighbours are found by counting zeros. The rank of a place's merge and the place itself are one
+//! neighbors are found by counting zeros. The rank of a place's merge and the place itself are one
 //! number, so that the lowest number is the next merge, the leftmost of equal ranks.
 
 #[cfg(target_arch = "x86_64")]
@@ -94,7 +94,7 @@ impl ShortMerge {
             let next = tokens[after.trailing_zeros() as usize % N];
             let ahead = live & !(u64::MAX << at);
             let before = (63 - (ahead | 1).leading_zeros()) as usize % N;
-            // Both are looked up at once, even if there is no such neighbour.
+            // Both are looked up at once, even if there is no such neighbor.
             let (with_next, with_before) = (pairs.get(rank, next), pairs.get(tokens[before], rank));
             merges[at] = if after == 0 { NOTHING } else { with_next << BITS | at as u32 };
             if ahead != 0 {

@@ -1,10 +1,11 @@
 //! Pieces of up to seven bytes that are a single token: four fifths of the pieces of English text.
 //!
-//! A table with one slot of eight bytes per hash, 256 KB that stay in the second-level cache. A piece
-//! and its length are a number of 59 bits; multiplied by an odd number modulo 2^59, which can be
-//! undone, its upper bits are the slot and the others are in the slot beside the id. So a look-up is a
-//! multiplication, a load and a comparison, without a branch. Where two tokens have the same slot, the
-//! earlier merge is the more common one and keeps it; the other is found in the cache of pieces.
+//! A table with one slot of eight bytes per hash: 256 kB, which stay in the second-level cache. A piece
+//! and its length are a number of 59 bits. It is multiplied by an odd number modulo 2^59, which is
+//! invertible; the upper bits of the product select the slot, and the slot holds the others and the id.
+//! So a look-up is a multiplication, a load and a comparison, without a branch. If two tokens have the
+//! same slot, the earlier merge is the more common one and keeps it; the other is found in the cache of
+//! pieces.
 //!
 //! The table belongs to the tokenizer and never changes. It is built for the first text.
 
@@ -18,7 +19,7 @@ const KEY_BITS: u32 = 59;
 /// Bits of the number of a slot.
 const INDEX_BITS: u32 = 15;
 const N_SLOTS: usize = 1 << INDEX_BITS;
-/// What is left of the product.
+/// The bits of the product that a slot holds.
 const TAG_BITS: u32 = KEY_BITS - INDEX_BITS;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const ID_BITS: u32 = 64 - TAG_BITS;
@@ -33,7 +34,7 @@ struct Shape {
     length: u64,
 }
 
-/// By length. The last is for longer pieces: 0, which is not the number of any piece.
+/// By length. The last is for longer pieces: 0, the number of no piece.
 static SHAPES: [Shape; MAX_LENGTH + 2] = {
     let mut shapes = [Shape { mask: 0, length: 0 }; MAX_LENGTH + 2];
     let mut length = 1;
@@ -73,8 +74,8 @@ pub struct SingleTokens {
 }
 
 impl SingleTokens {
-    /// A table of these tokens, each the whole of what its bytes become as a piece; of two with the same
-    /// slot, the first.
+    /// A table of these tokens, each of which its bytes become as a piece; of two with the same slot, the
+    /// first.
     pub fn new<'a>(tokens: impl Iterator<Item = (&'a [u8], u32)>) -> Self {
         let mut slots: Pages<u64> = Pages::new(N_SLOTS);
         let mut taken = vec![false; N_SLOTS];
@@ -93,8 +94,8 @@ impl SingleTokens {
         SingleTokens { slots }
     }
 
-    /// Looks up the pieces of `text` that begin at `from` and end at `ends`, which ascend. Writes the id of each that
-    /// is found to its place in `ids`, and the numbers of the others to `missing`.
+    /// Looks up the pieces of `text` that begin at `from` and end at `ends`, which ascend. Writes the id of
+    /// each piece found to its place in `ids`, and the numbers of the others to `missing`.
     pub fn look_up(
         &self,
         text: &[u8],
@@ -119,7 +120,7 @@ impl SingleTokens {
         ids.clear();
         ids.reserve(ends.len());
         missing.clear();
-        // What is written eight at a time may overrun.
+        // Writes of eight at a time may overrun.
         missing.reserve(ends.len() + 8);
         // The last pieces of the text, which eight bytes may not follow.
         let n_last = ends.iter().rev().take_while(|&&end| end + 8 > text.len()).count();
@@ -273,7 +274,7 @@ impl Found<'_> {
 
 /// A tag that no piece has in this slot; not 0, which pieces that are too long have in the first.
 fn impossible_tag(at: usize) -> u64 {
-    // Nearly all numbers are of no piece, so one of the first tags is.
+    // Nearly all numbers belong to no piece, so one of the first tags does.
     (1..)
         .find(|tag| {
             let product = (at as u64) << TAG_BITS | tag;
@@ -286,7 +287,7 @@ fn impossible_tag(at: usize) -> u64 {
 
 /// The inverse of an odd number modulo 2^64.
 fn inverse(odd: u64) -> u64 {
-    // Each round doubles the number of right bits, of which there are three at first.
+    // Each round doubles the number of correct bits, which is three at first.
     (0..5)
         .fold(odd, |inverse, _| inverse.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(inverse))))
 }

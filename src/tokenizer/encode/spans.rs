@@ -1,20 +1,20 @@
-//! The place of each token in the text.
+//! The position of each token in the text.
 
 use super::tokenizer::{Recognise, Tokenizer};
 use crate::base::error::Result;
 use crate::base::job::Job;
 
-/// A token's place, half open: in bytes and in characters.
+/// The range of a token, half open: in bytes and in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// First and last + 1 byte.
+    /// The first byte, and one past the last.
     pub bytes: (usize, usize),
-    /// First and last + 1 character.
+    /// The first character, and one past the last.
     pub chars: (usize, usize),
 }
 
 impl Tokenizer {
-    /// The ids of `text`, and the place of each.
+    /// The ids of `text`, and the span of each.
     pub fn encode_spans(
         &self,
         text: &[u8],
@@ -22,7 +22,7 @@ impl Tokenizer {
         job: &Job,
     ) -> Result<(Vec<u32>, Vec<Span>)> {
         let ids = self.encode_job(text, recognise, 1, job)?;
-        // Tokens lie end to end, and the bytes of a token are its length.
+        // Tokens are adjacent, so the lengths of their bytes give their ends.
         let mut ends = Vec::with_capacity(ids.len());
         let mut end = 0;
         for &id in &ids {
@@ -37,7 +37,7 @@ impl Tokenizer {
 /// Spans from the ends of tokens. A token that holds part of a character spans all of it; a byte
 /// that is not UTF-8 is a character.
 fn char_spans(text: &[u8], ends: &[usize]) -> Vec<Span> {
-    // By byte: does a character start here? Characters are counted as the tokens go by.
+    // By byte: does a character start here? Characters are counted token by token.
     let starts = |at: usize| at >= text.len() || character_starts(text, at);
     let mut spans = Vec::with_capacity(ends.len());
     let (mut at, mut n_started, mut start) = (0, 0usize, 0);
@@ -55,7 +55,7 @@ fn char_spans(text: &[u8], ends: &[usize]) -> Vec<Span> {
     spans
 }
 
-/// Whether a character starts at `at`: it is no continuation of a valid one before it.
+/// Whether a character starts at `at`, that is, the byte does not continue a valid one.
 fn character_starts(text: &[u8], at: usize) -> bool {
     if text[at] & 0xc0 != 0x80 {
         return true;

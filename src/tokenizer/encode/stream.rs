@@ -10,36 +10,36 @@ use crate::base::error::Result;
 use crate::text::cutter::Cutter;
 use crate::text::specials::Specials;
 
-/// Below this many bytes, looking for a cut again is not worth it.
+/// With fewer bytes, searching for a cut again is not worth it.
 const PATIENCE: usize = 4096;
 /// After this many bytes without a cut, one inside a piece is used.
 const NO_CUT_FOR_LONG: usize = 64 << 10;
 
 /// Encodes a text that comes in parts.
 ///
-/// What can no longer change, whatever follows, is encoded and handed out; the rest (usually less
-/// than a line, and not much of a very long piece) is kept. Text whose pattern has no safe cuts (a
-/// regular expression) is encoded only at special tokens and at the end.
+/// Text whose ids no longer depend on what follows is encoded and its ids are returned; the rest
+/// (usually less than a line, and a small part of a very long piece) is kept. Text whose pattern has no
+/// safe cuts (a regular expression) is encoded only at special tokens and at the end.
 #[derive(Debug)]
 pub struct Stream {
     tokenizer: Arc<Tokenizer>,
     recognise: Recognise,
-    /// Cuts with the special tokens that are recognised.
+    /// Cuts with the special tokens that are recognized.
     cutter: Cutter,
-    /// None after work that ran out of memory: what a worker remembers is not consistent then.
+    /// None after work that ran out of memory: the state of a worker is inconsistent then.
     worker: Option<Worker>,
-    /// The piece that the buffer begins in, if it has begun before.
+    /// The piece that the buffer begins in, if it began in an earlier part.
     piece: OpenPiece,
     buffer: Vec<u8>,
     /// A cut is searched for once the buffer has this many bytes. Doubled when none is found, so that
     /// one endless piece is not searched again and again.
     threshold: usize,
-    /// Bytes handed out so far, for the place in errors.
+    /// Bytes encoded so far, for positions in errors.
     taken: usize,
 }
 
 impl Stream {
-    /// A stream with nothing in it yet.
+    /// An empty stream.
     pub fn new(tokenizer: Arc<Tokenizer>, recognise: Recognise) -> Result<Self> {
         let specials = match &recognise {
             Recognise::All | Recognise::Refuse => tokenizer.cutter().specials.clone(),
@@ -59,7 +59,7 @@ impl Stream {
         })
     }
 
-    /// Takes more text; appends the ids that are certain now to `ids`.
+    /// Takes more text; appends the ids that are final to `ids`.
     pub fn push(&mut self, text: &[u8], ids: &mut Vec<u32>) -> Result<()> {
         self.buffer.extend_from_slice(text);
         if self.buffer.len() < self.threshold {
@@ -85,18 +85,18 @@ impl Stream {
         Ok(())
     }
 
-    /// Bytes that it holds.
+    /// The number of bytes that it holds.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.buffer.len() + self.piece.held()
     }
 
-    /// Up to where the buffer is certain.
+    /// The end of the text in the buffer whose ids are final.
     fn certain(&self) -> Option<usize> {
         self.cutter.cut_before(&self.buffer)
     }
 
-    /// A place inside a very long piece.
+    /// A position inside a very long piece.
     fn inside(&self) -> Option<usize> {
         let n = self.buffer.len();
         if n < NO_CUT_FOR_LONG { None } else { self.cutter.inside_after(&self.buffer, n / 2) }

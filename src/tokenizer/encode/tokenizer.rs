@@ -32,8 +32,8 @@ pub struct Tokenizer {
     /// Cuts at every special token.
     pub(super) cutter: Cutter,
     pub(super) ignore_merges: bool,
-    /// Tokens that a piece can be, but that its merges do not make. With `ignore_merges` such a
-    /// piece is that token all the same.
+    /// Tokens that their bytes do not merge into. With `ignore_merges`, a piece with these bytes
+    /// becomes the token nevertheless.
     pub(super) whole: Table<u32>,
     pub(super) single: OnceLock<SingleTokens>,
     fingerprint: OnceLock<String>,
@@ -42,7 +42,7 @@ pub struct Tokenizer {
     cache_bytes: AtomicUsize,
 }
 
-/// Which special tokens are recognised in text.
+/// Which special tokens are recognized in text.
 #[derive(Debug, Clone)]
 pub enum Recognise {
     /// All of them.
@@ -98,24 +98,24 @@ impl Tokenizer {
         }
     }
 
-    /// Its tokens.
+    /// The vocabulary.
     pub fn vocab(&self) -> &Vocab {
         &self.vocab
     }
 
-    /// Its pattern and special tokens.
+    /// The pattern and the special tokens.
     pub fn cutter(&self) -> &Cutter {
         &self.cutter
     }
 
-    /// Whether a piece that is a token is that token whatever the merges say.
+    /// Whether a piece that is a token becomes that token regardless of the merges.
     pub fn ignore_merges(&self) -> bool {
         self.ignore_merges
     }
 
-    /// SHA-256 over all that decides which ids a text gets, in hexadecimal.
+    /// SHA-256, in hexadecimal, over everything that determines the ids of a text.
     pub fn fingerprint(&self) -> &str {
-        // Computed on first use: few who load a tokenizer need it.
+        // Computed on first use, because it is rarely needed.
         self.fingerprint.get_or_init(|| {
             let mut hasher = Sha256::new();
             hasher.update(b"bytemill tokenizer 1\0");
@@ -129,7 +129,7 @@ impl Tokenizer {
         })
     }
 
-    /// Recognises only these special tokens.
+    /// Recognizes only these special tokens.
     pub fn recognise_some<S: AsRef<str>>(&self, texts: &[S]) -> Result<Recognise> {
         let specials = self.vocab.specials();
         let mut by_text = HashMap::new();
@@ -175,7 +175,7 @@ impl Tokenizer {
         self.cache_bytes.load(Relaxed)
     }
 
-    /// Changes that, and empties the caches.
+    /// Changes the limit and empties the caches.
     pub fn set_cache_bytes(&self, bytes: usize) {
         self.cache_bytes.store(bytes, Relaxed);
         self.pool.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -190,7 +190,7 @@ impl Tokenizer {
         }
     }
 
-    /// The special tokens of `text` that are recognised, and the plain stretches between them.
+    /// The special tokens of `text` that are recognized, and the plain stretches between them.
     pub(super) fn segments<'t>(
         &self,
         text: &'t [u8],
@@ -236,13 +236,13 @@ impl Tokenizer {
         self.merge_bytes(merger, piece)
     }
 
-    /// The token that a piece is whatever the merges say.
+    /// The token that a piece becomes regardless of the merges.
     #[inline]
     pub(super) fn whole(&self, piece: &[u8]) -> Option<u32> {
         if self.whole.is_empty() { None } else { self.whole.get(piece) }
     }
 
-    /// The same, by the merges alone.
+    /// Leaves the ranks of a piece in `merger.tokens`, by the merges alone.
     pub(super) fn merge_bytes(&self, merger: &mut Merger, piece: &[u8]) -> Result<()> {
         let Merger { small, tokens, scratch } = merger;
         tokens.clear();
@@ -272,7 +272,7 @@ impl Tokenizer {
         result
     }
 
-    /// The ids of tokens that no text can give: their bytes do not merge into them.
+    /// The ids of tokens that no text encodes to, because their bytes do not merge into them.
     pub fn unreachable(&self) -> Vec<u32> {
         if self.ignore_merges {
             return Vec::new();
@@ -280,7 +280,7 @@ impl Tokenizer {
         self.vocab.unmade().map(|rank| self.vocab.rank_id(rank)).collect()
     }
 
-    /// The tokenizer that learning fewer merges would have given.
+    /// The tokenizer that learning fewer merges would give.
     pub fn with_vocab_size(&self, vocab_size: usize) -> Result<Self> {
         let n_specials = self.vocab.specials().len();
         let canonical = (0..self.vocab.n_ranks() as u32)
@@ -311,7 +311,7 @@ impl Tokenizer {
         if let MergeRule::List(merges) = &mut spec.merges {
             merges.truncate(n_tokens - 256);
         }
-        // Special tokens come last and keep their order.
+        // Special tokens are last, in the same order.
         spec.specials.sort_by_key(|special| special.id);
         for (special, id) in spec.specials.iter_mut().zip(n_tokens as u32..) {
             special.id = id;

@@ -1,29 +1,29 @@
-//! Very long pieces, merged window by window: the same tokens in memory that does not depend on
-//! the length of the piece.
+//! Very long pieces, merged window by window: the same tokens, in memory that does not depend on the
+//! length of the piece.
 //!
-//! Write M(x) for the tokens that merging makes of the bytes x. A *border* of M(x) is a place
-//! between two of its tokens.
+//! M(x) denotes the tokens that the bytes x merge into. A *border* of M(x) is a position between two of
+//! its tokens.
 //!
 //! 1. If M(xy) has a border between x and y, then M(xy) = M(x) M(y). Merging takes the lowest rank
-//!    first, the leftmost of equal ones. No merge crosses the border, so those within x come in the
-//!    order in which they come in x alone; so do those within y.
+//!    first, the leftmost of equal ones. No merge crosses the border, so the merges
+//!    within x happen in the same order as in x alone, and likewise in y.
 //! 2. Let l be the last token of M(x) and r the first of M(y). M(xy) has a border between x and y
-//!    if and only if M(lr) = [l, r]. Until a merge crosses that place, l and r come together from
-//!    their own bytes only (by 1), and the merges within the bytes of l and r come in the order of
-//!    M(lr), whatever happens elsewhere. So one crosses in M(xy) just if one does in M(lr).
+//!    if and only if M(lr) = [l, r]. Until a merge crosses that position, l and r are built from
+//!    their own bytes only (by 1), and the merges within the bytes of l and r happen in the order of
+//!    M(lr), whatever happens elsewhere. So a merge crosses in M(xy) if and only if one does in M(lr).
 //!
-//! Both hold for any table of merges, also one whose tokens need later merges than their own.
+//! Both hold for any table of merges, even if a token needs merges that are listed after its own.
 //!
-//! A window w is the start of the piece, or of what is left of it, and more text u follows. Is a
-//! border b of M(w) one of M(wu) for every u? The last border of M(wu) within w is less than the
-//! longest token before the end of w. Call it i: by 1, the tokens before it are M(w[..i]). So b is a
-//! border of M(wu) if it is one of M(w[..i]) for each i that is so close to the end; and by 2 that
-//! depends on the first token of M(w[b..i]) alone. These first tokens come from the last token of
-//! every prefix of w[b..]: it is the one token t that ends there for which (the last token of the
-//! prefix that t follows, t) is a pair that 2 lets stand.
+//! A window w is the start of the rest of a piece, and more text u follows. Is a border b of M(w) also a
+//! border of M(wu), for every u? Let i be the last border of M(wu) within w. Its
+//! distance to the end of w is less than the longest token, and by 1 the tokens before it are
+//! M(w[..i]). So b is a border of M(wu) if it is a border of M(w[..i]) for every i that close to the end;
+//! and by 2 that depends only on the first token of M(w[b..i]). These first tokens follow from the last
+//! token of every prefix of w[b..]: it is the only token t ending there that stays separate, in the
+//! sense of 2, from the last token of the prefix before t.
 //!
-//! Where no border passes, the window is made twice as long, up to the whole piece. No vocabulary
-//! of those in use has been seen to need that; one can be made up.
+//! If no border passes, the window is doubled, up to the whole piece. No vocabulary in use has been seen
+//! to need that, but one can be constructed.
 
 use std::collections::HashMap;
 
@@ -35,41 +35,41 @@ use crate::text::keys::BATCH;
 use crate::text::specials::Segment;
 use crate::tokenizer::merge::NONE;
 
-/// Text of a window, unless the vocabulary has very long tokens.
+/// Bytes of a window, unless the vocabulary has very long tokens.
 const WINDOW: usize = 128 << 10;
 /// A window has at least this many times the length of the longest token: the cost of finding a
-/// border goes with the length of tokens.
+/// border grows with the length of tokens.
 const LONGEST_TOKENS: usize = 32;
 /// Steps for each byte of a window before finding a border in it is given up: hostile vocabularies
 /// have thousands of tokens that end at one place.
 const STEPS_PER_BYTE: usize = 64;
-/// Steps that merging a byte is worth.
+/// The steps that merging one byte counts as.
 const MERGE_STEPS: usize = 8;
-/// Answers that are remembered.
+/// The most pairs whose result is cached.
 const MAX_KNOWN: usize = 1 << 16;
 
-/// Memory that finding borders reuses.
+/// Reusable state of the search for borders.
 #[derive(Debug)]
 pub(super) struct Borders {
     /// The size of the first window.
     window: usize,
-    /// The size of the largest.
+    /// The size of the largest window so far.
     pub(super) largest: usize,
     /// Steps left for this window.
     steps: usize,
     merger: Merger,
     bytes: Vec<u8>,
-    /// Whether two tokens stay two, side by side; of [`NONE`] and a token, whether its bytes merge
+    /// Whether two adjacent tokens stay separate; for [`NONE`] and a token, whether its bytes merge
     /// into it.
     known: HashMap<(u32, u32), bool>,
-    /// The tokens that end at each place, and where in the list those of a place start.
+    /// The tokens that end at each position, and where in the list those of a position start.
     endings: Vec<u32>,
     starts: Vec<usize>,
-    /// By place, the first and the last token of the bytes before it.
+    /// By position, the first and the last token of the bytes before it.
     ends: Vec<(u32, u32)>,
 }
 
-/// The beginning of a piece that more text follows.
+/// The beginning of a piece that continues in text that has not arrived yet.
 #[derive(Debug)]
 pub struct OpenPiece {
     /// The bytes that have no ids yet.
@@ -82,7 +82,7 @@ pub struct OpenPiece {
 }
 
 impl Borders {
-    /// For windows of this size, if that is enough.
+    /// Starts with windows of this size.
     pub(super) fn new(window: usize) -> Self {
         Borders {
             window,
@@ -99,7 +99,7 @@ impl Borders {
 }
 
 impl OpenPiece {
-    /// None yet, of pieces of this tokenizer.
+    /// No piece yet; for this tokenizer.
     pub fn new(tokenizer: &Tokenizer) -> Self {
         OpenPiece::with_window(tokenizer.window())
     }
@@ -109,7 +109,7 @@ impl OpenPiece {
         OpenPiece { bytes: Vec::new(), is_cut: false, size: window, borders: Borders::new(window) }
     }
 
-    /// Whether there is none.
+    /// Whether no piece is open.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -122,8 +122,8 @@ impl OpenPiece {
 }
 
 impl Tokenizer {
-    /// Appends the ids of the next stretch of a text. If it `goes_on`, it ends inside a piece, whose
-    /// last ids come with the following stretches.
+    /// Appends the ids of the next stretch of a text. If it `goes_on`, it ends inside a piece, whose last
+    /// ids are appended with the following stretches.
     pub fn encode_stretch(
         &self,
         text: &[u8],
@@ -169,12 +169,12 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The size of a window: longer than any token, so that a longer piece is no token.
+    /// The size of a window: longer than any token, so no longer piece is a token.
     pub(super) fn window(&self) -> usize {
         WINDOW.max(LONGEST_TOKENS * self.vocab.longest())
     }
 
-    /// Appends the ids of a piece, or of a part of one that is no token, window by window.
+    /// Appends the ids of a piece, or of a part of one that is not a token, window by window.
     pub(super) fn encode_windows(
         &self,
         merger: &mut Merger,
@@ -187,7 +187,7 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// Continues a piece: appends the ids that are certain now.
+    /// Continues a piece: appends the ids that are final.
     pub(super) fn extend_piece(
         &self,
         merger: &mut Merger,
@@ -225,8 +225,8 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// Appends the ids of as many bytes of a piece as are certain, all of them if `ends`; returns
-    /// how many. `size` is that of the first window, then of the one to come.
+    /// Appends the ids that are final, all of them if the piece `ends`; returns the number of bytes that
+    /// they stand for. `size` is the size of the next window, on entry and on return.
     pub(super) fn merge_windows(
         &self,
         merger: &mut Merger,
@@ -265,8 +265,8 @@ impl Tokenizer {
         }
     }
 
-    /// A border between the tokens of a window that stays one whatever follows: the number of
-    /// tokens before it, and of bytes.
+    /// A border between the tokens of a window that remains one whatever follows: the numbers of tokens
+    /// and of bytes before it.
     fn certain_border(
         &self,
         borders: &mut Borders,
@@ -289,8 +289,8 @@ impl Tokenizer {
         Ok(None)
     }
 
-    /// Whether the border between a token and the `text` that follows it, to the end of a window, is
-    /// certain.
+    /// Whether the border between a token and the `text` after it, up to the end of the window, remains one
+    /// whatever follows.
     fn is_certain(&self, borders: &mut Borders, token: u32, text: &[u8]) -> Result<bool> {
         borders.endings.clear();
         borders.starts.clear();
@@ -329,7 +329,7 @@ impl Tokenizer {
                     break;
                 }
             }
-            // There always is one, if the steps were enough to find all tokens.
+            // There always is one, unless the steps ran out before all tokens were found.
             let Some(ends) = found.filter(|_| borders.steps > 0) else { return Ok(false) };
             borders.ends.push(ends);
         }
@@ -342,7 +342,7 @@ impl Tokenizer {
         Ok(true)
     }
 
-    /// Whether the bytes of two tokens, end to end, merge into these two.
+    /// Whether the concatenated bytes of two tokens merge into these two.
     fn stay_two(&self, borders: &mut Borders, left: u32, right: u32) -> Result<bool> {
         let Borders { merger, bytes, known, steps, .. } = borders;
         if let Some(&answer) = known.get(&(left, right)) {

@@ -1,4 +1,4 @@
-//! What one thread reuses from piece to piece and from call to call.
+//! The state that one thread reuses from piece to piece and from call to call.
 
 use std::ops::Range;
 
@@ -10,17 +10,17 @@ use crate::base::memory::reserve;
 use crate::base::table::Key;
 use crate::tokenizer::merge::Scratch;
 
-/// Ids that wait are copied in blocks of this many.
+/// Waiting ids are copied in blocks of this many.
 const WAITING_BLOCK: usize = cache::MAX_IDS;
 
-/// What encoding reuses from piece to piece and from call to call.
+/// The state that encoding reuses from piece to piece and from call to call.
 #[derive(Debug)]
 pub struct Worker {
     pub(super) pieces: Pieces,
     pub(super) cache: Cache,
     pub(super) long: LongCache,
     pub(super) merger: Merger,
-    /// Where the processor can.
+    /// Used if the processor supports it.
     pub(super) lanes: Option<Box<MergeLanes>>,
     pub(super) waiting: Waiting,
 }
@@ -33,9 +33,9 @@ pub(super) struct Pieces {
     pub(super) ids: Vec<u32>,
     /// The numbers of the others.
     pub(super) missing: Vec<u32>,
-    /// These, or their parts, as keys.
+    /// The missing pieces, or their parts, as keys.
     pub(super) keyed: Vec<Keyed>,
-    /// Where those are that are too long for a key.
+    /// The ranges of those that are too long for a key.
     pub(super) long: Vec<Range<usize>>,
 }
 
@@ -45,14 +45,14 @@ pub(super) struct Waiting {
     /// The ids from the first pending piece on.
     pub(super) known: Vec<u32>,
     pub(super) pending: Pending,
-    /// The pieces to be merged, and which of the pending they are.
+    /// The pieces to be merged, and their numbers among the pending ones.
     pub(super) keys: Vec<Key>,
     pub(super) numbers: Vec<u32>,
     /// The ids of pending pieces.
     pub(super) found: Vec<u32>,
 }
 
-/// What merging reuses; the tokens of the last piece.
+/// Reusable memory for merging, and the tokens of the last piece.
 #[derive(Debug, Default)]
 pub(super) struct Merger {
     pub(super) small: ShortMerge,
@@ -73,7 +73,7 @@ impl Worker {
         }
     }
 
-    /// The limit of its caches, in bytes.
+    /// The limit of the caches, in bytes.
     pub fn cache_bytes(&self) -> usize {
         self.cache.limit()
     }
@@ -87,7 +87,7 @@ impl Worker {
         }
     }
 
-    /// As it is on a processor that cannot merge side by side.
+    /// Simulates a processor that cannot merge side by side.
     #[cfg(test)]
     pub fn without_lanes(self) -> Self {
         Worker { lanes: None, ..self }
@@ -98,19 +98,19 @@ impl Worker {
         &mut self.merger
     }
 
-    /// Adds an id after all that was encoded so far.
+    /// Adds an id after everything encoded so far.
     pub(super) fn push(&mut self, id: u32, ids: &mut Vec<u32>) {
         self.waiting.out(ids).push(id);
     }
 }
 
 impl Waiting {
-    /// Where the next ids go: to `ids`, unless pieces wait.
+    /// The list that the next ids are appended to: `ids`, unless pieces are pending.
     pub(super) fn out<'a>(&'a mut self, ids: &'a mut Vec<u32>) -> &'a mut Vec<u32> {
         if self.pending.pieces.is_empty() { ids } else { &mut self.known }
     }
 
-    /// Appends all ids, in order; nothing waits any more.
+    /// Appends all waiting ids, in order.
     pub(super) fn put_together(&mut self, ids: &mut Vec<u32>) {
         let Waiting { known, pending, found, .. } = self;
         let pending = &mut pending.pieces;

@@ -7,13 +7,13 @@
 //!
 //! The file states neither the split pattern nor the special tokens; the caller provides both.
 //!
-//! In a rank file two neighbours merge where their concatenation is a token, the lowest id first,
+//! In a rank file two neighbors merge where their concatenation is a token, the lowest id first,
 //! and a piece that is a token is that token. A list of merges is equivalent, on every text, if
 //!
 //! 1. the ids of the results never fall along the list, and
 //! 2. for each token, merging its own bytes by rank until two tokens are left gives a pair that is listed.
 //!
-//! Consider two neighbours, somewhere in a text, whose concatenation is the token *t*. Nothing has
+//! Consider two neighbors, somewhere in a text, whose concatenation is the token *t*. Nothing has
 //! merged across the ends of *t*, so what happened inside is what happens to the bytes of *t* alone:
 //! the two are the pair of point 2. Hence merging by rank never meets a pair that is not in the list,
 //! and both take the same steps. Likewise a piece that is a token becomes that token by merging,

@@ -194,8 +194,8 @@ impl Merges for ListedMerges<'_> {
     }
 }
 
-/// Of several merges that create the same token, keeps the one that happens (see the head of
-/// [`super`]). A pair that is listed twice has its last position, as in `tokenizers`.
+/// Of several merges that create the same token, keeps the one that happens (see [`super`]). A pair
+/// that is listed twice has its last position, as in `tokenizers`.
 fn keep_one_each(tokens: &TokenList, merges: &mut Vec<IndexedMerge>) {
     let positions = (0..).zip(merges.iter()).map(|(at, merge)| ((merge.left, merge.right), at));
     let rule = ListedMerges { positions: positions.collect(), merges };

@@ -13,8 +13,8 @@ use std::ops::Range;
 
 /// The most bytes of a context on each side.
 const REACH: usize = 3;
-/// The bytes before and after a position that a context has, by its kind. A token is of the kind with the
-/// most bytes that it has there.
+/// By kind, the numbers of bytes before and after a position in a context. The kind of a token is the
+/// largest for which it has that many bytes.
 const KINDS: [(usize, usize); 5] = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 3)];
 /// Bits of a context.
 const CONTEXT_BITS: u32 = 8 * 2 * REACH as u32;

@@ -1,12 +1,12 @@
-//! Which tokens their own bytes merge into: nearly all of a learned vocabulary.
+//! The tokens that their own bytes merge into: nearly all of a learned vocabulary.
 //!
-//! Merging the bytes of each token would answer that too, with more lookups, each of which waits for the
-//! one before. Nearly always, each merge joins bytes or results of earlier merges. Then merges happen
-//! in the order of their ranks, and the bytes of the merge (a, b) become its token if those of a and b
-//! become a and b, and no earlier merge crosses the border between the two. Undoing the later of the two
-//! tokens at the border, step by step, meets all pairs that ever stand there. Such a pair crosses if its
-//! merge comes before the one that was undone last; after undoing one on the right, also if it is the
-//! same merge, since of equal ranks the leftmost happens first. That is one lookup per step, and no
+//! Merging the bytes of each token would show that, too, but with more lookups, each of which depends on
+//! the one before. Nearly always, every merge joins bytes or results of earlier merges. Then merges
+//! happen in the order of their ranks, and the bytes of the merge (a, b) become its token if those of
+//! a and b become a and b, and no earlier merge crosses the border between the two. Undoing the later
+//! of the two tokens at the border, step by step, visits all pairs that are ever adjacent there. Such a
+//! pair crosses if its merge comes before the one that was undone last; after undoing one on the right,
+//! also if it is the same merge, since of equal ranks the leftmost happens first. That is one lookup per step, and no
 //! more steps than a and b are deep.
 
 use super::pair_ranks::PairRanks;
@@ -39,7 +39,8 @@ pub fn made<'a>(
     made
 }
 
-/// Whether a merge crosses the border between two tokens, each made of its bytes, before their own.
+/// Whether a merge crosses the border between two tokens before the two themselves merge. The bytes of
+/// each must merge into it.
 fn is_crossed(mut left: u32, mut right: u32, merges: &[(u32, u32)], pairs: &PairRanks) -> bool {
     while left.max(right) >= 256 {
         let limit;
@@ -114,7 +115,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn undoing_merges_tells_what_merging_does(
+        fn undoing_merges_agrees_with_merging(
             picks in prop::collection::vec((any::<usize>(), any::<usize>()), 0..60),
             swaps in prop::collection::vec((any::<usize>(), any::<usize>()), 0..3),
         ) {

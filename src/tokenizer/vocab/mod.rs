@@ -53,7 +53,7 @@ pub struct Vocab {
     pairs: PairRanks,
     /// Bytes of the longest token.
     longest: usize,
-    /// By rank, whether the bytes of the token merge into it. Found out when first asked.
+    /// By rank, whether the bytes of the token merge into it. Computed on first use.
     made: OnceLock<Vec<bool>>,
     /// Built for the first long piece.
     joins: OnceLock<Joins>,

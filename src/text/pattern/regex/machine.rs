@@ -21,7 +21,7 @@ use super::program::{Inst, Program, Run, RunKind, START, Sizes};
 use crate::base::error::Error;
 use crate::base::job;
 
-/// Steps that every scan may take: a second or two.
+/// Steps that every scan may take: one or two seconds.
 const MAX_STEPS: u64 = 200_000_000;
 /// Further steps for each byte already searched: a hundred times what common expressions take. One
 /// more is allowed for each byte of the text, which a single match may have to read.
@@ -53,7 +53,7 @@ static WORD: LazyLock<Option<CharSet>> = LazyLock::new(|| CharSet::parse(r"\w", 
 pub enum Stop {
     /// More steps, or more memory, than an expression may take.
     Costly(String),
-    /// The job was cancelled.
+    /// The job was canceled.
     Asked(Error),
 }
 
@@ -241,7 +241,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Whether this was tried before, so that it leads to no match. Records that it is tried now.
+    /// Whether this was tried before, and so leads to no match; records it as tried.
     #[inline]
     fn was_tried(&mut self, run: usize, pc: usize, at: usize) -> Result<bool, Stop> {
         if self.steps < self.memoize_from || !self.program.pure {
@@ -329,13 +329,13 @@ impl<'a> Machine<'a> {
         Ok(Some(end))
     }
 
-    /// Where `n` characters of a set from `at` on end, if there are that many.
+    /// The end of `n` characters of a set from `at` on, if there are that many.
     fn pass(&mut self, set: &CharSet, at: usize, n: usize) -> Result<Option<usize>, Stop> {
         let (end, passed) = self.pass_up_to(set, at, n)?;
         Ok((passed == n).then_some(end))
     }
 
-    /// Where the characters of a set from `at` on end, at most `most` of them, and their number.
+    /// The end of the characters of a set from `at` on, at most `most` of them, and their number.
     fn pass_up_to(
         &mut self,
         set: &CharSet,
@@ -375,7 +375,7 @@ impl<'a> Machine<'a> {
         Ok(false)
     }
 
-    /// Where the text of a group, found again at `at`, ends.
+    /// The end of a back-reference at `at`, if the text of the group occurs there again.
     fn backref(&mut self, group: usize, any_case: bool, at: usize) -> Result<Option<usize>, Stop> {
         let (start, end) = (self.slots[2 * group], self.slots[2 * group + 1]);
         if start == UNSET || end == UNSET || end < start {

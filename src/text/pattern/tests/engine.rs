@@ -112,7 +112,7 @@ fn long_runs_are_cut() {
     }
 }
 
-/// Would take more steps than there are atoms in the universe without the limit.
+/// Takes exponentially many steps on a long run of `a`.
 const COSTLY: &str = r"(a+)+\1(?![a!])|(a|aa)+\2!!";
 
 fn refusal(pattern: &Pattern, text: &[u8]) -> String {
