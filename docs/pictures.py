@@ -2,8 +2,8 @@
 
 Takes the time that the page states. Commands run in a temporary directory, on a pseudo-terminal of
 100 columns. A `console` block that is followed by a picture `start-*.svg` is drawn with its
-prompts, in colors, as it ended or, if the picture's text says "at 50 %", as it was when the training
-had progressed that far. The loss curve is what `bytemill plot` writes.
+prompts, in colors, as it ended or, if the picture's text says "at 50 %", as it was when the
+training had progressed that far. The loss curve is what `bytemill plot` writes.
 """
 
 from __future__ import annotations

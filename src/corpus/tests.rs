@@ -585,7 +585,7 @@ fn bombs_of_many_small_members_are_stopped() {
         Ok(_) => panic!("read to its end"),
     };
     assert!(error.contains("times its size"), "{error}");
-    // The same is skipped from whatever position reading resumes.
+    // The same records are skipped from any position at which reading resumes.
     let skipping_inputs = skipping(inputs.clone());
     let (_, skipped, places) = read(&skipping_inputs, 10_000, Default::default()).unwrap();
     assert_eq!(skipped.0["too_packed"], 3);

@@ -32,7 +32,7 @@ pub struct Append {
     header: u64,
     /// Bytes after the header, including those in the buffer.
     len: u64,
-    /// Bytes in the file that the disk was not asked for yet.
+    /// Bytes in the file since the last request to write them to disk.
     unsent: u64,
 }
 
@@ -97,7 +97,7 @@ impl Append {
         self.file.write_all(data).map_err(|e| Error::io(&self.path, e))?;
         self.unsent += data.len() as u64;
         if self.unsent >= WRITEBACK {
-            // So that the flush at the end has little left to wait for.
+            // So that the flush at the end has little left to do.
             files::start_writeback(&self.file);
             self.unsent = 0;
         }

@@ -27,7 +27,7 @@ from bytemill.compat import huggingface
 from bytemill.compat import tokenizers as compat
 from bytemill.compat.huggingface import PreTrainedTokenizerFast, accelerate, explain, restore
 
-# transformers warns of what is not installed, and of its own deprecations.
+# transformers warns about packages that are not installed, and about its own deprecations.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import transformers

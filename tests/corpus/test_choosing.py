@@ -127,7 +127,7 @@ def test_source_code_is_a_corpus(tmp_path: Path) -> None:
 
 
 def test_texts_of_any_name(tmp_path: Path) -> None:
-    # As WikiExtractor names its files; and a README beside .txt files is not one of them.
+    # Names of WikiExtractor's files; and a README among .txt files is not read.
     wiki = make(tmp_path / "wiki", {"AA/wiki_00": b"a", "AA/wiki_01": b"b"})
     assert listed(Corpus(wiki), wiki)[0] == ["AA/wiki_00", "AA/wiki_01"]
     texts = make(tmp_path / "texts", {"train.txt": b"a", "README.md": b"b", "more": b"c"})

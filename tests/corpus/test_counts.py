@@ -37,7 +37,7 @@ def halves(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]
 
 
 def tight(counts: _native.Counts, folder: Path) -> _native.Counts:
-    """Limits memory so much that everything goes to disk at once."""
+    """Sets a limit so low that everything is spilled to disk at once."""
     counts.set_limit(0, 0, folder)
     return counts
 

@@ -1,4 +1,4 @@
-"""Corpora of every format, held to Python's own readers; damaged ones; and records skipped."""
+"""Corpora of every format against Python's own readers; damaged files; and skipped records."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.mark.filterwarnings("ignore")  # of aiohttp, about its own sessions
 def test_web_servers(served: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a.jsonl", "b.jsonl.gz"):
-        # In many small blocks, some of which are asked for twice.
+        # In many small blocks, some of which are requested twice.
         monkeypatch.setattr(remote, "BLOCK", 3000)
         _Server.fails = [1, 0, 1, 0]
         assert dict(bytemill.count_corpus(f"{served}/{name}")) == COUNTS

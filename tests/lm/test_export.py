@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from bytemill import lm
 from bytemill.lm.run.tensors import Deferred, write_safetensors
 
-# transformers warns of what is not installed, and of its own deprecations.
+# transformers warns about packages that are not installed, and about its own deprecations.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 SHAPES: list[dict[str, Any]] = [

@@ -144,7 +144,7 @@ def text_of(theirs: Any, ids: list[int]) -> bytes:
 
 def llama_cpp(path: Path, **options: Any) -> Any:
     package = pytest.importorskip("llama_cpp")
-    # Its cache is of float16 unless told otherwise, and rounds what we do not.
+    # By default its cache is float16, which rounds where we do not.
     return package.Llama(
         str(path), n_ctx=32, n_threads=1, verbose=False, type_k=0, type_v=0, **options
     )

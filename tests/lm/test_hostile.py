@@ -410,7 +410,7 @@ def test_sizes_beyond_reason(changes: dict[str, Any], message: str) -> None:
     assert message in str(caught.value)
 
 
-# --- models of others -----------------------------------------------------------------------------
+# --- imported models ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["model_type", "hidden_size", "num_attention_heads", "vocab_size",

@@ -18,7 +18,7 @@ from command_line import ok, run
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves `files`, by path, and records what is asked for."""
+    """Serves `files`, by path, and records the requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)

@@ -177,7 +177,7 @@ impl TeamThreads {
         let mut spins = 0u32;
         while shared.done.0.load(Ordering::Acquire) < n_calls {
             spins = spins.wrapping_add(1);
-            // The helper that makes the last call may be waiting for this very core.
+            // The helper with the last call may be waiting for this core.
             if spins.is_multiple_of(1024) { thread::yield_now() } else { std::hint::spin_loop() }
         }
         let panic = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -54,7 +54,7 @@ impl SpillDir {
             match make_private(&path) {
                 Ok(()) => {
                     let lock = match File::open(&path) {
-                        // Swept by another process before it was locked.
+                        // Removed by another process before it was locked.
                         Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                         // Windows cannot open directories.
                         opened => opened.ok(),
@@ -64,7 +64,7 @@ impl SpillDir {
                         return Ok(path);
                     }
                 }
-                // Another of this process, or left by a process of the same id on another machine.
+                // The name is taken by this process, or by one with the same id on another machine.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(Error::io(&self.base, error)),
             }
@@ -245,7 +245,7 @@ pub fn gather(runs: Vec<DiskRun>, dir: &Arc<SpillDir>, job: &Job) -> Result<(Dis
     let total = runs.iter().map(|run| run.size).sum();
     let before = job.enter(Phase::Gather, total);
     loop {
-        // The oldest first, and the result last, so every run is read about equally often. Only as
+        // The oldest first, and the result last, so that every run is read about equally often. Only as
         // many as needed for the last pass to take all.
         let surplus = runs.len().saturating_sub(FAN_IN);
         let batch = if surplus > 0 { (surplus + 1).min(FAN_IN) } else { runs.len() };

@@ -55,7 +55,7 @@ impl Positions {
     }
 }
 
-/// Expected number of tracked pairs per merge; with more, the table grows.
+/// The expected number of tracked pairs per merge; the table grows if there are more.
 const PAIRS_PER_MERGE: usize = 4;
 
 /// Slots between two checks for cancellation.

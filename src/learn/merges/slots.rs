@@ -133,7 +133,7 @@ impl<I: SlotNumber> Slots<I> {
 
     /// Replaces the pair at those of the ascending `positions` where it still occurs. Its neighbors are
     /// recorded in the first of `findings`; the others are for further threads if the list is long, and
-    /// are empty before and after. If the job is stopped, so is this, and the slots are invalid.
+    /// are empty before and after. If the job is stopped, this returns early with invalid slots.
     pub fn replace(
         &mut self,
         replacement: Replacement,
@@ -262,7 +262,7 @@ fn separator_near<I: SlotNumber>(
     n_shares: usize,
 ) -> Option<usize> {
     let middle = positions[positions.len() / n_shares] as usize - offset;
-    // In a very long piece the search would cost more than sharing the work gains.
+    // In a very long piece, the search would cost more than sharing the work saves.
     let first = middle.saturating_sub(MIN_SHARE).max(1);
     (first..=middle).rev().find(|&at| slots[at].id == I::SEPARATOR)
 }

@@ -22,8 +22,8 @@
 //! the position. Runs stop there, since `y` continues none that reaches `x`, just as they stop at the
 //! end of a text. Both look-aheads, `$` and `(?!\S)`, follow white space, which `x` is not. A
 //! contraction that reached past the position would have an apostrophe `x` and a letter `y`, or two
-//! letters: each rule excludes that. So the first part is scanned alike to its end by itself and with
-//! anything appended.
+//! letters: each rule excludes that. So the first part is scanned to its end in the same way alone and
+//! with anything appended.
 //!
 //! *The pieces after do not depend on the text before*: no pattern has a look-behind.
 //!
@@ -78,7 +78,7 @@ pub fn safe_before(text: &[u8], upto: usize) -> Option<usize> {
     (1..=upto.min(last)).rev().find(|&at| is_safe(text, at))
 }
 
-/// Whether one of the rules holds for `at`, which is inside `text` and not its start.
+/// Whether one of the rules holds at `at`, which is inside `text` and not its start.
 fn is_safe(text: &[u8], at: usize) -> bool {
     let byte = text[at];
     // Most positions are inside words and runs of symbols: decided without decoding backwards.
@@ -100,8 +100,8 @@ pub const INSIDE_REACH: usize = 4 * SIDE;
 
 /// The positions ≥ `from` that are inside a piece.
 pub fn insides(scanner: Scanner, text: &[u8], from: usize) -> impl Iterator<Item = usize> {
-    // Whether the run of spaces that was met last has such positions, and where it ends: looking for its
-    // start at each of them would take quadratic time.
+    // Whether the last run of spaces has such positions, and where it ends: searching its start at each of
+    // them would take quadratic time.
     let (mut allowed, mut end) = (false, 0);
     (from..text.len()).filter(move |&at| {
         let sides = at.checked_sub(SIDE).and_then(|start| text.get(start..at + SIDE));

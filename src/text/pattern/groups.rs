@@ -14,7 +14,7 @@ pub trait Bytes: Copy {
     type Token: Copy;
 
     fn load(token: Self::Token, group: &[u8; GROUP]) -> Self;
-    /// Which bytes are `low` to `low + width` once the bits `set` are set.
+    /// The bytes that are in `low` to `low + width` after the bits `set` are set.
     fn within(self, set: u8, low: u8, width: u8) -> u64;
     /// The bits of `mask` at the positions of `chosen`, side by side.
     fn compress(token: Self::Token, mask: u64, chosen: u64) -> u64;
@@ -111,7 +111,7 @@ impl Masks {
         let second = |low, width| within(low, width) >> 1;
         let third = |low, width| within(low, width) >> 2;
         let tail = second(0x80, 0x3f);
-        // Latin-1 except × and ÷, and Cyrillic, whose case goes by ranges.
+        // Latin-1 except × and ÷, and Cyrillic, where case is a matter of ranges.
         let (latin, ru, rl) = (is(0xc3), is(0xd0), is(0xd1));
         let (upper, lower) = if CASED {
             (

@@ -163,7 +163,7 @@ impl Stage {
         }
     }
 
-    /// Cuts one piece of the stage before as if it were a document; the ends are positions in the
+    /// Cuts a piece of the previous stage as if it were a document; the ends are positions in the
     /// document.
     fn scan_piece(
         &self,
