@@ -231,7 +231,7 @@ def test_plugins_that_fail(
 
 
 def test_without_tiktoken(plugins: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our encodings come first in the list if the package tiktoken does not say where."""
+    """Without tiktoken, its encodings are listed before those of plugins."""
     (plugins / "my_plugin.py").write_text(PLUGIN)
     monkeypatch.setattr("sys.path", [str(plugins.parent)])
     monkeypatch.delitem(sys.modules, "tiktoken_ext")
