@@ -191,12 +191,12 @@ def test_other_threads_run_meanwhile(call: str) -> None:
         by_byte, [], pattern=r"\w+\b|\W+" if call == "finish" else "gpt2"
     )
     text = "no merges, and so many ids. " * 200_000
-    stream = tokenizer._core.stream()
+    stream = tokenizer._core.stream("all")
     ids = tokenizer.encode_array(text)
     work = {
         "push": lambda: stream.push(text),
         "finish": stream.finish,
-        "offsets": lambda: tokenizer._core.encode_spans(text),
+        "offsets": lambda: tokenizer._core.encode_spans(text, "all"),
         "decode": lambda: tokenizer.decode(np.tile(ids, 10)),
     }[call]
     if call == "finish":

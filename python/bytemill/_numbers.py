@@ -9,6 +9,7 @@ from .errors import ConfigError
 
 __all__ = [
     "check_integer",
+    "check_least",
     "duration",
     "estimated_text",
     "parse_count",
@@ -117,3 +118,10 @@ def check_integer(name: str, value: object) -> None:
         operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"{name} must be an integer, not {type(value).__name__}") from None
+
+
+def check_least(name: str, value: int, least: int) -> None:
+    """Raises unless the value of the option `name` is an integer of at least `least`."""
+    check_integer(name, value)
+    if value < least:
+        raise ConfigError(f"{name} must be ≥ {least}, got {value}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from . import _native, formats
-from ._numbers import check_integer
+from ._numbers import check_integer, check_least
 from ._options import LearnOptions
 from .corpus.argument import CorpusLike, skips
 from .counts import (
@@ -148,10 +148,10 @@ def learn(
         specials = list(known) + [token for token in specials if token not in known]
     # Counting may take hours: all options are checked before it.
     _check_vocab_size(vocab_size, specials, extend_from)
-    _check_least("min_frequency", min_frequency, 0)
-    _check_least("min_piece_count", min_piece_count, 0)
+    check_least("min_frequency", min_frequency, 0)
+    check_least("min_piece_count", min_piece_count, 0)
     if max_token_length is not None:
-        _check_least("max_token_length", max_token_length, 1)
+        check_least("max_token_length", max_token_length, 1)
     if tie_break not in get_args(TieBreak):
         names = ", ".join(map(repr, get_args(TieBreak)))
         raise ConfigError(f"tie_break={tie_break!r} is not known", f"use one of {names}")
@@ -237,12 +237,6 @@ def _check_vocab_size(
 
     if vocab_size > _native.MAX_TOKENS:
         raise ConfigError(f"vocab_size must be ≤ {_native.MAX_TOKENS}, got {vocab_size}")
-
-
-def _check_least(name: str, value: int, least: int) -> None:
-    check_integer(name, value)
-    if value < least:
-        raise ConfigError(f"{name} must be ≥ {least}, got {value}")
 
 
 def _warn_if_short(got: int, vocab_size: int) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from . import formats
 from ._native import Core
-from ._numbers import parse_size
+from ._numbers import check_least, parse_size
 from .errors import ConfigError
 
 if TYPE_CHECKING:
@@ -224,6 +224,7 @@ class Tokenizer:
 
     def with_vocab_size(self, vocab_size: int) -> Tokenizer:
         """The tokenizer that training with this smaller `vocab_size` would have produced."""
+        check_least("vocab_size", vocab_size, 256)
         return self._of(self._core.core_with_vocab_size(vocab_size))
 
     # --- encoding -----------------------------------------------------------------------------
@@ -302,6 +303,8 @@ class Tokenizer:
 
         The result is flat, `Batch(ids, offsets)`, or with `lists` a list of lists.
         """
+        if isinstance(texts, (str, bytes)):
+            raise TypeError(f"texts must be a sequence of texts, not {type(texts).__name__}")
         ids, offsets = self._core.encode_flat(texts, special, threads)
         if not lists:
             return Batch(ids, offsets)
@@ -368,8 +371,7 @@ class Tokenizer:
         >>> tokenizer.truncate("née", 2)
         'n'
         """
-        if operator.index(max_tokens) < 0:
-            raise ConfigError(f"max_tokens must be ≥ 0, got {max_tokens}")
+        check_least("max_tokens", max_tokens, 0)
         ids = self.encode(text, special=special)
         if len(ids) <= max_tokens:
             return text

@@ -70,11 +70,7 @@ fn without_surrogates<'py>(text: &Bound<'py, PyString>) -> PyResult<Bound<'py, P
 }
 
 /// The special tokens that a call recognizes.
-pub fn special_choice(
-    tokenizer: &Tokenizer,
-    special: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Recognise> {
-    let Some(special) = special else { return Ok(Recognise::All) };
+pub fn special_choice(tokenizer: &Tokenizer, special: &Bound<'_, PyAny>) -> PyResult<Recognise> {
     let py = special.py();
     if let Ok(word) = special.cast::<PyString>() {
         return match word.to_str()? {
@@ -88,9 +84,21 @@ pub fn special_choice(
             )),
         };
     }
+    let refuse = |value: &Bound<'_, PyAny>, rule: &str| match value.get_type().name() {
+        Ok(kind) => PyTypeError::new_err(format!("{rule}, not {kind}")),
+        Err(error) => error,
+    };
+    let Ok(items) = special.try_iter() else {
+        let rule = "special must be \"all\", \"none\", \"error\" or a set of special tokens";
+        return Err(refuse(special, rule));
+    };
     let mut texts = Vec::new();
-    for item in special.try_iter()? {
-        texts.push(item?.extract::<String>()?);
+    for item in items {
+        let item = item?;
+        let Ok(text) = item.extract::<String>() else {
+            return Err(refuse(&item, "special tokens must be str"));
+        };
+        texts.push(text);
     }
     texts.sort_unstable();
     texts.dedup();

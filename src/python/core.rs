@@ -41,7 +41,7 @@ impl Core {
         &self,
         py: Python<'_>,
         text: &Text<'_>,
-        special: Option<&Bound<'_, PyAny>>,
+        special: &Bound<'_, PyAny>,
         threads: Option<i64>,
     ) -> PyResult<Vec<u32>> {
         let recognise = special_choice(&self.tokenizer, special)?;
@@ -167,38 +167,34 @@ impl Core {
     ///
     /// `special` selects the special tokens that are recognized: `"all"`, `"none"` (they are plain text:
     /// for untrusted input), `"error"` (they are refused), or a set of them.
-    #[pyo3(signature = (text, special=None))]
-    #[pyo3(text_signature = "($self, text, special='all')")]
     fn encode<'py>(
         &self,
         py: Python<'py>,
         text: Text<'py>,
-        special: Option<&Bound<'py, PyAny>>,
+        special: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, self.encoded(py, &text, special, None)?)
     }
 
     /// The ids of a text as a numpy array; a long text is encoded by several threads.
-    #[pyo3(signature = (text, special=None, threads=None))]
-    #[pyo3(text_signature = "($self, text, special='all', threads=None)")]
+    #[pyo3(signature = (text, special, threads=None))]
     fn encode_array<'py>(
         &self,
         py: Python<'py>,
         text: Text<'py>,
-        special: Option<&Bound<'py, PyAny>>,
+        special: &Bound<'py, PyAny>,
         threads: Option<i64>,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
         Ok(self.encoded(py, &text, special, threads)?.into_pyarray(py))
     }
 
     /// The ids of many texts end to end, and the start of each.
-    #[pyo3(signature = (texts, special=None, threads=None))]
-    #[pyo3(text_signature = "($self, texts, special='all', threads=None)")]
+    #[pyo3(signature = (texts, special, threads=None))]
     fn encode_flat<'py>(
         &self,
         py: Python<'py>,
         texts: Vec<Text<'py>>,
-        special: Option<&Bound<'py, PyAny>>,
+        special: &Bound<'py, PyAny>,
         threads: Option<i64>,
     ) -> PyResult<Arrays<'py, PyArray1<u64>>> {
         let recognise = special_choice(&self.tokenizer, special)?;
@@ -212,13 +208,11 @@ impl Core {
     }
 
     /// The ids of a text, and for each its start and end in bytes, and in characters.
-    #[pyo3(signature = (text, special=None))]
-    #[pyo3(text_signature = "($self, text, special='all')")]
     fn encode_spans<'py>(
         &self,
         py: Python<'py>,
         text: Text<'py>,
-        special: Option<&Bound<'py, PyAny>>,
+        special: &Bound<'py, PyAny>,
     ) -> PyResult<Arrays<'py, PyArray2<u64>>> {
         let recognise = special_choice(&self.tokenizer, special)?;
         let (tokenizer, text) = (&self.tokenizer, text.bytes());
@@ -250,14 +244,7 @@ impl Core {
     }
 
     /// The number of ids of a text.
-    #[pyo3(signature = (text, special=None))]
-    #[pyo3(text_signature = "($self, text, special='all')")]
-    fn count(
-        &self,
-        py: Python<'_>,
-        text: Text<'_>,
-        special: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<usize> {
+    fn count(&self, py: Python<'_>, text: Text<'_>, special: &Bound<'_, PyAny>) -> PyResult<usize> {
         Ok(self.encoded(py, &text, special, None)?.len())
     }
 
@@ -314,9 +301,7 @@ impl Core {
     }
 
     /// An encoder for a text that arrives bit by bit.
-    #[pyo3(signature = (special=None))]
-    #[pyo3(text_signature = "($self, special='all')")]
-    fn stream(&self, py: Python<'_>, special: Option<&Bound<'_, PyAny>>) -> PyResult<PyStream> {
+    fn stream(&self, py: Python<'_>, special: &Bound<'_, PyAny>) -> PyResult<PyStream> {
         let recognise = special_choice(&self.tokenizer, special)?;
         let inner = encode::Stream::new(Arc::clone(&self.tokenizer), recognise)
             .map_err(|e| to_python(py, e))?;

@@ -163,7 +163,7 @@ def test_only_text_can_be_encoded(tokenizer: Tokenizer, wrong: object) -> None:
 
 
 def test_a_string_is_not_a_batch(tokenizer: Tokenizer) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="texts must be a sequence of texts, not str"):
         tokenizer.encode_batch("hello")
 
 
@@ -205,8 +205,14 @@ def test_an_unknown_mode_or_special_token_is_refused(tokenizer: Tokenizer) -> No
     for special in ("some", {"<|unknown|>"}):
         with pytest.raises(bytemill.BytemillError):
             tokenizer.encode("text", special=special)
-    with pytest.raises(TypeError):
-        tokenizer.encode("text", special=7)
+    for special, kind in ((7, "int"), (None, "NoneType")):
+        for encode in (tokenizer.encode, tokenizer.encode_array, tokenizer.count):
+            with pytest.raises(TypeError, match=f"special must be .*, not {kind}"):
+                encode("text", special=special)
+        with pytest.raises(TypeError, match="special must be"):
+            list(tokenizer.encode_iterable(["text"], special=special))
+    with pytest.raises(TypeError, match="special tokens must be str, not int"):
+        tokenizer.encode("text", special=[7])
 
 
 # --- decoding -------------------------------------------------------------------------------------
@@ -311,7 +317,7 @@ def test_a_tokenizer_cannot_be_changed(tokenizer: Tokenizer) -> None:
 def test_a_vocabulary_shortened_too_far_is_refused(tokenizer: Tokenizer) -> None:
     assert len(tokenizer.with_vocab_size(257)) == 257
     assert tokenizer.with_vocab_size(4000) == tokenizer
-    for vocab_size in (256, 0, 4001):
+    for vocab_size in (256, 0, -1, 4001):
         with pytest.raises(bytemill.ConfigError, match=str(vocab_size)):
             tokenizer.with_vocab_size(vocab_size)
 
