@@ -269,10 +269,8 @@ impl LearnOptions<'_> {
             "bytes" => TieBreak::Bytes,
             "huggingface" => TieBreak::HuggingFace,
             "rustbpe" => TieBreak::RustBpe,
-            other => {
-                return Err(Error::config(format!("tie_break={other:?} is not known"))
-                    .with_hint("use \"bytes\", \"huggingface\" or \"rustbpe\""));
-            }
+            // `train_tokenizer` checks it before the corpus is counted.
+            other => return Err(Error::Bug(format!("tie_break={other:?} is not known"))),
         };
         Ok(Target {
             vocab_size: self.vocab_size,
