@@ -49,6 +49,12 @@ def test_directories(tmp_path: Path) -> None:
     (data / "inner" / "round").symlink_to(data)
     found = [str(Path(path).relative_to(data)) for path in places.expand(str(data))]
     assert found == ["a.txt", "inner/b.txt", "link/d.txt"]
+    # `**` follows links, too.
+    found = [str(Path(path).relative_to(data)) for path in places.expand(f"{data}/**/*.txt")]
+    assert found == ["a.txt", "inner/b.txt", "link/d.txt"]
+    (data / "inner" / "again").symlink_to("../inner/round/inner")
+    found = [str(Path(path).relative_to(data)) for path in places.expand(f"{data}/**/b.txt")]
+    assert found == ["inner/b.txt"]
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read all")

@@ -39,6 +39,8 @@ FROM_THE_END = ("zip", "parquet", "arrow")
 
 # A scheme of one letter is a Windows drive.
 URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:(?://|:)")
+# The first "**" of a glob that is a whole component, with the separators around it.
+RECURSIVE = re.compile(r"(^|{0})\*\*(?:{0}|$)".format(f"[{re.escape(os.sep + (os.altsep or ''))}]"))
 
 
 class Reader(Protocol):
@@ -284,7 +286,7 @@ def expand(name: str) -> list[str]:
         return inside
     if os.path.exists(name) or not glob.has_magic(name):
         return [name]
-    matches = sorted(m for m in glob.glob(name, recursive=True) if os.path.isfile(m))
+    matches = sorted({match for match in _matches(name) if os.path.isfile(match)})
     if not matches:
         raise CorpusError(f"{shown(name)}: no file matches", "check the path and the glob")
     return matches
@@ -337,8 +339,29 @@ def _chosen(
     return [number for number, reason in enumerate(reasons) if reason is None]
 
 
+def _matches(pattern: str) -> Iterator[str]:
+    """The paths that match a glob. `glob` itself would follow links that lead back, in `**`."""
+    found = RECURSIVE.search(pattern)
+    if found is None:
+        yield from glob.iglob(pattern)
+        return
+    head, tail = pattern[: found.start()] + found[1], pattern[found.end() :]
+    for start in glob.glob(head) if head else ["."]:
+        for folder, _ in _folders(start):
+            inside = folder if head else os.path.relpath(folder).removeprefix(".")
+            yield from _matches(os.path.join(glob.escape(inside), tail or "*"))
+
+
 def _below(directory: str) -> Iterator[str]:
     """The files below a directory, following links, without hidden ones."""
+    for folder, files in _folders(directory):
+        for file in files:
+            if not file.startswith("."):
+                yield os.path.join(folder, file)
+
+
+def _folders(directory: str) -> Iterator[tuple[str, list[str]]]:
+    """A directory and those below it, following links, without hidden ones; and their files."""
 
     def fail(error: OSError) -> None:
         raise error  # an unreadable directory must not count as empty
@@ -354,6 +377,4 @@ def _below(directory: str) -> Iterator[str]:
             and os.path.realpath(os.path.join(folder, inner)) not in path
         ]
         above.update((os.path.join(folder, inner), path) for inner in folders)
-        for file in files:
-            if not file.startswith("."):
-                yield os.path.join(folder, file)
+        yield folder, files
