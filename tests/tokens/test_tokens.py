@@ -206,6 +206,17 @@ def test_the_object(sharded: Tokens) -> None:
     assert not part.flags.writeable
 
 
+def test_tokens_stay_what_they_are_after_a_change_of_directory(
+    sharded: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(sharded.path.parent)
+    tokens = Tokens(sharded.path.name)
+    monkeypatch.chdir(tmp_path)
+    assert list(tokens) == list(sharded)
+    assert tokens.tokenizer == sharded.tokenizer
+    tokens.verify()
+
+
 def test_files_are_mapped_on_first_access(sharded: Tokens) -> None:
     tokens = Tokens(sharded.path)
     assert not tokens._maps

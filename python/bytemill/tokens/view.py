@@ -67,6 +67,8 @@ class Tokens:
         import numpy as np
 
         self.path = Path(path)
+        # Files are opened when they are needed, perhaps after a change of the working directory.
+        self._directory = self.path.absolute()
         self.manifest: dict[str, Any] = open_manifest(self.path)
         entry = self._choose(split)
         self.split: SplitName = entry["name"]
@@ -118,7 +120,7 @@ class Tokens:
         """
         from ..tokenizer import Tokenizer
 
-        path = self.path / "tokenizer.json"
+        path = self._directory / "tokenizer.json"
         if not path.exists():
             return None
         found = Tokenizer.load(path)
@@ -196,7 +198,7 @@ class Tokens:
             raise ValueError(f"{self.path}: the tokens are closed")
         # Two threads may both map the file; either map will do.
         if name not in self._maps:
-            self._maps[name] = _mapped(self.path / name, dtype, size)
+            self._maps[name] = _mapped(self._directory / name, dtype, size)
         return self._maps[name]
 
     def close(self) -> None:
@@ -216,7 +218,7 @@ class Tokens:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process may have another working directory.
-        return partial(type(self), split=self.split), (os.path.abspath(self.path),)
+        return partial(type(self), split=self.split), (str(self._directory),)
 
     def __repr__(self) -> str:
         split = "" if self.split == "all" else f", split={self.split!r}"
@@ -285,7 +287,7 @@ class Tokens:
 
         The arguments are those of [`verify_tokens`][bytemill.verify_tokens].
         """
-        problems = verify_tokens(self.path, tokenizer, source=source, progress=progress)
+        problems = verify_tokens(self._directory, tokenizer, source=source, progress=progress)
         if problems:
             raise TokensError(
                 f"{self.path}: {len(problems)} problems:\n" + "\n".join(problems),
