@@ -168,7 +168,9 @@ def test_a_temperature_near_zero_takes_the_likeliest() -> None:
     ("options", "message"),
     [
         ({"temperature": -1}, "temperature must be ≥ 0, got -1"),
-        ({"temperature": float("nan")}, "temperature must be ≥ 0, got nan"),
+        ({"temperature": float("nan")}, "temperature must be a finite number, got NaN"),
+        ({"temperature": "x"}, 'temperature must be a finite number, got "x"'),
+        ({"top_k": 1.5}, "top_k must be a whole number, got 1.5"),
         ({"top_k": 0}, "top_k must be ≥ 1, got 0"),
         ({"top_p": 1.5}, "top_p must be between 0 and 1, got 1.5"),
         ({"min_p": -0.1}, "min_p must be between 0 and 1, got -0.1"),
@@ -192,6 +194,8 @@ def test_inputs_of_a_wrong_type(tokenizer: bytemill.Tokenizer) -> None:
     for ids in ([1.7, 2.0], [True], torch.tensor([1.5])):
         with pytest.raises(TypeError, match="ids must be integers, not "):
             model.generate(ids, max_tokens=3)
+    with pytest.raises(TypeError, match="max_tokens must be an integer, not str"):
+        model.generate([1], max_tokens="3")
     # A string would be a list of its characters.
     with pytest.raises(TypeError, match="stop must be a list of strings, not the string 'end'"):
         lm.generate_text(model, tokenizer, "def f", stop="end")

@@ -126,6 +126,14 @@ def test_what_is_evaluated(here: Path) -> None:
     assert "trained on" in everything.warnings[0]
 
 
+def test_options_that_cannot_be(here: Path, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="stride must be an integer, not float"):
+        lm.evaluate(here / "run", here / "val", stride=1.5)  # type: ignore[arg-type]
+    np.save(tmp_path / "ids.npy", np.arange(40, dtype=np.uint16))
+    with pytest.raises(bytemill.ConfigError, match="split='val' applies to a directory of tokens"):
+        lm.evaluate(here / "run", tmp_path / "ids.npy", split="val")
+
+
 def test_training_documents_are_reported(here: Path) -> None:
     # There are only ten words, but two documents of 16 tokens are not equal by chance.
     clean = lm.evaluate(here / "run", here / "val", progress=False)

@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .._numbers import check_integer
 from ..errors import ConfigError, TokensError
 from ..progress import Progress, ProgressCallback, ProgressOption
 from ..tokenizer import Tokenizer
@@ -210,6 +211,7 @@ def evaluate(
     model, tokenizer = load(run, step=step, device=train.device, tokenizer=tokenizer)
     config = model.config
     stride = max(1, config.context_length // 2) if stride is None else stride
+    check_integer("stride", stride)
     if not 1 <= stride <= config.context_length:
         raise ConfigError(
             f"stride must be from 1 to the context length, {config.context_length}, got {stride}"
@@ -268,7 +270,10 @@ def _chosen(
     facts: dict[str, Any], place: Path, split: SplitName | None, dtype: TokenDtype
 ) -> tuple[TokenArray, str]:
     """The tokens to evaluate on, and a description of them."""
-    names = splits_of(place) if place.is_dir() else []
+    is_directory = place.is_dir()
+    if split not in (None, "all") and not is_directory:
+        raise ConfigError(f"split={split!r} applies to a directory of tokens, not to {place}")
+    names = splits_of(place) if is_directory else []
     if split is None and "val" in names:
         split = "val"
     if split not in (None, "all") or len(names) > 1:

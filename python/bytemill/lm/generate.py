@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._numbers import check_least
 from ..errors import ConfigError
 from ..tokens.encode import end_of_text
-from .config_checks import check_seed, from_mapping
+from .config_checks import check_seed, check_types, from_mapping
 from .keywords import SamplingOptions, Special, TextOptions, with_fields
 from .model import TransformerLM
 
@@ -74,6 +75,7 @@ class Sampling:
     seed: int | None = None
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.seed is not None:
             check_seed(self.seed)
         if not self.temperature >= 0:
@@ -351,8 +353,7 @@ def as_prompt(ids: Sequence[int] | Tensor) -> Tensor:
 def check_prompt(model: TransformerLM, prompt: Tensor, max_tokens: int, n_samples: int) -> None:
     """Raises unless the model can continue the ids of this prompt."""
     for name, value in (("max_tokens", max_tokens), ("n_samples", n_samples)):
-        if value < 1:
-            raise ConfigError(f"{name} must be ≥ 1, got {value}")
+        check_least(name, value, 1)
     config = model.config
     if len(prompt) == 0:
         raise ConfigError("the prompt is empty", "give some text")
