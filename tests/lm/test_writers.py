@@ -161,6 +161,17 @@ def test_exchanging_a_directory_keeps_the_lock_of_a_new_writer(tmp_path: Path) -
 
 
 @POSIX
+@pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")
+def test_a_path_that_safetensors_cannot_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"\xff")
+    with (
+        pytest.raises(bytemill.ConfigError, match="%FF: this path is not UTF-8"),
+        output_directory.writing(path),
+    ):
+        pass
+    assert not path.exists()
+
+
 def test_a_foreign_lock_file_is_kept(ids: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()

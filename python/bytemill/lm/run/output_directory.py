@@ -20,6 +20,7 @@ from ..._files import (
     settle,
     writer_lock,
 )
+from ...corpus.names import shown
 from ...errors import CheckpointError, ConfigError
 
 __all__ = [
@@ -78,6 +79,11 @@ def writing(directory: Path) -> Iterator[None]:
 
     A new directory that stays empty is removed.
     """
+    if shown(str(directory)) != str(directory):
+        raise ConfigError(
+            f"{shown(str(directory))}: this path is not UTF-8, and safetensors reads no such path",
+            "choose another directory",
+        )
     is_new = not directory.exists()
     if not is_new and not directory.is_dir():
         raise NotADirectoryError(20, "Not a directory", str(directory))
