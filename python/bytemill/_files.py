@@ -44,6 +44,7 @@ __all__ = [
     "settle",
     "sync",
     "sync_all",
+    "temporary_path",
     "write_atomically",
     "write_together",
     "writer_lock",
@@ -224,7 +225,7 @@ def replacing(target: Path, *, flush: bool = True) -> Iterator[BinaryIO]:
 def _temporary(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """A locked temporary of `target`, removed on failure."""
     while True:
-        path = _temporary_path(target)
+        path = temporary_path(target)
         try:
             file = open(path, "xb")  # noqa: SIM115
         except FileExistsError:
@@ -244,7 +245,8 @@ def _temporary(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
         raise
 
 
-def _temporary_path(target: Path) -> Path:
+def temporary_path(target: Path) -> Path:
+    """A new name for a temporary of `target`."""
     return target.with_name(f".{target.name}.{os.urandom(4).hex()}{SUFFIX}")
 
 
@@ -378,7 +380,7 @@ def replacing_directory(target: Path) -> Iterator[Path]:
     parent = target.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(target)
-    temporary = _temporary_path(target)
+    temporary = temporary_path(target)
     temporary.mkdir()
     with _held(temporary):
         try:
@@ -402,7 +404,7 @@ def remove(directory: Path) -> None:
     if directory.is_symlink():
         directory.unlink()
         return
-    aside = _temporary_path(directory)
+    aside = temporary_path(directory)
     directory.rename(aside)
     shutil.rmtree(aside, ignore_errors=True)
 
@@ -429,7 +431,7 @@ def _exchange(new: Path, old: Path) -> None:
     swap = _system_swap()
     if swap is not None and swap(os.fsencode(new), os.fsencode(old)) == 0:
         return
-    aside = _temporary_path(old)
+    aside = temporary_path(old)
     old.rename(aside)
     new.rename(old)
     aside.rename(new)

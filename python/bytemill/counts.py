@@ -102,7 +102,7 @@ class Counts:
 
         Equal counts give identical files, regardless of how the corpus was divided.
         """
-        if not overwrite and os.path.exists(path):
+        if not overwrite and os.path.lexists(path):
             raise FileExistsError(f"{os.fspath(path)} exists already (overwrite=True replaces it)")
         _files.remove_leftovers(Path(path))
         with Progress(progress) as report:
@@ -343,7 +343,7 @@ def count_to_file(
             # Separators are in the files, but not in the text.
             n_bytes = _text_bytes(sources) if resolved.separator is None else None
             return _finished(output, empty.fingerprint, sources, n_bytes, memory_limit)
-        elif output.exists() and not overwrite:
+        elif os.path.lexists(output) and not overwrite:
             raise FileExistsError(f"{output} exists already (overwrite=True replaces it)")
         directory.mkdir(exist_ok=True)
         _check_options(directory, {"fingerprint": empty.fingerprint, "reading": resolved.settings})

@@ -197,7 +197,7 @@ def write(core: Core, path: Path, kind: str, overwrite: bool) -> None:
     targets = target_paths(path, kind)
     if not overwrite:
         for target in targets:
-            if target.exists():
+            if os.path.lexists(target):
                 raise FileExistsError(f"{target} exists already (overwrite=True replaces it)")
     if kind == "gpt2":
         path.mkdir(parents=True, exist_ok=True)

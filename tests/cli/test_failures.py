@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,51 @@ def test_output_exists(here: Path) -> None:
     Path("gpt2/merges.txt").touch()
     message, _ = fails("train-tokenizer", "corpus.txt", "-o", "gpt2", "--format", "gpt2")
     assert message == f"{Path('gpt2/merges.txt')}: file exists"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege")
+def test_a_link_to_nothing_is_not_replaced(saved: Path, here: Path) -> None:
+    Path("link").symlink_to("nothing")
+    for line in (
+        ["train-tokenizer", "corpus.txt"],
+        ["convert", saved, "--to", "tiktoken"],
+        ["count", "corpus.txt"],
+    ):
+        message, hint = fails(*line, "-o", "link")
+        assert message.startswith("link")
+        assert "exists" in message
+        assert hint == "--overwrite replaces it"
+    tokenizer = bytemill.Tokenizer.load(saved)
+    with pytest.raises(FileExistsError):
+        tokenizer.save("link")
+    with pytest.raises(FileExistsError):
+        bytemill.count_corpus("corpus.txt").save("link")
+    assert os.readlink("link") == "nothing"
+
+
+def test_an_empty_name_is_a_name(saved: Path, here: Path) -> None:
+    assert run("encode", "corpus.txt", "-t", saved, "-o", "tokens").code == 0
+    message, _ = fails("inspect", saved, "--file", "", stdin=b"not read")
+    assert message == "'': no such file or directory"
+    fails("verify", "tokens", "-t", "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="other limits")
+def test_a_name_that_is_too_long_fails_at_once(here: Path) -> None:
+    # Its temporary has a longer name.
+    long = "n" * 250
+    message, _ = fails("train-tokenizer", "nothing.txt", "-o", long)
+    assert message == f"{long}: file name too long"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")
+def test_names_that_are_not_text(saved: Path, here: Path) -> None:
+    name, page = os.fsdecode(b"\xff.json"), Path("page.html")
+    Path(name).write_bytes(saved.read_bytes())
+    assert run("encode", "-t", name, name, "--input-format", "text").code == 0
+    for line in (["inspect", name], ["compare", name, "corpus.txt"]):
+        assert run(*line, "--html", page, "--overwrite").code == 0
+        assert "?.json" in page.read_text("utf-8")
 
 
 def test_the_output_is_checked_before_the_corpus_is_read(here: Path) -> None:

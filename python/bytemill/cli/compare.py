@@ -143,9 +143,7 @@ def compare(
     for one in found.corpora.values():
         arguments.note_skips(ctx, one.skipped)
     if page is not None:
-        from .._files import write_atomically
-
-        write_atomically(page, found.to_html().encode())
+        outputs.write_page(page, found.to_html())
     streams.emit(
         found.to_json(),
         text=[found.to_text()] if page is None else (),

@@ -18,6 +18,7 @@ import click
 
 from .. import _native
 from .._files import refuse_input, replacing
+from ..corpus.names import shown
 from ..errors import ConfigError, TokenizerError
 from ..tokenizer import Tokenizer
 from ..tokens.plan import FORMATS, SplitName
@@ -94,7 +95,7 @@ def encode(
         tokens.encode_to_directory(ctx, loaded, corpus, output, format, **files_only)
         return
     file = corpus[0] if corpus else "-"
-    kind = _native.input_format(file, files_only.pop("input_format"))
+    kind = _native.input_format(shown(file), files_only.pop("input_format"))
     if kind != "text":
         raise click.UsageError(
             f"{file}: {kind} is encoded into a directory of tokens, with -o; stdout takes one text "

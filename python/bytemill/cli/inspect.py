@@ -90,11 +90,9 @@ def inspect(
     else:
         found = cut = tokenized(loaded, _data(text, file), special=special)
         to_text = partial(cut.to_text, color=shown, ids=ids)
-        to_html = partial(cut.to_html, title=file or "text", ids=ids)
+        to_html = partial(cut.to_html, title="text" if file is None else file, ids=ids)
     if page is not None:
-        from .._files import write_atomically
-
-        write_atomically(page, to_html().encode())
+        outputs.write_page(page, to_html())
     streams.emit(
         found.to_json(),
         text=[to_text()] if page is None else (),
@@ -106,5 +104,5 @@ def inspect(
 def _data(text: str | None, file: str | None) -> bytes:
     if text is not None and text != "-":
         return os.fsencode(text)  # an argument may contain any bytes; this restores them
-    with streams.open_input(file or "-") as source:
+    with streams.open_input("-" if file is None else file) as source:
         return source.read()

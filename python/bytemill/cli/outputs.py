@@ -28,16 +28,28 @@ def check_output(path: Path, format: Format, overwrite: bool) -> None:
         check_file(target, overwrite)
 
 
+def write_page(path: Path, html: str) -> None:
+    """Writes an HTML page. Bytes of file names that are not UTF-8 become question marks."""
+    _files.write_atomically(path, html.encode(errors="replace"))
+
+
 def check_file(path: Path, overwrite: bool) -> None:
     """Raises now the errors that writing this file would raise later."""
     if path.is_dir():
         raise _os_error(errno.EISDIR, path)
-    if path.exists() and not overwrite:
+    if os.path.lexists(path) and not overwrite:
         raise _os_error(errno.EEXIST, path)
     if not path.parent.is_dir():
         raise _os_error(errno.ENOTDIR if path.parent.exists() else errno.ENOENT, path.parent)
     if not os.access(path.parent, os.W_OK):
         raise _os_error(errno.EROFS if _is_read_only(path.parent) else errno.EACCES, path.parent)
+    try:
+        # The name under which the file is written first is longer than its own.
+        os.lstat(_files.temporary_path(path))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _os_error(error.errno or 0, path) from None
 
 
 def _is_read_only(directory: Path) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .._files import refuse_input, write_atomically
+from .._files import refuse_input
 from . import options, outputs, streams
 
 EXAMPLES = """\b
@@ -43,7 +43,7 @@ def report(run: str, output: Path | None, overwrite: bool) -> None:
         refuse_input(output, [Path(run, name) for name in (CONFIG, METRICS, TOKENIZER)])
     found = lm.report_run(run)
     if output is not None:
-        write_atomically(output, found.to_html().encode())
+        outputs.write_page(output, found.to_html())
     streams.emit(
         found.to_json(),
         text=[found.to_text()] if output is None else (),

@@ -187,7 +187,8 @@ def message_of(error: BaseException) -> tuple[str, str | None]:
 
 
 def _name(error: OSError) -> str:
-    return os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
+    name = error.filename
+    return (os.fsdecode(name) if isinstance(name, bytes) else str(name)) or "''"
 
 
 def _relative(error: OSError) -> bool:

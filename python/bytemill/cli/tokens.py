@@ -224,7 +224,9 @@ def verify(
 
     Problems are printed to stdout, one per line, and the exit code is 1.
     """
-    loaded = arguments.load_tokenizer(tokenizer, pattern, special_token) if tokenizer else None
+    loaded = (
+        None if tokenizer is None else arguments.load_tokenizer(tokenizer, pattern, special_token)
+    )
     problems = verify_tokens(
         directory,
         loaded,

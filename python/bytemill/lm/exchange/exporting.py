@@ -162,7 +162,7 @@ def _check_target(target: Path, to: Target, overwrite: bool) -> None:
         )
     if target.is_dir():
         raise IsADirectoryError(21, "Is a directory", str(target))
-    if target.exists() and not overwrite:
+    if os.path.lexists(target) and not overwrite:
         raise FileExistsError(17, "File exists", str(target))
     if not target.absolute().parent.is_dir():
         raise FileNotFoundError(2, "No such file or directory", str(target.parent))
