@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import warnings
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -209,13 +211,17 @@ def count_into(
     try:
         resolved, executor = as_corpus(corpus), as_engine(engine)
         if not executor.is_local:
-            work = units(resolved, resolved.entries(), executor.unit_size)
+            sources = resolved.entries()
+            work = units(resolved, sources, executor.unit_size)
             job = _job(executor, native, 1, memory_limit, spill_dir)
             total = count_units(executor, job, work, None, report)
+            _warn_of_changes(sources)
             if not isinstance(total, str):
                 take_array(native, total.value(), spill_dir, report)
         elif resolved.texts is None:
-            native.add_files(resolved.inputs(), report)
+            sources = resolved.entries()
+            native.add_files(resolved.inputs(sources), report)
+            _warn_of_changes(sources)
         else:
             # In the thread of the caller, which the iterator may be bound to.
             for batch in batches(resolved.texts, TEXT_BATCH):
@@ -225,6 +231,22 @@ def count_into(
     except BaseException:
         native.clear()
         raise
+
+
+def _warn_of_changes(sources: Sequence[Entry]) -> None:
+    """Warns of local files that are no longer as they were listed, before they were counted."""
+    for source in sources:
+        if source.path is None:
+            continue
+        with contextlib.suppress(OSError):
+            status = os.stat(source.path)
+            if (status.st_size, status.st_mtime_ns) != (source.size, source.mtime_ns):
+                warnings.warn(
+                    f"{source.name}: changed while it was counted, so its counts may be of parts "
+                    "of several versions",
+                    UserWarning,
+                    stacklevel=4,
+                )
 
 
 def _job(
@@ -353,6 +375,7 @@ def count_to_file(
         try:
             with Progress(progress) as report:
                 total = count_units(executor, job, work, directory.absolute(), report, known=known)
+            _warn_of_changes(sources)
             # Before an existing file is replaced.
             counted = _native.Counts.open(str(total))
             if counted.bytes_read == 0:

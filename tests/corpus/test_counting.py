@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import bytemill
-from bytemill import count_to_file
+from bytemill import count_corpus, count_to_file
 from bytemill.engines import Local
 from command_line import ok, run, start
 
@@ -342,3 +342,20 @@ def test_ctrl_c_keeps_finished_units(parts: Path, tmp_path: Path) -> None:
     names = os.listdir(partial)
     assert "options.json" in names
     assert all(name == "options.json" or name.endswith(".counts") for name in names)
+
+
+@pytest.mark.parametrize("to_file", [False, True])
+def test_a_source_that_changes_while_it_is_counted(tmp_path: Path, to_file: bool) -> None:
+    source = tmp_path / "a.txt"
+    source.write_text("some words " * 1000)
+
+    def change(_: object) -> None:
+        os.utime(source, (1, 1))
+
+    def count() -> object:
+        if to_file:
+            return count_to_file(source, tmp_path / "a.counts", progress=change)
+        return count_corpus(source, progress=change)
+
+    with pytest.warns(UserWarning, match=r"a\.txt: changed while it was counted"):
+        count()
