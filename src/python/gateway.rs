@@ -170,10 +170,10 @@ pub fn threads(py: Python<'_>, requested: Option<i64>) -> PyResult<usize> {
         };
     }
     match std::env::var("BYTEMILL_THREADS") {
-        Ok(text) => match text.trim().parse::<i64>() {
+        Ok(text) if !text.is_empty() => match text.trim().parse::<i64>() {
             Ok(n) if n > 0 => Ok(n.min(MAX_THREADS) as usize),
             _ => Err(refuse(format!("BYTEMILL_THREADS={text:?} is not a number of threads"))),
         },
-        Err(_) => Ok(threads::available()),
+        _ => Ok(threads::available()),
     }
 }

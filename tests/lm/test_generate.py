@@ -164,6 +164,13 @@ def test_a_temperature_near_zero_takes_the_likeliest() -> None:
         assert Sampler(sampling, 1, 1, torch.device("cpu")).choose(logits).item() == 1
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    sampling = lm.Sampling(temperature=np.float32(0.5), top_k=np.int64(3), seed=1)
+    assert sampling == lm.Sampling(temperature=0.5, top_k=3, seed=1)
+    assert type(sampling.temperature) is float
+    assert type(sampling.top_k) is int
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

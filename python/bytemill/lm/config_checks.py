@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import json
 import math
+import numbers
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -105,16 +106,21 @@ def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigError:
 def check_types(config: Any) -> None:
     """Raises a `ConfigError` if a field is not of its declared type, or not a finite number.
 
-    Whole numbers are converted to float where one is declared; nothing else is converted.
+    Numbers of other libraries are converted to Python's, whole numbers to float where one is
+    declared; nothing else is converted.
     """
     hints = get_type_hints(type(config))
     for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
+        given = value = getattr(config, field.name)
         hint = hints[field.name]
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if whole and _accepts(float, hint) and abs(value) < 2**53:
-            object.__setattr__(config, field.name, float(value))
-            continue
+        if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+            value = int(value)
+            if _accepts(float, hint) and abs(value) < 2**53:
+                value = float(value)
+        elif isinstance(value, numbers.Real) and not isinstance(value, bool):
+            value = float(value)
+        if value is not given:
+            object.__setattr__(config, field.name, value)
         if not _fits(value, hint):
             raise ConfigError(f"{field.name} must be {_described(hint)}, got {_shown(value)}")
 
