@@ -220,12 +220,14 @@ fn named_scanners_are_linear() {
     assert!(started.elapsed() < Duration::from_secs(60));
 }
 
-/// The pieces as the engine of `fancy-regex` finds them; None where it gives up.
+/// The pieces as the engine of `fancy-regex` finds them; None where it gives up, or panics, as it does in
+/// some lookbehinds (0.20: "slice index starts at 9 but ends at 8").
 fn expected(regex: &fancy_regex::Regex, text: &str) -> Option<Vec<usize>> {
     let mut ends = vec![];
     let (mut last, mut at) = (0, 0);
     while at <= text.len() {
-        let Some(found) = regex.find_from_pos(text, at).ok()? else { break };
+        let found = std::panic::catch_unwind(|| regex.find_from_pos(text, at)).ok()?.ok()?;
+        let Some(found) = found else { break };
         let start = found.start().max(last);
         let end = found.end().max(start);
         ends.extend((start > last).then_some(start));
