@@ -73,8 +73,8 @@ test-rust: ## the Rust tests, which need no Python
 
 test-python: $(VENV)/.native $(VENV)/.dev ## the Python tests, doctests and the README's examples
 	$(BIN)/pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadscope -m 'not slow and not ray'
-	@# Browsers, several ranks and the like, which need the machine for themselves.
-	$(BIN)/pytest --quiet -m 'slow and not ray'
+	@# Browsers, several ranks, commands that are killed: each needs more than one core at times.
+	$(BIN)/pytest --quiet --numprocesses 2 --dist loadfile -m 'slow and not ray'
 	@# In a separate process, without capturing what Ray prints.
 	$(BIN)/pytest --quiet -m ray --capture=sys tests
 
